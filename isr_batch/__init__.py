@@ -60,7 +60,7 @@ def __dir__() -> list[str]:
 
 
 def _require_own(name: str) -> None:
-    """Refuse to run if another package has the same name as one of ours."""
+    """Refuse to run if a package of this name from elsewhere would be imported instead of ours."""
     found = find_spec(name)
     origin = found.origin if found else None
     if origin is not None and Path(origin).resolve().parent.parent != _HERE:

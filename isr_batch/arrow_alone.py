@@ -8,7 +8,7 @@ from types import ModuleType
 
 
 class _NoPandas(MetaPathFinder):
-    """An import finder for which pandas is not installed."""
+    """An import finder that reports pandas as not installed."""
 
     def find_spec(
         self,
@@ -16,17 +16,17 @@ class _NoPandas(MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002 the interface's
         target: ModuleType | None = None,  # noqa: ARG002 the interface's
     ) -> ModuleSpec | None:
-        """Implement `MetaPathFinder.find_spec`."""
+        """Refuse the import of pandas (`MetaPathFinder.find_spec`); leave all other modules to other finders."""
         if fullname == "pandas":
             raise ModuleNotFoundError(name=fullname)
         return None
 
 
 def use_arrow_alone() -> None:
-    """Make Arrow look for pandas now, while it cannot be found.
+    """Let Arrow look for pandas now and not find it, so that it does not import pandas later.
 
-    Arrow imports pandas when it converts the first Python value, to recognise its objects. After this, it does not
-    know single nulls of pandas, so that only commands do this; conversion of frames works as before. Where pandas is
+    Arrow imports pandas when it converts the first Python value, to recognise pandas' objects. After this call, Arrow
+    does not know single nulls of pandas; conversion of frames works as before. So only commands call it. If pandas is
     imported already, nothing changes.
     """
     hides = _NoPandas()

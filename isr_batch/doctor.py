@@ -1,4 +1,4 @@
-"""Check this machine, and report each problem with its remedy."""
+"""Check whether this machine can run isr-batch, and report each problem with its remedy."""
 
 import os
 import platform
@@ -29,7 +29,7 @@ MIN_DISK_GB: Final = 2.0
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """Result of one check of the machine; ``what_to_do`` is empty if the check found no problem."""
+    """The result of one check of the machine; ``what_to_do`` is empty if the check found no problem."""
 
     check: str
     found: str
@@ -64,7 +64,7 @@ def examine_machine(settings: Settings) -> list[DoctorCheck]:
 
 
 def require_healthy_machine(checks: Iterable[DoctorCheck]) -> None:
-    """Fail if a check has found a problem.
+    """Raise an error if a check has found a problem.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def _check_java() -> DoctorCheck:
 
 
 def _spark() -> DoctorCheck:
-    """Check SPARK_HOME, which often points at a different Spark than the installed one."""
+    """Check SPARK_HOME, which often points at another Spark than the installed PySpark."""
     home = os.environ.get("SPARK_HOME")
     wanted = version("pyspark")
     if not home:
@@ -107,7 +107,7 @@ def _spark() -> DoctorCheck:
 
 
 def _check_time_zone() -> DoctorCheck:
-    """Check the zone's name: all times are UTC, but Python and Java resolve an unknown zone name differently."""
+    """Check the name of the machine's time zone: Python and Java resolve an unknown name differently."""
     name = os.environ.get("TZ", "")
     if not name:
         return DoctorCheck("time zone", f"{time.tzname[0]}; all times here are UTC")

@@ -12,7 +12,8 @@ from isr_batch.printable import without_credentials
 from isr_batch.store_faults import store_fault
 
 _LINE_END_OF_NAME: Final = re.compile(r"\n(?!  )")
-"""Splits the lines of a message: those after the first are indented, so any other line end belongs to a path."""
+"""Matches a line end that belongs to a path: lines of a message after the first are indented, other line ends are not.
+"""
 
 
 class IsrBatchError(Exception):
@@ -79,7 +80,7 @@ RETRIES: Final = 3
 
 
 def write_conflict_error(name: str) -> WriteConflictError:
-    """Make the error for a write to a table that conflicted with other writers at every retry."""
+    """Return the error for a write that conflicted with other writers at every retry."""
     return WriteConflictError(
         f"other writers kept changing {name} while it was being written",
         "nothing was lost: repeat the command when they have finished",
@@ -97,7 +98,7 @@ RULE_FILE: Final = "ISR_BATCH_RULE_FILE"
 """Environment variable with the path of a user's rule; a copy of the name in ``udfs.rules``, whose import takes long.
 """
 MOST_SAID: Final = 600
-"""Maximum number of characters shown of a compiler's message."""
+"""Number of characters of a compiler's message that are shown at most."""
 
 _NOTHING_HALF = "no table has half a commit, and incomplete days are not marked as done"
 _NO_ROOM = re.compile(r"No space left on device|File too large|Disk quota exceeded")
@@ -114,7 +115,7 @@ _OF_SYSTEM = re.compile(r"^.*(?:Exception|Error): .*|.*\[Errno \d+\].*|.*\(os er
 
 
 def unreadable_file_error(path: str) -> SchemaError:
-    """Make the error of an unreadable file, with its remedy."""
+    """Return the error for a table's file that cannot be read, with its remedy."""
     return SchemaError(
         f"{path} cannot be read: it is damaged or missing",
         "nothing was computed from it. In a lake: restore the file from a copy; or, for a table of results, move that "
@@ -124,7 +125,7 @@ def unreadable_file_error(path: str) -> SchemaError:
 
 
 def out_of_memory_error(*, in_java: bool) -> StorageError:
-    """Make the error for too little memory, in the JVM or outside it, with the setting that may help."""
+    """Return the error for too little memory, in the JVM or outside it, with the setting that may help."""
     setting = "raise spark.driver_memory (`isr-batch config show`)" if in_java else "give the machine or container more"
     return StorageError(
         "out of memory",
@@ -133,7 +134,7 @@ def out_of_memory_error(*, in_java: bool) -> StorageError:
 
 
 def explained_error(error: BaseException) -> IsrBatchError | None:
-    """Turn an exception into the error of a full disk, missing rights or memory, or damage; None if it is a bug."""
+    """Return the error to report for an exception (full disk, missing rights, memory, damage); None if it is a bug."""
     if isinstance(error, IsrBatchError):
         return error
     text = f"{type(error).__name__}: {error}"
@@ -153,12 +154,12 @@ def explained_error(error: BaseException) -> IsrBatchError | None:
 
 
 def _is_of_numba(error: BaseException) -> bool:
-    """Whether numba raised an error or called the code that did: a missing field of a record is a KeyError."""
+    """Whether numba raised an error, or called the code that did; numba's lookup of a missing field is a KeyError."""
     return type(error).__module__.startswith("numba.") or any(name.startswith("numba.") for name in _modules_of(error))
 
 
 def _is_of_ended_java(error: BaseException) -> bool:
-    """Whether Py4J lost its connection to Java, or got half a response, so that its lookups fail."""
+    """Whether an error comes from Py4J after it lost its connection to Java, or got half a response."""
     if type(error).__module__.startswith("py4j."):
         return type(error).__name__ == "Py4JNetworkError"
     *_, last = "", *_modules_of(error)
@@ -166,12 +167,12 @@ def _is_of_ended_java(error: BaseException) -> bool:
 
 
 def _modules_of(error: BaseException) -> list[str]:
-    """List the modules that an error passed through, the one that raised it last."""
+    """Return the modules that an error passed through; the last one raised it."""
     return [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
 
 
 def _system_error(error: BaseException) -> IsrBatchError | None:
-    """Explain an error of the operating system, or the end of Spark's Java process; None for any other error."""
+    """Return the error to report for an operating system's error or the end of Spark's Java process; otherwise None."""
     if _is_of_ended_java(error):
         return StorageError(
             "Spark's Java process ended, or was stopped, before the work was done",
@@ -185,7 +186,7 @@ def _system_error(error: BaseException) -> IsrBatchError | None:
 
 
 def _disk_error(text: str) -> tuple[str, str] | None:
-    """Find a full disk or missing rights in the text of an error: message and hint; None if it is another error."""
+    """Return message and hint for an error text about a full disk or missing rights; None for any other text."""
     for line in _OF_SYSTEM.findall(text):
         fault_line = line.strip().removeprefix("Caused by: ")
         if _NO_ROOM.search(line):

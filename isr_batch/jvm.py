@@ -1,4 +1,4 @@
-"""Options for the JVM of a local Spark session, so that it starts fast for small inputs.
+"""JVM options for a local Spark session, so that it starts fast for small inputs.
 
 In a short run, the JVM's compiler takes a third of the time, and loading classes takes half of the start-up. Small
 inputs do not need the C2 compiler or a parallel collector, and classes are loaded from an archive that
@@ -14,7 +14,7 @@ from typing import Final
 LITTLE: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 NO_PERF_DATA: Final = "-XX:-UsePerfData"
 NO_WORD: Final = "-Xlog:disable -Xlog:all=error:stderr"
-"""JVM option that suppresses the warning about a mismatched archive, which would be printed among a command's
+"""JVM option that suppresses the warning about an archive that does not match, which would be printed among a command's
 results."""
 _GIVEN: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
@@ -36,13 +36,13 @@ def jvm_options(*, little: bool) -> str:
 
 
 def java_command() -> str | None:
-    """Return the path of the Java that Spark would use; None if it does not exist."""
+    """Return the path of the Java that Spark would use; None without Java."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(f"{home}/bin/java" if home else "java")
 
 
 def class_archive() -> Path:
-    """Return the path of the class archive, next to Spark's jars, from which it is made."""
+    """Return the path of the class archive: next to Spark's jars, from which it is made."""
     import pyspark
 
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)

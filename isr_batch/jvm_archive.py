@@ -18,7 +18,7 @@ _AT_MOST_S: Final = 300
 
 
 def write_class_archive() -> Path | None:
-    """Make the archive with a session that loads the classes that commands need; None if that is impossible."""
+    """Start a session that loads the classes commands need, and write the archive; return its path, or None."""
     archive = class_archive()
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, archive.name)

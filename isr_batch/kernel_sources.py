@@ -1,4 +1,4 @@
-"""Hash the sources: machine code, stored states of replays and results are valid only for the same hash."""
+"""Hash the source code; machine code, stored replay states and results are valid only for the same hash."""
 
 import hashlib
 import os
@@ -12,12 +12,12 @@ import udfs
 from isr_batch.errors import RULE_FILE
 
 ROOMS = ("request_log",)
-"""Subpackages of ``udfs`` that no replay uses: after a change there, no rule is compiled again."""
+"""Subpackages of ``udfs`` that no replay uses: a change in them compiles no rule again."""
 
 
 @lru_cache
 def digest_of(room: str = "") -> str:
-    """Hash the sources of ``udfs`` that a kernel may use: all except `ROOMS`, or one of `ROOMS` and what it shares."""
+    """Return a hash of the sources of ``udfs`` without `ROOMS`, or of one of `ROOMS` and the sources that it shares."""
     digest = hashlib.sha256()
     for source in _sources_in(files(udfs), room):
         digest.update(source.read_bytes())
@@ -28,7 +28,7 @@ def digest_of(room: str = "") -> str:
 
 @lru_cache
 def digest_of_results() -> str:
-    """Hash the sources of ``isr_batch`` and ``udfs`` that results are computed by, twelve hex digits."""
+    """Return a hash of the sources of ``isr_batch`` and ``udfs`` that results depend on, in twelve hex digits."""
     digest = hashlib.sha256(digest_of().encode())
     for source in _sources_in(files("isr_batch"), "", (".py", ".sql")):
         digest.update(source.read_bytes())
@@ -36,7 +36,7 @@ def digest_of_results() -> str:
 
 
 def _sources_in(folder: Traversable, room: str, ends: tuple[str, ...] = (".py",)) -> Iterator[Traversable]:
-    """List the files of a package with such endings; a zip that spark-submit sent is read as well."""
+    """Yield the files of a package with these endings; a zip that spark-submit has sent is read as well."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             if entry.name == room if room else entry.name not in ROOMS:

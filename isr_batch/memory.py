@@ -1,4 +1,4 @@
-"""Find out how much memory this process may use."""
+"""Return how much memory this process may use, and check that it is enough."""
 
 import os
 import resource
@@ -11,19 +11,19 @@ from isr_batch.errors import StorageError
 CGROUP: Final = Path("/sys/fs/cgroup")
 _LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")
 LEAST_ADDRESSES: Final = 4 << 30
-"""Minimum address space of a command on a lake, in bytes: libraries, stacks and buffers reserve it, and use little of
-it."""
+"""Minimum address space, in bytes, that a command on a lake needs: libraries, stacks and buffers reserve it, and use
+little of it."""
 
 
 @lru_cache
 def memory_bytes() -> int:
-    """Return the memory of this machine or container in bytes."""
+    """Return the memory of this machine, or the limit of its container if that is lower, in bytes."""
     own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([own, *filter(None, map(_memory_limit_in, (CGROUP / name for name in _LIMITS)))])
 
 
 def _memory_limit_in(file: Path) -> int | None:
-    """Read a memory limit in bytes from a file of the container's limits; None without a limit."""
+    """Return the memory limit in a container's file, in bytes; None without a limit."""
     try:
         return int(file.read_text(encoding="ascii"))
     except (OSError, ValueError):  # no cgroup file, or no limit in it ("max")
@@ -31,7 +31,7 @@ def _memory_limit_in(file: Path) -> int | None:
 
 
 def require_address_space() -> None:
-    """Check ``ulimit -v``, because below a limit libraries end the process without a message.
+    """Refuse to run with too low a ``ulimit -v``, because libraries would end the process without a message.
 
     Raises
     ------

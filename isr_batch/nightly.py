@@ -1,4 +1,4 @@
-"""Replay a window as one unit of work: lease, replay, comparison of the rules, scores, and the days marked as done."""
+"""Replay a window as one unit of work: lease, replay, comparison with the brokers, scores, days marked as done."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -26,13 +26,13 @@ from isr_batch.window import Window
 from udfs.batches.rule_runs import RuleRun
 
 Step = Callable[[str], AbstractContextManager[dict[str, Any]]]
-"""Makes a context that shows a step's name while the step runs, and at its end the values that the step has put into
-the dict."""
+"""Function that returns a context: it shows the step's name while the step runs, and then the values that the step has
+put into the dict."""
 
 
 @contextmanager
 def _nightly_step_silently(_name: str) -> Iterator[dict[str, Any]]:
-    """Run a step without showing anything."""
+    """Run a step without showing progress."""
     yield {}
 
 
@@ -46,7 +46,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     elr: Elr = "auto",
     timelines: Timelines | None = None,
 ) -> None:
-    """Replay a window through the rules, and update all tables derived from a replay.
+    """Replay a window under the given rule runs, and update all tables that are derived from a replay.
 
     The days are marked as done at the very end. If the command is killed earlier, they stay unmarked, so `backfill`
     replays them again.
@@ -96,7 +96,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
 
 
 def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: str, config_hash: str) -> bool:
-    """Whether the same command has replayed all days of a window through these rules, with results that are up to date.
+    """Whether this command has already replayed all days of a window with these rule runs, and the results are current.
 
     They are if neither the input tables nor the settings nor the code have changed since.
     """
@@ -110,7 +110,7 @@ def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: st
 
 
 def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:
-    """Compact and clean the tables, then pack the segments again that a replay reads.
+    """Maintain the tables, then pack the segments again that a replay reads.
 
     Compaction replaces data files of the log, and segments have a hash of the names of the files that they were packed
     from, so that they must be packed again. Parameters and returned rows are those of

@@ -1,4 +1,4 @@
-"""Keep the machine code of compiled functions on disk, for later processes of this machine.
+"""Keep the machine code of compiled functions on disk, so that later processes on this machine need not compile.
 
 This uses numba's own cache, in a folder whose name is a hash of all source files that a function may call, because
 numba does not detect changes in other files. Index and code are pickles, which can run any code when they are loaded,
@@ -28,9 +28,9 @@ from isr_batch.kernel_sources import ROOMS, digest_of
 logger = logging.getLogger(__name__)
 
 SHIPPED = Path(__file__).parent / "kernels"
-"""Folder of machine code that is part of the package."""
+"""Folder of the machine code that came with the package."""
 ANY_PROCESSOR = "generic", ""
-"""`NUMBA_CPU_NAME` and `NUMBA_CPU_FEATURES` of the process that compiles machine code for any processor."""
+"""Values of `NUMBA_CPU_NAME` and `NUMBA_CPU_FEATURES` for compiling machine code that runs on any processor."""
 
 
 class SourcesLocator:
@@ -41,7 +41,7 @@ class SourcesLocator:
 
     @classmethod
     def from_function(cls, function: Callable[..., object], _file: str) -> Self | None:
-        """Choose the user's own folder of machine code, or one next to the sources, or one in the user's cache.
+        """Choose the folder for a function's machine code: the user's own, one next to the sources, or a cache.
 
         Returns
         -------
@@ -59,7 +59,7 @@ class SourcesLocator:
         return cls(SHIPPED / name, function.__module__) if (SHIPPED / name).is_dir() else None
 
     def ensure_cache_path(self) -> None:
-        """Create the folder again if it has been removed."""
+        """Create the folder if it was removed; refuse one that another user can write to."""
         if not is_ours_alone(self.folder):
             raise PermissionError(self.folder)
 
@@ -68,16 +68,16 @@ class SourcesLocator:
         return str(self.folder)
 
     def get_source_stamp(self) -> str:
-        """Return the name of the folder, which has the sources' hash in it."""
+        """Return the folder's name, which contains the hash of the sources; numba compares it to find outdated code."""
         return self.folder.name
 
     def get_disambiguator(self) -> str:
-        """Return the function's module, which together with the function's name is unique."""
+        """Return the function's module, by which numba distinguishes functions of the same name."""
         return self.module
 
 
 def _cache_folders() -> Iterator[Path]:
-    """List the folders that may keep machine code, the preferred one first."""
+    """Yield the folders that may keep machine code, the preferred one first."""
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR)
     beside = Path(udfs.__file__).parent / "__pycache__"
@@ -87,7 +87,10 @@ def _cache_folders() -> Iterator[Path]:
 
 
 def is_ours_alone(folder: Path) -> bool:
-    """Create a folder for machine code, remove those of other sources, and return whether only this user has access."""
+    """Create the folder for machine code, and remove folders for outdated code.
+
+    Return whether only this user may write.
+    """
     try:
         if not folder.exists():
             for old in folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*"):
@@ -100,10 +103,10 @@ def is_ours_alone(folder: Path) -> bool:
 
 
 class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without types
-    """Machine code of one function, from the user's folder or from the package."""
+    """The stored machine code of one function: in the user's folder, or shipped with the package."""
 
     def _load_overload(self, sig: object, target_context: Any) -> object:  # noqa: ANN401
-        """Load the package's machine code if the user's folder has none."""
+        """Load machine code from the user's folder, or else from the package."""
         own = super()._load_overload(sig, target_context)
         if own is not None or not SHIPPED.is_dir():  # no shipped code, as in a zip
             return own
@@ -114,19 +117,19 @@ class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without 
         return found and self._impl.rebuild(target_context, found)
 
     def _save_overload(self, sig: object, data: object) -> None:
-        """Write only to a folder that no other user can write to."""
+        """Save machine code, unless the folder is the package's own."""
         if SHIPPED not in Path(self.cache_path).parents:
             super()._save_overload(sig, data)
 
 
 class _CompileListener(event.Listener):  # type: ignore[misc]  # numba comes without types
-    """Is notified of each function that is compiled because it is not in the cache."""
+    """Logs that numba compiles a function which is not in the cache."""
 
     def __init__(self) -> None:
         self.collecting: list[bool] = []
 
     def on_start(self, event: event.Event) -> None:
-        """Note that a function is compiled, and pause the garbage collector, which would take a fifth more time."""
+        """Log that a function is compiled, and pause the garbage collector, which would take a fifth more time."""
         module = str(event.data["dispatcher"].py_func.__module__)
         if not self.collecting and module.startswith(f"{udfs.__name__}."):
             _say_compiling(next((what for of, what in _COMPILED.items() if module.startswith(of)), _OTHERS))
@@ -134,7 +137,7 @@ class _CompileListener(event.Listener):  # type: ignore[misc]  # numba comes wit
         gc.disable()
 
     def on_end(self, event: event.Event) -> None:  # noqa: ARG002
-        """Enable the garbage collector again, if it was enabled before the first function."""
+        """Let the garbage collector run again, if it ran before the first compilation."""
         if self.collecting.pop():
             gc.enable()
 
@@ -144,7 +147,8 @@ _COMPILED = {
     "udfs.kernel.replay": "all rules, once after an install or an upgrade: half a minute or more, before the first row",
     "udfs.simulation": "the simulation, once after an install or an upgrade: a minute or more",
 }
-"""Each work that compiles for itself, by the module of the function that begins it, and how long that takes."""
+"""For each part of the code that is compiled separately, by the module of its first function: what it is, and how long
+compiling takes."""
 _OTHERS = "kernels, once after an install or an upgrade: some seconds"
 
 
@@ -161,9 +165,9 @@ def _listen_for_compiling() -> None:
 
 
 def keep_compiled_by_numba(functions: Sequence[Callable[..., object]]) -> None:
-    """Let entry points of ``udfs`` load their machine code from numba's cache, and save what was compiled.
+    """Let entry points of ``udfs`` load machine code from the cache on disk, and save newly compiled code there.
 
-    If no folder can be written, they are compiled in each process.
+    If no folder can be written, each process compiles them.
     """
     _listen_for_compiling()
     others, config.CACHE_LOCATOR_CLASSES = config.CACHE_LOCATOR_CLASSES, f"{__name__}.{SourcesLocator.__name__}"

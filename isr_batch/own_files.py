@@ -1,4 +1,4 @@
-"""Check that no other user can have written files with code that is to be run."""
+"""Check that only this user can have written the files with code that is about to run."""
 
 import os
 import stat

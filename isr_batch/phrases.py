@@ -14,12 +14,12 @@ _TIMES: Final = ("", "once", "twice", "three times", "four times", "five times",
 
 
 def count_of(number: int, what: str) -> str:
-    """Write a number and its noun, with a plural s if needed."""
+    """Return a number with its noun, with a plural s if needed: "2 followers"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def listed(names: Iterable[object], by: str = "and") -> str:
-    """Join names with commas, the last with ``by``."""
+    """Return names joined by commas, with ``by`` before the last: "a, b and c"."""
     *others, last = map(str, names)
     return f" {by} ".join(filter(None, [", ".join(others), last]))
 
@@ -39,30 +39,30 @@ def largest_parts(parts: Sequence[tuple[int, str]]) -> str:
 
 
 def times_in_words(number: int) -> str:
-    """Write how many times something happened: once, twice, 3 times."""
+    """Return how many times something happened: once, twice, 3 times."""
     return _TIMES[number] if 0 < number < len(_TIMES) else f"{number:,} times"
 
 
 def ms_text(ms: float) -> str:
-    """Write a time in milliseconds."""
+    """Return a time in milliseconds as text: "1,500 ms"."""
     return f"{round(ms):,} ms"
 
 
 def hours_text(hours: float) -> str:
-    """Write a number of hours in the largest unit, from years to minutes, that makes it two or more."""
+    """Return hours in the largest unit, from years to minutes, that makes the number two or more."""
     units = ((24 * 365.25, "year"), (24 * 7, "week"), (24, "day"), (1, "hour"), (1 / 60, "minute"))
     size, unit = next((unit for unit in units if hours >= 2 * unit[0]), units[-1])
     return count_of(math.ceil(hours / size), unit)
 
 
 def seconds_text(times_ms: Sequence[int]) -> str:
-    """Write the range of some times, from the least to the largest, in seconds."""
+    """Return the smallest and the largest of some times, given in ms, in seconds: "1.5 to 3 s"."""
     least, most = (three_digits(ms / 1000) for ms in (min(times_ms), max(times_ms)))
     return f"{least} s" if least == most else f"{least} to {most} s"
 
 
 def from_asked_time(after_us: int, what: str) -> list[str]:
-    """Say how far the result nearest to the requested time is from it; empty for less than a second."""
+    """Return a note on how far the nearest result is from the requested time; empty for less than a second."""
     seconds = abs(after_us) // 1_000_000
     units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
     far = [
@@ -74,23 +74,23 @@ def from_asked_time(after_us: int, what: str) -> list[str]:
 
 
 def utc_text(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Write an instant in UTC, for programs; for people see `isr_batch.shown_times`."""
+    """Return an instant in UTC as text, for programs; for people see `isr_batch.shown_times`."""
     return f"{datetime.fromtimestamp(us // 1_000_000, UTC):{form}}"
 
 
 def least_to_largest(numbers: Sequence[int]) -> str:
-    """Write the range of some numbers, from the least to the largest."""
+    """Return the smallest and the largest of some numbers as text: "1 to 5"."""
     return str(min(numbers)) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
 
 
 def later_or_sooner(best_ms: float, yours_ms: float) -> str:
-    """Write how much later, or sooner, a rule detects failures than yours does; empty below a tenth of a second."""
+    """Return how much later or sooner a rule detects failures than yours; empty below a tenth of a second."""
     late_s = round((best_ms - yours_ms) / 1000, 1)
     return f"{three_digits(abs(late_s))} s {'later' if late_s > 0 else 'sooner'}" if late_s else ""
 
 
 def lost_records_at_most(number: int | None) -> str:
-    """Write how many records are lost at most; None is an unknown number."""
+    """Return how many records are lost at most as text; None means unknown."""
     return "not known" if number is None else "none" if not number else f"up to {number:,}"
 
 
@@ -100,14 +100,14 @@ def three_digits(number: float) -> str:
 
 
 def rounded(value: object) -> object:
-    """Round a number to four significant digits for display; return any other value unchanged."""
+    """Return a float with four significant digits as text, for display; any other value unchanged."""
     if not isinstance(value, float):
         return value
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 (no exponents)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Suggest the known name closest to a wrong one, or list the first known names; both end a sentence."""
+    """Return a hint: the known name most similar to a wrong one, or else the first known names."""
     known = list(known)
     if not known:
         return "none is known"

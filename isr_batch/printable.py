@@ -20,7 +20,7 @@ def printable(text: str) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """Hide the credentials in every address of a text: ``s3://***@bucket/lake``."""
+    """Return a text with ``***`` for the credentials in each address: ``s3://***@bucket/lake``."""
     return _ADDRESS.sub(_hidden_in_printable, text) if ":/" in text else text
 
 
@@ -40,12 +40,12 @@ def _hidden_in_printable(address: re.Match[str]) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Escape each line of a text with `printable`."""
+    """Return a text of several lines, each made safe by `printable`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def shell_word(text: str) -> str:
-    """Quote a text as one word of a shell command that people copy."""
+    """Return a text quoted as one word of a shell command that people copy."""
     if all(map(_is_printable, text)):
         return shlex.quote(text)
     escaped = text.replace("\\", r"\\").replace("'", r"\'")

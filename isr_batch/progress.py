@@ -1,4 +1,4 @@
-"""Track the progress of long work in this process: the work counts its parts, and the terminal shows the count.
+"""Count the progress of long work in this process: the work counts its parts, and the terminal shows the count.
 
 Spark counts its own work (`isr_batch.session.running_tasks`).
 """
@@ -10,7 +10,7 @@ Part = TypeVar("Part")
 
 
 class WorkDone(NamedTuple):
-    """How much of the current work is done, and its total; ``key`` identifies the piece of work."""
+    """How much of some work is done, and how much there is in all; ``key`` identifies the work."""
 
     key: object
     done: float
@@ -36,5 +36,5 @@ def counted(parts: Iterable[tuple[Part, float]], total: float, unit: str) -> Ite
 
 
 def progress_now() -> WorkDone | None:
-    """Return the progress of the innermost work; None if nothing is counted."""
+    """Return the progress of the innermost work; None if no work is being counted."""
     return _now[-1] if _now else None

@@ -1,4 +1,4 @@
-"""Parse names of rules from options, refuse unknown ones, and sort names of rule runs by release."""
+"""Parse rules in options, refuse unknown ones, and sort names of rules by release."""
 
 import os
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ def take_in_rule_file(file: Path | None) -> None:
 
 
 def rule_names_sort_key(run: str) -> tuple[int, str]:
-    """Return the sort key of a rule run's name: by the rule's release; rules unknown to this version come last."""
+    """Return the sort key of a rule run's name: the rule's release; rules unknown to this version come last."""
     from udfs.rules import REGISTRY
 
     rule = run.partition(" ")[0]
@@ -45,7 +45,7 @@ def rule_names_sort_key(run: str) -> tuple[int, str]:
 
 
 def rule_names_by_release(rules: Iterable[str]) -> list[str]:
-    """Sort names by release, and lists of rules by their first; unknown names, and the brokers, are last."""
+    """Sort names of rules by release; a list of rules is sorted by its first rule, and other names come last."""
     from udfs.rules import REGISTRY
 
     known = {rule: position for position, rule in enumerate(REGISTRY)}

@@ -1,4 +1,4 @@
-"""Collect the functions of a rule with their code, for `rules show`, including those that it takes from its base."""
+"""Return the functions of a rule with their code, for `rules show`, including those inherited from another rule."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from udfs.rules import REGISTRY, module_of
 from udfs.rules.base import Rule
 
 COMMON = "common"
-"""Origin of the functions in ``udfs.rules.base``, which are defaults of all rules."""
+"""Origin of a function that is a default of all rules (``udfs.rules.base``)."""
 
 _ORIGINS = {f"udfs.rules.{module_of(rule)}": rule for rule in REGISTRY}
 
@@ -39,7 +39,7 @@ class RuleFunction(NamedTuple):
 
 
 def functions_of_rule(rule: Rule) -> list[RuleFunction]:
-    """List the functions that a rule sets, in the order of `Rule`, each after the functions that it calls."""
+    """Return the functions that a rule sets, in the order of `Rule`, each after the functions that it calls."""
     names: dict[Callable[..., Any], str] = {}
     for field in fields(Rule):
         function = getattr(rule, field.name)
@@ -51,7 +51,7 @@ def functions_of_rule(rule: Rule) -> list[RuleFunction]:
 
 
 def _kernels_called_by(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """List the compiled functions that a function calls, each after those that it calls itself."""
+    """Yield the compiled functions that a function calls, each after those that it calls itself."""
     for value in global_values(function).values():
         if isinstance(value, Kernel):
             yield from _kernels_called_by(value.py_func)
@@ -59,7 +59,7 @@ def _kernels_called_by(function: Callable[..., Any]) -> Iterator[Callable[..., A
 
 
 def _rule_function(function: Callable[..., Any], name: str) -> RuleFunction:
-    """Collect name, origin, description, code and constants of one compiled function."""
+    """Return name, origin, description, code and constants of one compiled function."""
     what = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
     used = global_values(function).items()
     constants = {name: value for name, value in used if isinstance(value, Number)}

@@ -1,4 +1,4 @@
-"""The Spark session: local by default, the cluster's own under spark-submit; and Delta's jars."""
+"""Start the Spark session: a local one by default, the cluster's own under spark-submit; and find Delta's jars."""
 
 import atexit
 import logging
@@ -78,7 +78,7 @@ _NOT_NEEDED: Final = ("org.*", "com.*", "javax.*", "commons-*", "io.airlift", "i
 def start_session(
     settings: SparkSettings, *, java: str | None = None, tasks: int | None = None, **options: str
 ) -> SparkSession:
-    """Return the running session, or start one.
+    """Return the running Spark session, or start one.
 
     Under spark-submit, the cluster's configuration is used, and only settings that it does not have are added; but days
     and times are always in UTC.
@@ -158,14 +158,17 @@ def in_utc(session: SparkSession) -> SparkSession:
 
 
 def shuffle_options(settings: SparkSettings) -> dict[str, str]:
-    """Return the number of shuffle tasks: from the settings, or for a local master by the size of this machine."""
+    """Return the Spark option for the number of shuffle tasks: as set, or by the cores of a local master."""
     local = re.fullmatch(r"local(?:\[(\*|\d+).*\])?", settings.master)
     cores = len(os.sched_getaffinity(0)) if local and local[1] == "*" else int((local and local[1]) or 1)
     return {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or max(8, 4 * cores))}
 
 
 def running_tasks(spark: SparkSession) -> tuple[tuple[int, ...], int, int]:
-    """Return the ids of Spark's running stages, and how many of their tasks are completed; empty over Spark Connect."""
+    """Return the ids of Spark's running stages, how many of their tasks are done, and how many tasks they have.
+
+    Over Spark Connect, which does not show this, there are no stages.
+    """
     if is_remote():
         return (), 0, 0
     tracker = spark.sparkContext.statusTracker()
@@ -181,7 +184,7 @@ def delta_jars() -> list[Path]:
 
 
 def fetch_delta_jars() -> list[Path]:
-    """Resolve Delta's jars once, with Spark's own Maven client, and put them among Spark's own.
+    """Download Delta's jars once, with Spark's own Maven client, into Spark's folder of jars.
 
     Raises
     ------
@@ -221,7 +224,7 @@ def _jar_folder() -> Path:
 
 
 def _local_options() -> dict[str, str]:
-    """Return the options that only a local session needs."""
+    """Return Spark options that only a local session needs."""
     return {
         **_LOCAL,
         # Workers must find udfs, even if nothing is installed and the job was started in another folder.
@@ -232,19 +235,19 @@ def _local_options() -> dict[str, str]:
 
 
 def _empty_folder() -> str:
-    """Create a folder for this process, with an unpredictable name."""
+    """Create an empty folder for this process, with an unpredictable name; it is deleted at exit."""
     folder = tempfile.mkdtemp(prefix="isr-batch-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def _session_options(settings: SparkSettings) -> dict[str, str]:
-    """Return the options that the settings determine for every session."""
+    """Return Spark options for every session, from the settings."""
     return {"spark.sql.execution.arrow.maxRecordsPerBatch": str(settings.arrow_batch_rows)}
 
 
 def _submitted_session(settings: SparkSettings, tasks: int | None) -> SparkSession:
-    """Return the session of a job under spark-submit, with the settings added that its cluster lacks."""
+    """Return the session of a job under spark-submit, with options added that its cluster does not set."""
     # Only after this call does SparkConf have spark-submit's options; there is no public API for them.
     SparkContext._ensure_initialized()  # noqa: SLF001
     conf = SparkConf()

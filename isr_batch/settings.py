@@ -39,13 +39,16 @@ def _settings_switch(value: object) -> object:
 
 
 class _Section(BaseModel):
-    """Base class of the sections, which refuses unknown keys."""
+    """Base class of the sections; it refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class SparkSettings(_Section):
-    """The engine, and the session that a command starts; under spark-submit ``arrow_batch_rows`` still applies."""
+    """Section ``spark``: the engine, and the Spark session that a command starts.
+
+    Under spark-submit, only ``arrow_batch_rows`` applies to the session.
+    """
 
     engine: Literal["auto", "spark", "local"] = "auto"
     master: str = "local[*]"
@@ -61,7 +64,7 @@ class IngestSettings(_Section):
 
 
 class ReplaySettings(_Section):
-    """Section ``replay``: rules (``all`` or names), changed parameters, and whether clusters have ELR (KIP-966)."""
+    """Section ``replay``: rules (``all`` or names), parameters to change, whether clusters have ELR (KIP-966)."""
 
     rules: Annotated[list[str], NoDecode, BeforeValidator(rule_names_between_commas)] = Field(
         default=["all"], min_length=1
@@ -196,7 +199,7 @@ def _merge_settings(below: Tree, above: Mapping[str, Any]) -> Tree:
 def _settings_mistake(
     location: tuple[int | str, ...], details: Mapping[str, Any], layers: list[tuple[str, Tree]]
 ) -> str:
-    """Write a mistake in a sentence, with the layer that has it."""
+    """Return a mistake as a sentence that names the layer with the wrong value."""
     where = f"{_settings_layer_of(location, layers)}: {'.'.join(str(part) for part in location)}"
     if details["type"] == "extra_forbidden":
         model: type[BaseModel] = Settings
@@ -211,7 +214,7 @@ def _settings_mistake(
 
 
 def _settings_layer_of(location: tuple[int | str, ...], layers: list[tuple[str, Tree]]) -> str:
-    """Return the name of the last layer that sets a key, for a message."""
+    """Return the name of the highest layer that sets a key."""
     for name, layer in reversed(layers):
         node: object = layer
         for part in location:
@@ -226,7 +229,7 @@ def _settings_layer_of(location: tuple[int | str, ...], layers: list[tuple[str, 
 
 
 def _read_params(replay: ReplaySettings, layers: list[tuple[str, Tree]], mistakes: list[str]) -> ReplaySettings:
-    """Check rules and their parameters against the registry of rules; convert names to ours and values to numbers."""
+    """Check the rules and parameters in the settings; convert names to ours and values to numbers."""
     if replay.rules == ["all"] and not replay.params:
         return replay
     from udfs.rules import COMMON_PARAMS, REGISTRY  # imports numba, which most commands need not wait for

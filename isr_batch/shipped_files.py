@@ -9,7 +9,7 @@ _WHEEL: Final = _PACKAGE / "shipped"
 
 
 def shipped(name: str) -> Path:
-    """Return the path of a folder of the checkout, such as ``data/samples`` or ``conf/grids``, in this installation.
+    """Return where a folder of the repository, such as ``data/samples``, is in this installation.
 
     Parameters
     ----------
@@ -21,6 +21,6 @@ def shipped(name: str) -> Path:
 
 
 def examples(name: str) -> str:
-    """Name a folder of examples in a hint; the name is relative if the working directory is the checkout."""
+    """Return the path of a folder of examples for a hint; relative if the working directory is the checkout."""
     folder = shipped(name)
     return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)

@@ -1,4 +1,4 @@
-"""Write instants for people, in the time zone that the command was asked for; by default UTC."""
+"""Format instants for people, in the time zone that the user asked for; by default UTC."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
@@ -7,56 +7,56 @@ ZONES_OF_UTC: Final = {"UTC", "Etc/UTC", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu", "
 """Names that Spark and Java have for UTC."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN: dict[str, tzinfo] = {"UTC": UTC}
-"""The zone in which all instants are written, under its name; a command sets it once."""
+"""The time zone for all instants, by its name; a command sets it once."""
 
 
 def show_times_in(name: str, zone: tzinfo) -> None:
-    """Choose the time zone of all instants written from now on."""
+    """Set the time zone for all instants that are formatted from now on."""
     _SHOWN.clear()
     _SHOWN[name] = zone
 
 
 def zone_name() -> str:
-    """Return the name of the time zone, which is written next to instants."""
+    """Return the name of the time zone, which stands next to instants."""
     return next(iter(_SHOWN))
 
 
 def zone_note() -> list[str]:
-    """Name the time zone in a sentence, for texts whose instants do not show it; empty for UTC."""
+    """Return a sentence with the time zone, for texts whose instants do not have it; nothing for UTC."""
     return [] if zone_name() == "UTC" else [f"Times are in {zone_name()}."]
 
 
 def shown_zone() -> tzinfo:
-    """Return the time zone in which instants are written."""
+    """Return the time zone in which instants are formatted."""
     return _SHOWN[zone_name()]
 
 
 def in_shown_zone(time: datetime) -> datetime:
-    """Convert an instant to the time zone in which instants are written; without a zone, the instant is in UTC."""
+    """Convert an instant to the time zone in which instants are formatted; without a zone, it is in UTC."""
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(shown_zone())
 
 
 def time_text(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Write an instant given in microseconds since 1970."""
+    """Return an instant, given in microseconds since 1970, as text."""
     return f"{in_shown_zone(_EPOCH + timedelta(seconds=us // 1_000_000)):{form}}"
 
 
 def time_text_ms(us: int) -> str:
-    """Write an instant given in microseconds since 1970, truncated to milliseconds."""
+    """Return an instant, given in microseconds since 1970, as text with milliseconds."""
     return day_and_time(_EPOCH + timedelta(microseconds=us))
 
 
 def day_and_time(time: datetime) -> str:
-    """Write date and time of an instant, to the millisecond."""
+    """Return the date and time of an instant as text with milliseconds."""
     return f"{in_shown_zone(time):%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
 
 def time_of_day(time: datetime) -> str:
-    """Write the time of day of an instant, to the millisecond."""
+    """Return the time of day of an instant as text with milliseconds."""
     return f"{in_shown_zone(time):%H:%M:%S.%f}"[:-3]
 
 
 def offset_us(us: int) -> int:
-    """Return how far the time zone is ahead of UTC at an instant, in microseconds, for charts, which know only UTC."""
+    """Return how far the shown time zone is ahead of UTC at an instant, in microseconds, for charts in UTC."""
     ahead = in_shown_zone(_EPOCH + timedelta(microseconds=us)).utcoffset() or timedelta()
     return ahead // timedelta(microseconds=1)

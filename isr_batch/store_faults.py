@@ -1,4 +1,4 @@
-"""Convert Spark's reports of faults of addresses, stores and catalogs to one sentence each."""
+"""Turn Spark's errors about addresses, stores and catalogs into one sentence each."""
 
 import re
 
@@ -38,11 +38,11 @@ _FAULTS: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "check --catalog; spark.sql.catalog.NAME in Spark's configuration defines one",
     ),
 )
-"""Errors of Spark and its stores about an address: a pattern, our message, and the remedy."""
+"""Patterns of errors of Spark and its stores about an address, each with our message and the remedy."""
 
 
 def store_fault(text: str) -> tuple[str, str] | None:
-    """Find a fault of an address, a store or a catalog in an error of Spark; None if it is another error.
+    """Return message and hint for an error of Spark about an address, a store or a catalog; None for any other error.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The range of UTC days that a command works on, with an exclusive end; and instants given by users."""
+"""The range of UTC days that a command works on (its end is exclusive), and instants given by users."""
 
 import re
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Window:
 
     @classmethod
     def of_day(cls, day: date) -> "Window":
-        """Return the window of one day."""
+        """Return the window of this one day."""
         return cls(str(day), str(day + timedelta(days=1)))
 
     def __str__(self) -> str:
@@ -36,14 +36,14 @@ class Window:
 
     @property
     def handled_in(self) -> str:
-        """SQL condition on ``event_date`` for the window and the day after; a fetch may be handled a day later."""
+        """SQL condition on ``event_date`` for the window and the day after, when its last fetches may be handled."""
         parts = [f"event_date >= DATE'{self.start}'"] if self.start else []
         parts += [f"event_date <= DATE'{self.end}'"] if self.end else []
         return " AND ".join(parts) or "true"
 
     @property
     def handled_days(self) -> tuple[str, str]:
-        """First and last of the days that `handled_in` selects."""
+        """First and last day that `handled_in` selects."""
         return self.days[0], self.end or str(date.max)
 
     @property
@@ -71,7 +71,7 @@ class Window:
 
     @property
     def days(self) -> tuple[str, str]:
-        """Return the first and the last day as text; for an unbounded side, the first or last possible day."""
+        """First and last day of the window as text; for an unbounded side, the first or last possible day."""
         return self.start or str(date.min), str(self.last_day or date.max)
 
     def from_day(self, start: str | None) -> "Window":
@@ -80,7 +80,7 @@ class Window:
 
 
 def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
-    """Read ``--date``, or ``--from`` and ``--to``.
+    """Parse the options ``--date``, or ``--from`` and ``--to``, into a window.
 
     Raises
     ------
@@ -101,15 +101,15 @@ def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
 
 @dataclass(frozen=True)
 class AskedTime:
-    """A time given by the user: an instant, in microseconds since 1970, or a time of day, which fits any day."""
+    """A time that the user asked for: an instant, in microseconds since 1970, or a time of day, which fits any day."""
 
     us: int
     any_day: bool = False
 
     def after_us(self, first_us: int, last_us: int | None = None) -> int:
-        """Return how long after the given time an interval begins, in microseconds; negative if it ended before that.
+        """Return how long after the asked time a span begins, in microseconds; negative if it ended before that time.
 
-        For a time of any day, the nearest day is used.
+        For a time of day, the nearest day is used.
         """
         asked_us, last_us = self.us, first_us if last_us is None else last_us
         if self.any_day:
@@ -120,7 +120,7 @@ class AskedTime:
 
 
 def parse_asked_time(option: str, text: str) -> AskedTime:
-    """Read an instant as `parse_instant`, or a time of day as 16:46:48 or 16:46.
+    """Parse an instant (as `parse_instant` does), or a time of day such as 16:46:48 or 16:46.
 
     Raises
     ------
@@ -138,9 +138,9 @@ def parse_asked_time(option: str, text: str) -> AskedTime:
 
 
 def parse_instant(option: str, text: str) -> int:
-    """Read an instant, ISO 8601 or Kafka's milliseconds; microseconds since the epoch.
+    """Parse an instant, in ISO 8601 or as epoch milliseconds; return it in microseconds since 1970.
 
-    Without a zone it is in the one that is shown (`isr_batch.shown_times`).
+    An instant without a zone is in the one that is shown (`isr_batch.shown_times`).
 
     Raises
     ------

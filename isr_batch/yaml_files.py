@@ -19,7 +19,7 @@ _TYPES: Final = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
 class BadYamlError(yaml.MarkedYAMLError):
-    """Raised if a YAML file has an element that is not read."""
+    """Raised if a YAML file has an element that is not allowed here."""
 
 
 def load_yaml(file: Path) -> Any:  # noqa: ANN401 (whatever the file has)
@@ -47,14 +47,14 @@ def load_yaml(file: Path) -> Any:  # noqa: ANN401 (whatever the file has)
 
 
 class _YamlLoader(yaml.SafeLoader):
-    """Loads YAML within limits on nesting and size."""
+    """Parses YAML within limits on nesting and size."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.depth = self.nodes = 0
 
     def refuse(self, what: str) -> BadYamlError:
-        """Make the error that refuses the element at the loader's position."""
+        """Return the error that refuses the element at the loader's position."""
         return BadYamlError(problem=what, problem_mark=self.get_mark())
 
     def fetch_flow_collection_start(self, token: object) -> None:

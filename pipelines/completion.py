@@ -1,4 +1,4 @@
-"""Completions for shells: rules, and topics and brokers of the lake that the line names."""
+"""Shell completions: rules, and the topics and brokers of the lake that the command line names."""
 
 from typing import NoReturn
 
@@ -30,7 +30,7 @@ def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _completions_of_terms(context: typer.Context, column: str, incomplete: str) -> list[str]:
-    """List the values of a column in the leaders' terms of the lake that the command line names."""
+    """Return values of a column of the leaders' terms, from the lake that the command line names."""
     folder = context.params.get("lake")
     if not folder:
         return []

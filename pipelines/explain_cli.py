@@ -100,7 +100,7 @@ def _explain_one_shrink(job: Job, topic: str, partition: int, at: AskedTime, rul
 
 
 def _list_incidents(job: Job, broker: int | None, at: AskedTime | None) -> None:
-    """Print the incidents, or those of a broker or near a time."""
+    """Print the incidents: all, those of a broker, or those near a time."""
     from isr_batch.incidents.incident_story import incident_story
     from isr_batch.incidents.listing import chosen_incidents, listed_incidents, nearest_drop_us
     from isr_batch.incidents.own_shrinks import own_shrinks

@@ -96,7 +96,7 @@ def export_incident_command(
 
 
 def _draw_incident(job: Job, incident: dict[str, Any], picture: Path) -> None:
-    """Draw the swim lane of a shrink of an incident."""
+    """Draw one shrink of an incident as a swim lane, to a file."""
     from isr_batch.explain.shrink_data import explain_shrink
     from isr_batch.explain.swimlane import draw_swimlane
     from isr_batch.explain.swimlane_data import swimlane_scene
@@ -108,7 +108,7 @@ def _draw_incident(job: Job, incident: dict[str, Any], picture: Path) -> None:
 
 
 def hand_over(text: str, file: Path | None, out: Output) -> None:
-    """Write a text to a file, or to the terminal."""
+    """Write a text to a file, or without a file to the terminal."""
     if file is None:
         out.text(text.rstrip("\n").split("\n"))
         return

@@ -1,4 +1,4 @@
-"""`isr-batch ingest` and `look`: broker logs, or a table of your own, into a lake."""
+"""`isr-batch ingest` and `look`: read broker logs, or a table of your own, into a lake."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -52,14 +52,14 @@ ROW_COLUMNS = ("table", "day", "leader_id", "rows_new", "rows_known", "rows_gone
 
 @dataclass(frozen=True)
 class LogsOfCommand:
-    """The logs that a command reads: the clusters in a folder, the files of each, and the options for reading them."""
+    """The logs that a command reads: by cluster, the files and the options for reading them."""
 
     clusters: "dict[str, tuple[Path, LogFolder]]"
     release: str | None
     options: "LogOptions"
 
     def warnings(self, lake: "Lake") -> dict[str, list[str]]:
-        """List for each cluster what makes its results doubtful or less complete, as `look` does."""
+        """Return each cluster's warnings, as `look` prints them: why its results are doubtful or incomplete."""
         from isr_batch.ingest.broker_logs import warnings_of_unread_lines
         from isr_batch.ingest.folder.folder_warnings import folder_warnings
 
@@ -77,7 +77,7 @@ def find_logs_of_command(
     zones: list[str] | None,
     show: "Callable[[str, LogFolder], None] | None" = None,
 ) -> LogsOfCommand:
-    """Find the clusters in a folder before anything is started, and check their logs; used by `look` and `run`.
+    """Find the clusters in a folder, and check their logs before Spark or an ingest starts; for `look` and `run`.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def find_logs_of_command(
 
 
 def say_nothing_to_replay(given: "Sequence[str]", logs: LogsOfCommand) -> "NothingToReplayError | None":
-    """Report that no log has a follower fetch, if another log shows ISR changes; None if there is something to replay.
+    """Return the error that no log has a follower fetch, if other logs show ISR changes; None if there is a fetch.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def say_nothing_to_replay(given: "Sequence[str]", logs: LogsOfCommand) -> "Nothi
 
 
 def _show_files(out: Output, name: str, found: "LogFolder") -> None:
-    """Print the content of a folder: files that are read, files that are not, and the possible analyses."""
+    """Print what a folder contains: files that are read, files that are not, and which analyses are possible."""
     from isr_batch.ingest.folder import overview
 
     out.details(f"Logs of {name}", overview.file_rows(found), overview.FILE_COLUMNS)
@@ -151,7 +151,7 @@ def _show_files(out: Output, name: str, found: "LogFolder") -> None:
 
 
 def _show_files_and_warnings(out: Output, name: str, found: "LogFolder") -> None:
-    """Print the content of a folder, and warnings about it."""
+    """Print what a folder contains, with warnings about it."""
     from isr_batch.ingest.folder.folder_warnings import folder_warnings, unread_lines_seen
 
     _show_files(out, name, found)
@@ -159,7 +159,7 @@ def _show_files_and_warnings(out: Output, name: str, found: "LogFolder") -> None
 
 
 def show_warnings(out: Output, name: str, warnings: list[str]) -> None:
-    """Print what makes a cluster's results doubtful or incomplete."""
+    """Print the reasons why a cluster's results are doubtful or incomplete."""
     if out.as_json:
         out.say(cluster=name, warnings=warnings)
     elif warnings:
@@ -194,7 +194,7 @@ def look_command(
 
 
 def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
-    """Ingest the logs of all clusters that were found, and print what was read, assumed and refused."""
+    """Ingest the logs of all clusters found, and print what was read, assumed and refused."""
     from isr_batch.ingest.broker_logs import ingest_broker_logs, ingested_clusters, require_clean_broker_logs
 
     known = ingested_clusters(job.lake)
@@ -280,7 +280,7 @@ def ingest_table_command(
 
 @dataclass(frozen=True)
 class TableOfCommand:
-    """The user's table of fetches that a command names, its mapping, and which rows of it are read or replaced."""
+    """The user's table of fetches that a command names: its mapping, and which rows are read or replaced."""
 
     places: tuple[str, ...]
     mapping: "TableMapping"
@@ -294,7 +294,7 @@ class TableOfCommand:
 def table_of_command(
     places: list[str], file: Path, cluster: str | None, window: Window, *, full: bool = False
 ) -> TableOfCommand:
-    """Read the mapping of a table, and check that the table exists, before anything is started.
+    """Read the mapping of a user's table, and check that the table exists, before Spark or an ingest starts.
 
     Raises
     ------
@@ -313,7 +313,7 @@ def table_of_command(
 
 
 def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> None:
-    """Ingest a table, and print the account of its rows."""
+    """Ingest a user's table, and print the account of its rows: added, known, refused."""
     from isr_batch.ingest.own_table.added_rows import Replaced
     from isr_batch.ingest.own_table.derived_tables import derive_tables
     from isr_batch.ingest.own_table.ingest import ingest_own_table

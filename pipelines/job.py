@@ -1,4 +1,4 @@
-"""Options, settings and access to a lake, shared by the commands."""
+"""Options, settings and access to a lake that the commands share."""
 
 import os
 import time
@@ -89,8 +89,8 @@ From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
 To = Annotated[str | None, typer.Option("--to", help="UTC day after the last one.")]
 
 LITTLE_BYTES: Final = 10 << 20
-"""Size, in bytes, of a small input: ``fetch_log`` and compressed logs have about ten bytes per event, so this is about
-a million events."""
+"""Input up to this size in bytes is small: about a million events, since ``fetch_log`` and compressed logs have some
+ten bytes per event."""
 
 _LEAST_TASKS: Final = 8
 """Minimum number of shuffle tasks; with more input, each task gets about a million events."""
@@ -99,7 +99,7 @@ _CLUSTER = ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_C
 
 @dataclass(frozen=True)
 class Job:
-    """A running command that works on a lake: output, settings, and the lake."""
+    """A running command that works on a lake: its output, its settings, and the lake."""
 
     out: Output
     settings: "Settings"
@@ -109,7 +109,7 @@ class Job:
 def settings_of_job(
     env: str | None, rules: str | None = None, params: list[str] | None = None, engine: str | None = None
 ) -> "Settings":
-    """Load the settings of a command, with the values of its options."""
+    """Load the settings of a command; its options override them."""
     from isr_batch.settings import load_settings
 
     replay: dict[str, Any] = {}
@@ -122,7 +122,7 @@ def settings_of_job(
 
 
 def show_zone_of_job(zone: str | None) -> None:
-    """Write times in the zone of ``--display-zone``; UTC if it is not given."""
+    """Print times in the zone of the option ``--display-zone``, or else in UTC."""
     from isr_batch.ingest.log_files.stamps import stamp_zone
     from isr_batch.shown_times import show_times_in
 
@@ -144,7 +144,7 @@ def require_path_of_job(path: str, what_to_do: str) -> None:
 
 
 def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = False) -> None:
-    """Refuse a path that is not a lake before Spark starts; only a ``new`` one may be missing.
+    """Refuse a path that is not a lake, before Spark starts; with ``new``, the lake may be missing.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = Fa
 
 
 def _is_lake_elsewhere(path: str) -> bool:
-    """Whether a path may belong to a cluster's file system."""
+    """Whether a path may lie in a cluster's file system."""
     return is_address(path) or any(name in os.environ for name in _CLUSTER)
 
 
@@ -184,7 +184,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
     logs: Path | None = None,
     new: bool = False,
 ) -> Job:
-    """Open a lake; Spark starts when it is needed. Only a ``new`` lake may be missing.
+    """Open a lake for a command; Spark starts when it is needed. With ``new``, the lake may be missing.
 
     The size of ``logs`` that are read decides about the JVM's options.
 
@@ -203,7 +203,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
     from isr_batch.lake.run_log import new_run_id
 
     def start() -> "Session":
-        """Start Spark with the options that the size of the input needs."""
+        """Start Spark with options that suit the size of the input."""
         with out.step("start Spark"):
             from isr_batch import jvm
             from isr_batch.session import running_tasks, start_session
@@ -228,12 +228,12 @@ def open_job(  # noqa: PLR0913 two of them have a default
 
 
 def _is_lake_here(path: str) -> bool:
-    """Whether a path can only be one of this machine."""
+    """Whether a path can only lie on this machine."""
     return not _is_lake_elsewhere(path) and "SPARK_HOME" not in os.environ
 
 
 def size_of_job(lake: str | None, logs: Path | None = None) -> int | None:
-    """Estimate the work of a command, in bytes of packed fetches, by file sizes; None if these do not show it.
+    """Estimate the input of a command from file sizes, in bytes of packed fetches; None if these do not show it.
 
     Parameters
     ----------
@@ -279,7 +279,7 @@ def replay_window_of_job(
     *,
     timelines: Timelines | None = None,
 ) -> None:
-    """Replay the rules of a grid or of the settings, with progress."""
+    """Replay a window, with progress, under these rule runs or those of the settings."""
     from isr_batch.nightly import replay_window
     from isr_batch.replay.replay import rule_runs
 
@@ -289,7 +289,7 @@ def replay_window_of_job(
 
 
 def timelines_of_job(option: str | None) -> Timelines | None:
-    """Check and return the value of ``--timelines``; None if it is not given.
+    """Return the value of the option ``--timelines``, checked; None if it is not given.
 
     Raises
     ------

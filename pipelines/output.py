@@ -1,4 +1,4 @@
-"""Print progress and errors to stderr, results to stdout."""
+"""Print a command's progress and errors to stderr, and its results to stdout."""
 
 import json
 import logging
@@ -29,18 +29,18 @@ GAP = 2
 LEAST_TEXT, LEAST_HEADING = 12, 6
 """Minimum widths of a text column and of a heading, in characters, if a table is too wide for the terminal."""
 MANY_LINES = 4
-"""If rows of a table would take this many lines on average, each row is printed as lines of name and value instead."""
+"""If a table's rows would take this many lines on average, each row is printed as lines of name and value instead."""
 MOST_SHOWN = 1000
 """Maximum number of rows of a table that are printed: a hundred thousand would take minutes, and be useless on a
 terminal."""
 POLLS = 0.5
-"""Seconds between two polls of the progress."""
+"""Seconds between two looks at the progress."""
 LINES = 60.0
-"""Seconds between two lines of progress, if stderr is not a terminal."""
+"""Seconds between two printed lines of progress, if stderr is not a terminal."""
 
 
 class Output:
-    """Prints what a command has to say, in the form for a terminal, a file, or a program.
+    """Prints the output of a command, for a terminal, a file, or a program.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Output:
 
     @contextmanager
     def step(self, name: str) -> Iterator[dict[str, int]]:
-        """Show a long step while it runs, then its duration, and the numbers that the block has put into its dict."""
+        """Show a long step while it runs, then its duration and the numbers that the block has put into the dict."""
         facts: dict[str, int] = {}
         name = printable(name)
         started = time.monotonic()
@@ -104,7 +104,7 @@ class Output:
 
     @contextmanager
     def _bar(self, name: str) -> Iterator[None]:
-        """Show a progress bar while a step runs: work done and in all, rate, time left; new work restarts the bar."""
+        """Show a progress bar while a step runs: work done, total, rate, time left; new work restarts the bar."""
         columns = (
             SpinnerColumn(), TextColumn("{task.description}", markup=False), TextColumn("{task.fields[took]}"),
             BarColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
@@ -135,7 +135,7 @@ class Output:
         begun: dict[object, tuple[float, float]] = {}
 
         def show(found: WorkDone | None) -> None:
-            """Print one line."""
+            """Print one line of progress."""
             now = time.monotonic()
             text = f"{name}: {_clock_text(now - started)}"
             if found:
@@ -150,11 +150,11 @@ class Output:
 
     @contextmanager
     def _watching(self, every: float, show: Callable[[WorkDone | None], None]) -> Iterator[None]:
-        """Call ``show`` with the progress at regular intervals, in a thread, while the block runs."""
+        """Call ``show`` with the current progress every ``every`` seconds, in a thread, while the block runs."""
         done = threading.Event()
 
         def poll() -> None:
-            """Call ``show`` until the block ends."""
+            """Call ``show`` again and again, until the block ends."""
             while not done.wait(every):
                 try:
                     found = progress_now() or self._of_spark()
@@ -171,12 +171,12 @@ class Output:
             thread.join(timeout=5)
 
     def _of_spark(self) -> WorkDone | None:
-        """Return the progress of Spark's running tasks; None if none run."""
+        """Return the progress of Spark's running tasks; None if no task runs."""
         stages, done, total = self.watched() if self.watched else ((), 0, 0)
         return WorkDone(stages, done, total, "tasks") if stages else None
 
     def show_logged(self) -> None:
-        """Print what the library logs: warnings always, the rest as progress."""
+        """Print the library's log: warnings always, other messages as progress."""
         log = logging.getLogger("isr_batch")
         log.setLevel(logging.INFO)
         log.handlers = [_Logged(self)]
@@ -231,7 +231,7 @@ class Output:
         self._note_cut(given, len(rows))
 
     def _note_cut(self, given: int, shown: int) -> None:
-        """Say how many rows of a table are not shown."""
+        """Print how many rows of a table are not shown."""
         if given > shown:
             self._stdout.print(f"{shown:,} of {given:,} rows are shown: --json prints all\n", soft_wrap=True)
 
@@ -249,7 +249,7 @@ class Output:
             self.table(title, rows, columns)
 
     def text(self, lines: Iterable[str]) -> None:
-        """Write lines; line ends within a line are escaped."""
+        """Print lines; a line end within a line is escaped."""
         self._stdout.print("\n".join(map(printable, lines)), soft_wrap=True)
 
     def error(self, message: str, hint: str, exit_code: int) -> None:
@@ -267,7 +267,7 @@ class Output:
 
 
 class _Logged(logging.Handler):
-    """Handler that passes what the library logs to `Output`."""
+    """Log handler that passes the library's messages to `Output`."""
 
     def __init__(self, out: Output) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ class _Logged(logging.Handler):
 
 
 def _printable_event(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Escape the texts of an event in the log."""
+    """Escape unprintable characters in the texts of a log event."""
     return {name: printable_lines(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
@@ -315,18 +315,18 @@ def _is_cramped(cells: Sequence[Sequence[str]], widths: Sequence[int], room: int
 
 
 def _clock_text(seconds: float) -> str:
-    """Write seconds as minutes and seconds."""
+    """Return seconds as text in minutes and seconds."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
 def _progress_text(work: WorkDone, speed: float | None) -> str:
-    """Write how much work is done, and the rate."""
+    """Return the work done and the rate as text."""
     rate = f", {speed:.1f} a second" if speed else ""
     return f"{work.done:,.0f} of {work.total:,.0f} {work.unit}{rate}"
 
 
 def _table_cell(value: object) -> str:
-    """Write a value in a table."""
+    """Return a value as text for a table cell."""
     if value is None:
         return ""
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""`isr-batch run`: ingest, replay, compare and report in one go; and the steps that other commands share."""
+"""`isr-batch run`: ingest, replay, compare and report in one go; other commands share these steps."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -74,7 +74,7 @@ MATCH_COLUMNS = (
 
 
 def compare_job_with_brokers(job: Job, done: "Run") -> "BrokerCheckSummary":
-    """Compare the replay with the changes that the brokers logged."""
+    """Compare the replay with the ISR changes that the brokers logged, as a step with progress."""
     from isr_batch.lake.run_log import RunCounts
     from isr_batch.scoring.broker_check import validate
 
@@ -86,7 +86,7 @@ def compare_job_with_brokers(job: Job, done: "Run") -> "BrokerCheckSummary":
 
 
 def look_for_late_checks_of_job(job: Job) -> int:
-    """Find the brokers' ISR checks that ran late, as a step with progress; return how many are new."""
+    """Find ISR checks of the brokers that ran late, as a step with progress; return how many are new."""
     from isr_batch.scoring.late_checks import find_late_checks
 
     with job.out.step("look for checks that came late") as facts:
@@ -126,7 +126,7 @@ def _answer_and_report(job: Job, file: Path, warnings: "Mapping[str, list[str]]"
 
 
 def rules_of_job(job: Job) -> "Rows":
-    """Return the shrinks, scores and costs of each rule over the whole lake."""
+    """Return the shrinks, scores and costs of each rule run over the whole lake."""
     from isr_batch.scoring.scores import rules_side_by_side
 
     with job.out.step("compare the rules"):
@@ -143,12 +143,12 @@ def show_rules(job: Job, rows: "Rows") -> None:
 
 
 def show_match_of_job(job: Job, summary: "BrokerCheckSummary") -> None:
-    """Print the comparison of the replay with the brokers' changes, by leader and kind, and the sentence about it."""
+    """Print how many ISR changes match between replay and brokers, by leader and kind."""
     job.out.table("ISR changes of the replay and of the brokers", summary.rows, MATCH_COLUMNS)
 
 
 def match_sentence(summary: "BrokerCheckSummary", least: float) -> str:
-    """Say how well the replay agrees with the brokers, and whether to trust its verdicts."""
+    """Return a sentence on how well the replay agrees with the brokers, and whether to trust its verdicts."""
     changes = sum(row["matched"] + row["missing"] + row["extra"] for row in summary.rows)
     if not changes:
         return "The brokers logged no ISR change, and the replay makes none: there is nothing to compare."

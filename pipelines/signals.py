@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end a command cleanly: the lease is released, and the run log records the end."""
+"""End a command cleanly at SIGTERM and SIGINT: release the lease, and record the end in the run log."""
 
 import signal
 import sys
@@ -9,7 +9,7 @@ from pipelines.output import Output
 
 
 class _StoppedBySignal(SystemExit):
-    """Raised by a signal in the running command, so that the command ends as after an error."""
+    """Raised in the running command by a signal, so that the command ends as after an error."""
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def ended_by_signals(out: Output) -> Iterator[None]:
     stopped: list[int] = []
 
     def stop(number: int, _frame: object) -> None:
-        """Raise the exception that ends the command, and restore the signal's default action."""
+        """Raise the exception that ends the command, and let the next signal end the process."""
         signal.signal(number, signal.SIG_DFL)
         stopped.append(number)
         raise _StoppedBySignal(128 + number)

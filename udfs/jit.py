@@ -1,4 +1,4 @@
-"""The only module that calls numba's decorators, and dispatch tables of compiled functions."""
+"""Compile functions with numba: decorators, and dispatch tables. No other module calls numba's decorators."""
 
 from collections.abc import Callable, Sequence
 from dis import get_instructions
@@ -17,7 +17,7 @@ _FOR_CALLERS = {**_OPTIONS, "no_cpython_wrapper": True}
 
 
 class Kernel:
-    """A function that is compiled when compiled code calls it; if Python calls it, it runs uncompiled.
+    """A function that compiled code calls. It is compiled with its caller; called from Python, it runs uncompiled.
 
     numba is imported at the first compilation, because many commands only need the names of rules.
     """
@@ -47,18 +47,18 @@ class Kernel:
 
 
 def kernel(function: Compiled) -> Compiled:
-    """Compile a function that only compiled functions call; it must not allocate.
+    """Mark a function to be compiled as a part of the compiled functions that call it; it must not allocate memory.
 
-    Only entry points are kept on disk (``isr_batch.replay.kernel_cache``), with all that they call.
+    Machine code is stored on disk (``isr_batch.replay.kernel_cache``) for entry points only, with all that they call.
     """
     # forceinline=False, because numba would otherwise inline a function if one of its callers is inlined.
     return cast("Compiled", Kernel(function, forceinline=False))
 
 
 def inlined(function: Compiled) -> Compiled:
-    """Mark a kernel to be inlined into its compiled callers, to save calls.
+    """Mark a function to be inlined into the compiled functions that call it.
 
-    A call passes a tuple of arrays as about a hundred numbers, which took most of the time in loops over partitions.
+    A call passes a tuple of arrays as about a hundred numbers. In loops over partitions, this took most of the time.
     """
     return cast("Compiled", Kernel(function, forceinline=True))
 
@@ -81,7 +81,7 @@ class Entry(Kernel):
 
 
 def entry(function: Compiled) -> Compiled:
-    """Compile a function that Python calls."""
+    """Mark a function that Python calls; it is compiled at the first call."""
     return cast("Compiled", Entry(function))
 
 
@@ -117,7 +117,7 @@ def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
 
 
 def compiled_text(function: Any) -> object:
-    """Return the code of a compiled function and the values of its global names, to compare functions."""
+    """Return a function's byte code and the values of its global names, to find functions that do the same."""
     python = getattr(function, "py_func", None)
     if python is None or python.__closure__:
         return function
@@ -133,5 +133,5 @@ def global_values(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _value_as_text(value: Any) -> object:
-    """Return a number with its type, or the code of a function, to compare global values."""
+    """Return a comparable form of a global value: a number with its type, or the byte code of a function."""
     return (type(value), value) if isinstance(value, int | float | np.int64) else compiled_text(value)

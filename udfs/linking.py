@@ -36,7 +36,7 @@ class _EntryPoint(JITCodeLibrary):  # type: ignore[misc]
     _linking_libraries: list[Any]
 
     def finalize(self) -> None:
-        """Link all functions that are called, directly or indirectly, once."""
+        """Link every function that this one calls, directly or indirectly, once."""
         found = dict.fromkeys(self._linking_libraries)
         waiting = [*found]
         while waiting:

@@ -75,7 +75,7 @@ and segments|ratio of the best rounds} µs | [tables of fetches](benchmarks-tabl
 """
 _DECISIONS: Final = """\
 These pages have the decisions that could have gone another way, each with its reason and what was rejected. Figures
-behind them are in `docs/measurements`.
+behind them are in `docs/measurements`, and terms in the [glossary](../glossary.md).
 
 | | decision |
 | --- | --- |

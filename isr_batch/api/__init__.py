@@ -1,1 +1,1 @@
-"""The public interface of `import isr_batch`: functions that take and return DataFrames."""
+"""The functions of `import isr_batch`, which take and return DataFrames."""

@@ -1,4 +1,4 @@
-"""Results of an analysis, as DataFrames of the same kind as the input."""
+"""The result of `isr_batch.analyze` and `isr_batch.open`: tables as DataFrames of the same kind as the input."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -13,28 +13,31 @@ from isr_batch.lake.lake import Lake
 
 F = TypeVar("F")
 F_co = TypeVar("F_co", covariant=True)
-"""Type of the frames: that of the input."""
+"""Kind of the frames (pandas, Arrow or Spark): that of the input."""
 
 
 class Tables(Protocol[F_co]):
-    """Source of an `Analysis`'s tables: a replay in this process or in Spark's workers, or a lake."""
+    """Computes the tables of an `Analysis`: by a replay in this process, by one in Spark's workers, or from a lake."""
 
     @property
     def engine(self) -> str:
-        """Which engine does the work, and why, in one line."""
+        """The engine that does the work, and why it was chosen, in one line."""
 
     def frame(self, name: str, where: Mapping[str, str] | None = None) -> F_co:
         """Return a table or view by name; with ``where``, only the rows in which these columns have these values."""
 
     def lake(self) -> AbstractContextManager[Lake]:
-        """Yield a lake with a replay of the rows, its scores, and, if possible, the comparison with the brokers."""
+        """Yield a lake in which the rows are replayed and the rules scored.
+
+        If the brokers' own changes are known, the replay is compared with them.
+        """
 
     def save(self, lake: str) -> None:
         """Add the caller's rows to a lake, as an ingest does, and replay them there."""
 
 
 class Analysis(Generic[F]):
-    """Results of the rules, as frames; each is computed on first access.
+    """The results of an analysis, as frames; each is computed when it is first used.
 
     Columns, types and units are those of the tables of a lake (docs/tables.md), so that a query on a member also runs
     on the lake. Instants are in UTC, ``*_ms`` are milliseconds, and offsets are record offsets. Frames of pandas have
@@ -49,12 +52,12 @@ class Analysis(Generic[F]):
 
     @property
     def engine(self) -> str:
-        """Which engine does the work, and why, in one line."""
+        """The engine that does the work, and why it was chosen, in one line."""
         return self._tables.engine
 
     @cached_property
     def shrinks(self) -> F:
-        """Judged shrinks: ``shrink_verdicts``, one row per replica that a rule removed."""
+        """Each shrink by each rule, with its verdict: ``shrink_verdicts``, one row per replica that a rule dropped."""
         return self._tables.frame("shrink_verdicts")
 
     @cached_property
@@ -64,30 +67,31 @@ class Analysis(Generic[F]):
 
     @cached_property
     def changes(self) -> F:
-        """Every shrink and expand that a rule made in the replay: ``isr_changes``."""
+        """Each shrink and expand that a rule made in the replay: ``isr_changes``."""
         return self._tables.frame("isr_changes")
 
     @cached_property
     def replica_timeline(self) -> F:
-        """States of each follower under each rule, one row per change; large, and replayed again on access."""
+        """The state of each follower under each rule, one row per change; large, and replayed again on each access."""
         return self._tables.frame("replica_timeline")
 
     @cached_property
     def partition_timeline(self) -> F:
-        """States of each partition under each rule, one row per change; large, and replayed again on access."""
+        """The state of each partition under each rule, one row per change; large, and replayed again on each access."""
         return self._tables.frame("partition_timeline")
 
     @cached_property
     def scores(self) -> F:
-        """Accuracy and cost of each rule: ``rule_scores``, by cluster, day and topic, and over all.
+        """Accuracy and cost of each rule: ``rule_scores``, by cluster, day and topic, and in total.
 
-        As after ``replay --timelines none``, the records that would be lost if leaders died are null; a lake has them.
+        Numbers of records that would be lost if leaders died are null, as after ``replay --timelines none``; a lake has
+        them.
         """
         return self._tables.frame("rule_scores")
 
     @cached_property
     def coverage(self) -> F:
-        """Times for which each broker's logs are complete: ``coverage``.
+        """The periods for which each broker's log is complete: ``coverage``.
 
         Empty if the input was the user's own table of fetches instead of broker logs.
         """
@@ -99,7 +103,7 @@ class Analysis(Generic[F]):
         return self._tables.frame("quarantine")
 
     def answer(self) -> str:
-        """Return what happened in some sentences, as ``isr-batch run`` prints them."""
+        """Return some sentences on the followers that were dropped by mistake, as ``isr-batch run`` prints them."""
         from isr_batch.report.answer import answer_of
 
         with self._tables.lake() as lake:
@@ -146,7 +150,7 @@ class Analysis(Generic[F]):
 
 @contextmanager
 def _faults_explained() -> Iterator[None]:
-    """Convert faults of disks and stores to the errors that the command line reports."""
+    """Raise faults of disks and stores as the errors that the command line reports."""
     try:
         yield
     except Exception as error:

@@ -121,7 +121,7 @@ def analyze(  # noqa: PLR0913 all but one have a default
 def open_lake(
     lake: str | PathLike[str] | None = None, *, catalog: str | None = None, frames: Kind | None = None
 ) -> Analysis[Any]:
-    """Open a lake that was replayed, as an `Analysis` like that of `analyze`.
+    """Open a lake that was replayed, and return an `Analysis`, as `analyze` does.
 
     Parameters
     ----------

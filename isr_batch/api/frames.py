@@ -46,7 +46,7 @@ def kind_of(name: str, frame: object) -> Kind:
 
 
 def shown_type(given: object) -> str:
-    """Return the type of an argument with its article, for messages such as "rules is an int"."""
+    """Return the type of an argument with an article, for messages such as "rules is an int"."""
     made = type(given)
     module = made.__module__.partition(".")[0]
     return (
@@ -59,7 +59,10 @@ def shown_type(given: object) -> str:
 
 
 def _columns(frame: object) -> str:
-    """Describe a frame's columns as " with its columns ...", for a message; a lazy frame may read files for them."""
+    """Return " with its columns ...", which names a frame's columns in a message.
+
+    A lazy frame may read files for this.
+    """
     names = None if hasattr(frame, "collect") else getattr(frame, "column_names", getattr(frame, "columns", None))
     try:
         return f" with {', '.join(map(str, names))}" if names is not None else ""
@@ -68,7 +71,7 @@ def _columns(frame: object) -> str:
 
 
 def one_kind(frames: Mapping[str, object]) -> Kind:
-    """Return the kind of several frames, which must be the same.
+    """Return the kind of several frames; refuse frames of different kinds.
 
     Raises
     ------
@@ -113,7 +116,7 @@ def as_arrow(name: str, frame: Any) -> pa.Table:
 
 
 def schema_of(name: str, frame: Any) -> pa.Schema:
-    """Return the columns of a frame without reading rows that are not in this process.
+    """Return a frame's columns and types. Rows of a lazy frame are not read.
 
     Raises
     ------
@@ -154,7 +157,7 @@ def require_rows(name: str, rows: int) -> None:
 
 
 def given_back(rows: pa.Table, kind: Kind, spark: "SparkSession | None" = None) -> Any:
-    """Convert Arrow rows to a frame of a kind; pandas keeps Arrow's types, so that no offset becomes a float."""
+    """Convert Arrow rows to a frame of a kind. pandas frames keep Arrow's types, so that no offset becomes a float."""
     if kind == "arrow":
         return rows
     if kind == "pandas":

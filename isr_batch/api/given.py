@@ -28,13 +28,13 @@ SECTIONS: Final[dict[str, type[MappedColumns]]] = {
     "fetches": FetchColumns, "appends": AppendColumns, "epochs": EpochColumns, "changes": ChangeColumns,
 }  # fmt: skip
 CLUSTER: Final = "cluster"
-"""Name of the cluster if none is given."""
+"""Name of the cluster if the caller gives none."""
 _EXAMPLE: Final = (
     'name columns, such as mapping={"replica_id": "follower", "handled_time": {"column": "ts", "unit": "ms"}}'
 )
 _ARGUMENTS: Final = {"replica_lag_time_max_ms": "lag_time_ms"}
 _ALSO: Final = {"partition_id": "partition"}
-"""Names by which a column is also found in a frame that does not have its own name."""
+"""For a column of ours, another name under which it is found in the caller's frame."""
 
 
 def given_mapping(
@@ -97,7 +97,7 @@ def given_mapping(
 
 
 def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
-    """Return the sections of a mapping as a dict, not yet checked, and how messages should refer to the mapping.
+    """Return the sections of a mapping as a dict, not yet checked, and the words for the mapping in messages.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
 
 
 def _given_by_name(section: type[MappedColumns], schema: pa.Schema, known: Mapping[str, Any]) -> dict[str, str]:
-    """Map each known column that the frame has under its own name to that name."""
+    """Map each of our columns that the frame has under the same name."""
     found = {}
     for name in section.model_fields:
         there = next((column for column in (name, _ALSO.get(name)) if column in schema.names), None)
@@ -124,7 +124,7 @@ def _given_by_name(section: type[MappedColumns], schema: pa.Schema, known: Mappi
 
 
 def _missing_in_given(name: str, schema: pa.Schema, columns: Mapping[str, Any]) -> list[str]:
-    """Write a message for each required column of a section that no column of the frame is mapped to."""
+    """Return a message for each required column of a section to which no column of the frame is mapped."""
     section = SECTIONS[name]
     missing = [
         column for column, field in section.model_fields.items() if field.is_required() and column not in columns
@@ -136,7 +136,7 @@ def _missing_in_given(name: str, schema: pa.Schema, columns: Mapping[str, Any]) 
 
 
 def given_rules(rules: Sequence[str] | str) -> list[RuleRun]:
-    """Read rules by their ids, or ``all``.
+    """Parse the argument ``rules``: ids of rules, or ``all``.
 
     Raises
     ------

@@ -30,7 +30,7 @@ SHRINKS: Final[pa.Schema] = contract_schema(SHRINK_VERDICTS.name, SHRINK_VERDICT
 SHRINKS_DDL: Final[str] = SHRINK_VERDICTS.schema_ddl
 """The schema `SHRINKS` as Spark's DDL, for ``applyInArrow`` and ``applyInPandas``."""
 MOST_ROWS: Final = 2_000_000
-"""Maximum number of fetches in one group: a group is a table in one worker's memory, with some 0.5 kB per row."""
+"""Maximum number of fetches in one group. A group is a table in one worker's memory, at some 0.5 kB per row."""
 _ANY_FETCHES: Final = pa.schema([(name, pa.null()) for name in FetchColumns.model_fields])
 
 
@@ -158,7 +158,7 @@ def broker_facts(  # noqa: PLR0913 all but one have a default
     min_insync_replicas: int | None = None,
     cluster_id: str | None = None,
 ) -> BrokerFacts:
-    """Collect from all fetches what no single partition shows about brokers, for `shrink_udf`; parameters of `analyze`.
+    """Collect, for `shrink_udf`, facts about brokers that one partition's fetches do not show; parameters of `analyze`.
 
     Returns
     -------

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FEW_ROWS: Final = 200_000
-"""If there are at most this many fetches, query plans are kept for the next analysis, because planning takes longer
-than running them; kept plans read all columns of their tables."""
+"""With at most this many fetches, query plans are kept for the next analysis, because planning takes longer than
+running them. Kept plans read all columns of their tables."""
 
 
 class LocalTables:
-    """Replays frames in this process, and computes the tables of an `Analysis` from the results.
+    """Replays frames in this process, without Spark, and computes the tables of an `Analysis`.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class LocalTables:
 
 
 def _require_fetches(tables: MemoryLake) -> None:
-    """Refuse input tables without fetches."""
+    """Refuse input in which every row of fetches was refused."""
     if read_columns(tables, "fetch_log", ["leader_id"]).num_rows:
         return
     refused = read_columns(tables, "quarantine", ["reason", "detail", "raw"])

@@ -1,4 +1,4 @@
-"""Replay rows that are in this process's memory: those of a notebook, or those of one Spark task."""
+"""Replay rows that are in this process's memory: rows of a notebook, or rows that one Spark task received."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ _FEW_RESULTS: Final = 1_000
 
 @dataclass(frozen=True)
 class BrokerFacts:
-    """Facts about brokers that no single partition's rows show: the time that leaders' logs cover, silences of leaders.
+    """Facts about brokers that one partition's rows do not show: times that leaders' logs cover, silences of leaders.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class BrokerFacts:
     rows: pa.Table
 
     def of_partitions_in(self, lake: MemoryLake) -> pa.Table:
-        """Select the facts that concern the partitions of a lake in memory."""
+        """Return the facts that concern the partitions of a lake in memory."""
         tables = (read_columns(lake, table.name, _PARTITION) for table in _OF_PARTITIONS)
         here = chain.from_iterable(_partitions_of(rows) for rows in tables if rows.num_rows)
         places = (self._places.get(key, ()) for key in dict.fromkeys(here))
@@ -68,7 +68,7 @@ class BrokerFacts:
 
     @cached_property
     def _places(self) -> Mapping[tuple[object, ...], Sequence[int]]:
-        """Indices of the rows of each partition."""
+        """For each partition, the indices of the facts that concern it."""
         found = defaultdict[tuple[object, ...], list[int]](list)
         for place, key in enumerate(_keys_of_replayed(self.rows)):
             found[key].append(place)
@@ -83,14 +83,17 @@ def _partitions_of(rows: pa.Table) -> Iterator[tuple[object, ...]]:
 
 
 def _keys_of_replayed(rows: pa.Table) -> Iterator[tuple[object, ...]]:
-    """Yield the cluster, topic and partition of each row."""
+    """Yield (cluster, topic, partition) of each row."""
     return zip(*(rows[name].to_pylist() for name in _PARTITION), strict=True)
 
 
 def frames_read(
     sql: ArrowSql, frames: Mapping[str, pa.Table], mapping: TableMapping, also: Collection[str] = ()
 ) -> MemoryLake:
-    """Convert a caller's frames to input tables without derived ones; ``also`` names clusters without rows here."""
+    """Convert the caller's frames to input tables in memory, without the tables that are derived from them.
+
+    ``also`` names clusters that have no rows here.
+    """
     sources = [(name, RowsHere(name, rows)) for name, rows in frames.items()]
     return input_tables(sql, inputs_of_sources(sources, mapping), mapping, also)
 
@@ -105,7 +108,7 @@ def without_fetches(refused: int, first: pa.Table) -> QualityGateError:
 
 
 def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
-    """Derive what is known about brokers from a lake in memory with input tables, and add the derived tables to it."""
+    """Derive the facts about brokers from input tables in memory, and add the derived tables to them."""
     derive_in_memory(lake, sql)
     engine = InProcess(lake, sql)
     return BrokerFacts(engine.arrow(stream_facts(engine)))
@@ -118,7 +121,7 @@ def results_of(
     runs: Sequence[RuleRun],
     tables: Sequence[Table] = SCORED_TABLES,
 ) -> dict[Table, pa.Table]:
-    """Replay input tables, and return some of the tables from which scores are computed."""
+    """Replay input tables in memory, and return some of the tables from which scores are computed."""
     kinds = SCORED if {*tables} - {ISR_CHANGES, SHRINK_VERDICTS} else ("change",)
     results = _replayed_rows(lake, facts, runs, kinds)
     schemas = {table: contract_schema(table.name, table.column_names) for table in tables}
@@ -133,19 +136,22 @@ def results_of(
 
 
 def timelines_of(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
-    """Replay input tables for their timelines, which takes five times as long; return the rows of each view."""
+    """Replay input tables in memory, and return the rows of each timeline; this takes five times as long as scores."""
     results = _replayed_rows(lake, facts, runs, [*TIMELINES])
     return timelines_of_results(results, read_columns(lake, FETCH_LOG.name, FETCH_LOG.column_names))
 
 
 def _replayed_rows(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun], kinds: Collection[str]) -> pa.Table:
-    """Replay the stream of a lake in memory, and return the rows that the kernel numbered."""
+    """Replay input tables in memory; return the kernel's results as rows with names."""
     keep_compiled()
     return pa.Table.from_batches(replay_batches(_stream_in_order(lake, facts), runs, kinds), RESULT_SCHEMA)
 
 
 def _stream_in_order(lake: MemoryLake, facts: BrokerFacts) -> Iterator[pa.RecordBatch]:
-    """Yield the stream of a replay unpacked, one row per event: to pack and unpack it takes longer than the replay."""
+    """Yield the events to replay in order, one row per event.
+
+    They are not packed first: packing and unpacking would take longer than this one replay.
+    """
     about = facts.of_partitions_in(lake)
     names = (*SET_COLUMNS, *Rows._fields)
     rows = pa.concat_tables([about.select(names), *(_events_in(lake, *of) for of in _EVENTS)]).combine_chunks()
@@ -160,7 +166,7 @@ def _stream_in_order(lake: MemoryLake, facts: BrokerFacts) -> Iterator[pa.Record
 
 
 def _events_in(lake: MemoryLake, table: Table, kind: np.int64, columns: Mapping[str, str]) -> pa.Table:
-    """Read fetches or appends as rows of the stream, without refused appends."""
+    """Read fetches or appends as rows of the replay's stream; refused appends are left out."""
     read = read_columns(lake, table.name, (*SET_COLUMNS, *columns.values()))
     if table is APPEND_LOG:
         read = read.filter(read["log_end_offset"].is_valid())

@@ -1,7 +1,7 @@
-"""Analyse Spark frames: workers replay whole partitions, many per task, as a single process would.
+"""Analyse Spark frames: each task of Spark's workers replays some whole partitions, as a single process would.
 
-Data about brokers that no single partition shows (`BrokerFacts`) is first collected from all rows, once. Everything
-else is a plan: `mapInArrow` over the rows of all frames, shuffled by topic and partition. A task has its rows in
+Facts about brokers that one partition's rows do not show (`BrokerFacts`) are collected once from all rows. Everything
+else is a plan: `mapInArrow` over the rows of all frames, shuffled by topic and partition. A task holds its rows in
 memory.
 """
 
@@ -112,7 +112,7 @@ class SparkTables:
         return frame if self._kind == "spark" else given_back(frame.toArrow(), self._kind)
 
     def _worked(self, work: OfTask, schema: pa.Schema, facts: BrokerFacts | None) -> DataFrame:
-        """Run ``work`` on the rows of whole partitions in the workers; its results have this schema."""
+        """Return the plan that runs ``work`` on the rows of whole partitions in the workers."""
         parts = [
             frame.select(*self._keys(name), *(
                 F.struct(*map(quoted_for_spark, frame.columns)).alias(other) if other == name
@@ -126,7 +126,7 @@ class SparkTables:
         )
 
     def _keys(self, section: str) -> list[Any]:
-        """List the columns of a frame that name the topic and partition, by which Spark shuffles its rows."""
+        """Return the frame's columns for topic and partition, by which Spark shuffles its rows."""
         columns = mapped_columns(getattr(self._mapping, section).columns)
         topic, partition_id = (
             F.lit(given.constant) if given.column is None else F.col(_dotted(self._frames[section], given.column))
@@ -137,12 +137,12 @@ class SparkTables:
 
     @property
     def facts(self) -> BrokerFacts:
-        """Facts about brokers that no single partition shows, collected once from all rows."""
+        """Facts about brokers that one partition's rows do not show, collected once from all rows."""
         return self._known[0]
 
     @cached_property
     def _known(self) -> tuple[BrokerFacts, dict[Table, pa.Table]]:
-        """Collect the facts about brokers, and the small tables that are derived from all rows."""
+        """The facts about brokers, and the small tables that are derived from all rows."""
         days = self._worked(
             _fetch_days_by_spark, contract_schema(FETCH_DAYS.name, FETCH_DAYS.column_names), None
         ).toArrow()
@@ -197,7 +197,7 @@ class SparkTables:
         save(lake, self._sources, self._mapping, self._runs)
 
     def _require_few(self, otherwise: str) -> None:
-        """Refuse rows too many to collect into this process; ``otherwise`` is the advice."""
+        """Refuse frames with too many rows to collect into this process; ``otherwise`` says what to do instead."""
         rows = self._sources[0][1].count(self._sources[0][1].items)
         if rows > sizes.OWN_ROWS:
             raise UsageError(
@@ -206,31 +206,31 @@ class SparkTables:
 
 
 class _NearSilences(MemoryLake):
-    """Tables in memory, except that fetches are queried from Spark, and only those near a silence of a leader."""
+    """Tables in memory; only fetches are queried from Spark, those near a silence of a leader."""
 
     def __init__(self, fetch_log: Callable[[], DataFrame], tables: Mapping[Table, pa.Table]) -> None:
         super().__init__(tables)
         self._fetch_log = fetch_log
 
     def direct(self, name: str) -> MemoryTable | None:
-        """Return a table for reading in this process, as `Lake.direct` does; None for fetches."""
+        """Return a table in memory; None for fetches, which are not."""
         return None if name == FETCH_LOG.name else super().direct(name)
 
     def read(self, name: str) -> DataFrame:
-        """Read a table in Spark, as `Lake.read` does; only fetches are read in this way."""
+        """Return the fetches near silences as a Spark frame; the other tables are in memory."""
         assert name == FETCH_LOG.name
         return self._fetch_log()
 
 
 def _dotted(frame: DataFrame, name: str) -> str:
-    """Quote a column, or a field in a column, for Spark's SQL."""
+    """Quote the name of a column, or of a field in a struct column (``column.field``), for Spark's SQL."""
     return quoted_for_spark(name) if name in frame.columns else ".".join(map(quoted_for_spark, name.split(".")))
 
 
 def _worked_by_spark(
     mapping: TableMapping, facts: BrokerFacts | None, work: OfTask, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run ``work`` on the rows of one Spark task; each row holds a row of one frame, as a struct."""
+    """Run ``work`` in one Spark task; each input row has a struct with one row of one of the caller's frames."""
     parts = list(batches)
     if not parts:  # there may be fewer partitions than tasks
         return
@@ -242,19 +242,19 @@ def _worked_by_spark(
 
 
 def _read_by_spark(name: str, _sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
-    """Return one input table of the frames' rows in a Spark task."""
+    """Return the rows of one input table in one Spark task."""
     return read_columns(lake, name, contract_of(name).column_names)
 
 
 def _replayed(name: str, runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
-    """Replay the rows of a Spark task, and return one of its result tables."""
+    """Replay the rows of one Spark task, and return one of the result tables."""
     if name in VIEWS:
         return timelines_of(lake, facts, runs)[name]
     return results_of(sql, lake, facts, runs, [TABLES[name]])[TABLES[name]]
 
 
 def _packets_of_spark_rows(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
-    """Return the rows of several tables, each serialised as an Arrow stream."""
+    """Replay the rows of one Spark task, and return one row per result table: its name, and its rows as Arrow bytes."""
     packets = []
     for table, rows in results_of(sql, lake, facts, runs).items():
         sink = pa.BufferOutputStream()
@@ -265,13 +265,13 @@ def _packets_of_spark_rows(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryL
 
 
 def _fetch_days_by_spark(sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
-    """Sum the fetches of a Spark task by day and pair of brokers."""
+    """Return, for one Spark task, sums of fetches by day and pair of brokers."""
     put_days(lake, sql, FETCH_DAYS)
     return read_columns(lake, FETCH_DAYS.name, FETCH_DAYS.column_names)
 
 
 def _fetch_instants_of_spark_rows(mapping: TableMapping, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield leader, follower and time of each fetch."""
+    """Yield leader, follower and time of each fetch in one Spark task."""
     parts = list(batches)
     if not parts:
         return

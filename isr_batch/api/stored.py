@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 def opened(place: str, *, catalog: bool = False) -> Lake:
-    """Open a lake in a folder or, with ``catalog``, in a schema; a Spark session is started only if it is needed."""
+    """Open a lake in a folder, or with ``catalog`` in a schema; Spark is started only when something needs it."""
     return Lake(lambda: start_session(Settings().spark), place, new_run_id(), catalog=catalog)
 
 
 def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMapping, runs: Sequence[RuleRun]) -> Lake:
-    """Add rows to a lake like an ingest, replay it, and compare with the brokers' own changes if these are known.
+    """Add the caller's rows to a lake like an ingest, and replay them; compare if the brokers' own changes are known.
 
     Parameters
     ----------
@@ -71,21 +71,21 @@ def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMappin
 
 
 def folder_of(owner: object) -> str:
-    """Make a temporary folder that is deleted when ``owner`` is garbage-collected."""
+    """Return a temporary folder for a lake; it is deleted together with ``owner``."""
     folder = tempfile.mkdtemp(prefix="isr-batch-")
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return f"{folder}/lake"
 
 
 def rows_where(rows: pa.Table, where: Mapping[str, str] | None) -> pa.Table:
-    """Keep the rows whose columns have these values."""
+    """Return the rows in which these columns have these values."""
     for name, value in (where or {}).items():
         rows = rows.filter(pc.equal(rows[name], value))
     return rows
 
 
 class StoredTables:
-    """The tables of a lake that was replayed before, returned as frames of one kind."""
+    """Reads the tables of an `Analysis` from a lake that was replayed before."""
 
     def __init__(self, lake: Lake, kind: Kind, spark: "SparkSession | None") -> None:
         self._lake = lake

@@ -1,1 +1,1 @@
-"""Patterns for the lines that brokers print, except those of request logs: one pattern per form."""
+"""Patterns for the lines that brokers print, except request logs: one pattern per form of a line."""

@@ -38,7 +38,7 @@ LAG_TIME_MS, OLD_LAG_TIME_MS = 30_000, 10_000
 
 
 class Wording(NamedTuple):
-    """One way to print a line, of some releases.
+    """One way in which some releases print a line.
 
     Attributes
     ----------
@@ -59,12 +59,12 @@ class Wording(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """A short pattern that every line of this wording matches, to select lines before names are normalised."""
+        """The words that every line of this wording contains; used to select lines before names are normalised."""
         return self.text[self.text.index("<<") + 2 : self.text.index(">>")]
 
 
 class Form:
-    """A line with the same content in all releases, and every way in which they print it.
+    """A kind of line, such as a leader's shrink, with all wordings in which releases print it.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Form:
         """Matches a line in any wording; to read the columns of many, use `isr_batch.broker_lines.log_sql.rows_of`."""
 
     def read(self, line: str) -> dict[str, str] | None:
-        """Read the columns of one line, as texts; None if no wording matches."""
+        """Parse one line into columns, as texts; None if no wording matches."""
         for wording in self.wordings:
             if found := re.search(wording.pattern, line):
                 names = (column.partition(" ")[0] for column in wording.columns.split(", "))

@@ -39,7 +39,7 @@ GC_LINES: Final = rf"{_UNIFIED}|{_SAFEPOINT}|{_STOPPED}|\[(?:Full )?GC[ (].*\[CM
 
 
 def gc_stamps(values: pa.StringArray) -> pa.Int64Array:
-    """Read the timestamp of each line of a gc.log, in microseconds since 1970; null without a date and a zone."""
+    """Parse the timestamp of each line of a gc.log, in microseconds since 1970; null without a date and a zone."""
     parts = pc.extract_regex(values, _STAMP)
     second = pc.struct_field(parts, "second")
     us = pc.strptime(second, "%Y-%m-%dT%H:%M:%S", "us", error_is_null=True).cast(pa.int64())
@@ -118,5 +118,5 @@ def gc_pauses(sql: ArrowSql, lines: pa.Table) -> pa.Table:
 
 
 def _gc_number(line: str, pattern: str, group: int) -> str:
-    """Write SQL for a number in a line of a gc.log."""
+    """Return SQL for a number in a line of a gc.log."""
     return f"CAST(replace(regexp_extract({line}, {quoted(pattern)}, {group}), ',', '.') AS DOUBLE)"

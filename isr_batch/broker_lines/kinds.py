@@ -10,7 +10,7 @@ from udfs.request_log.fields import MARK
 REQUEST, SERVER, STATE_CHANGE, METADATA, GC = "request", "server", "state-change", "metadata", "gc"
 KINDS = (REQUEST, SERVER, STATE_CHANGE, METADATA, GC)
 BROKER_KINDS = KINDS[:3]
-"""The kinds of logs that a broker writes; the code of a kind is its index here."""
+"""The kinds of logs that brokers write, such as server.log; code refers to a kind by its index here."""
 
 Codes = npt.NDArray[np.int8]
 _REQUEST, _SERVER, _STATE_CHANGE = range(3)
@@ -36,7 +36,7 @@ class LogKindFinder:
         self.last = self.default
 
     def all_requests(self, block: bytes) -> Codes | None:
-        """Return the codes of a block if every line begins like a request in Kafka's own layout; None if not."""
+        """Return the kind of every line of a block if all begin like lines of a request log; otherwise None."""
         from udfs.request_log.cut import count_requests  # imports numba, which `look` does not need
 
         lines = count_requests(np.frombuffer(block, np.uint8), _MARK_AT)
@@ -46,7 +46,7 @@ class LogKindFinder:
         return np.full(lines, _REQUEST, np.int8)
 
     def codes(self, values: pa.StringArray) -> Codes:
-        """Find each line's log, as an index into `BROKER_KINDS`.
+        """Return the kind of log that each line belongs to, as an index into `BROKER_KINDS`.
 
         Parameters
         ----------
@@ -69,7 +69,7 @@ class LogKindFinder:
         return codes
 
     def _of_others(self, values: pa.StringArray) -> Codes:
-        """Find each line's log if the lines do not all begin like requests."""
+        """Return each line's kind of log, for lines that do not all begin like those of a request log."""
         stamped = _lines_matching(pc.match_substring_regex(values, _STAMPED))
         state = _lines_matching(pc.match_substring(values, _STATE_MARK))
         asked = _lines_matching(pc.match_substring(values, "(kafka.request.logger)"))
@@ -82,5 +82,5 @@ class LogKindFinder:
 
 
 def _lines_matching(found: pa.BooleanArray) -> npt.NDArray[np.bool_]:
-    """Convert Arrow's result of a match to a numpy mask."""
+    """Convert the result of an Arrow match to a numpy mask; null becomes false."""
     return np.asarray(pc.fill_null(found, False))

@@ -1,4 +1,4 @@
-"""Parse lines of interest into tables, by their forms, with SQL; and define SQL macros that several queries need."""
+"""Parse lines of interest into typed tables with SQL, by their forms; define SQL macros that several queries use."""
 
 import os
 from functools import lru_cache
@@ -11,14 +11,14 @@ from isr_batch.lake.arrow_sql import ArrowSql, quoted
 SOURCE = "broker_id, source_file, source_line, stamp_us"
 
 BUCKET_US = 50_000
-"""Length, in microseconds, of the buckets in which a broker's requests are summarised."""
+"""Length, in microseconds, of the time slices in which a broker's requests are summed up."""
 
 RAW_CHARACTERS = 500
-"""Number of characters of a refused line that quarantine keeps."""
+"""Number of characters that quarantine keeps of a refused line."""
 
 
 def _in_new_words(line: str) -> str:
-    """Write SQL that rewrites a line of old releases in the words of new ones."""
+    """Return SQL that rewrites a line of releases before 1.0 in the words of later ones."""
     for old, new in OLD_WORDS:
         line = f"regexp_replace({line}, {quoted(old)}, {quoted(new)}, 'g')"
     return line
@@ -97,21 +97,21 @@ def rows_of(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
 
 
 def matches(line: str, pattern: str) -> str:
-    """Write the SQL condition that a line matches a pattern."""
+    """Return the SQL condition that a line matches a pattern."""
     return f"coalesce(regexp_matches({line}, {quoted(pattern)}), false)"
 
 
 def groups(line: str, pattern: str, names_and_types: str) -> str:
-    """Write SQL for a struct of a pattern's groups, named as in ``name TYPE, ...``; `columns_of` splits it."""
+    """Return SQL that matches a line, as a struct of the pattern's groups; `columns_of` turns it into columns."""
     names = ", ".join(quoted(name) for name, _ in _form_columns(names_and_types))
     return f"regexp_extract({line}, {quoted(pattern)}, [{names}])"
 
 
 def columns_of(struct: str, names_and_types: str) -> str:
-    """Write SQL for the columns of a struct of `groups`, with names and types from ``name TYPE, name TYPE``.
+    """Return SQL that turns a struct from `groups` into columns, with names and types from ``name TYPE, name TYPE``.
 
-    An empty group is null. For type ``INTEGER[]``, the value is the list of numbers in the group; for ``BOOLEAN``, it
-    is whether the group is not empty.
+    An empty group becomes null. For type ``INTEGER[]``, the value is the list of numbers in the group; for ``BOOLEAN``,
+    whether the group is not empty.
     """
     return ", ".join(
         f"{_form_value(f'{struct}.{name}', type_)} AS {name}" for name, type_ in _form_columns(names_and_types)
@@ -119,12 +119,12 @@ def columns_of(struct: str, names_and_types: str) -> str:
 
 
 def _form_value(group: str, type_: str) -> str:
-    """Write SQL for the value of a group, converted to its type."""
+    """Return SQL that converts a group of a pattern to the type of its column."""
     if type_ == "INTEGER[]":
         return f"int_list({group})"
     return f"{group} != ''" if type_ == "BOOLEAN" else f"CAST(nullif({group}, '') AS {type_})"
 
 
 def _form_columns(names_and_types: str) -> list[tuple[str, str]]:
-    """Split ``name TYPE, name TYPE`` into pairs."""
+    """Split ``name TYPE, name TYPE`` into pairs of name and type."""
     return [(name, type_) for name, _, type_ in (column.partition(" ") for column in names_and_types.split(", "))]

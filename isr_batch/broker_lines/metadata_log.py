@@ -30,7 +30,7 @@ _NEEDED = {
 }
 _UNKNOWN = -1
 _LINE_LATE_US = 5_000_000
-"""Longest time from the controller's record of a deletion to a broker's line about it."""
+"""Longest time, in microseconds, from the controller's record of a deleted topic to a broker's line about it."""
 
 
 def metadata_records(sql: ArrowSql, lines: pa.Table) -> pa.Table:
@@ -122,7 +122,7 @@ def parse_metadata(sql: ArrowSql, lines: pa.Table) -> pa.Table:
 
 
 def metadata_topics(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """List the topics in metadata logs: topic_id, topic."""
+    """Return the topics in metadata logs: topic_id, topic."""
     return sql(
         "SELECT data.topicId AS topic_id, data.name AS topic FROM metadata WHERE type = 'TOPIC_RECORD'",
         metadata=metadata,
@@ -130,7 +130,7 @@ def metadata_topics(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
 
 
 def metadata_min_isr(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """List the last min.insync.replicas of each topic, or of a ``resource_broker`` ('' for all brokers)."""
+    """Return the last min.insync.replicas of each topic, and of each ``resource_broker`` ('' for all brokers)."""
     return sql(
         f"""
         SELECT CASE WHEN data.resourceType = {_TOPIC} THEN data.resourceName END AS topic,
@@ -144,7 +144,7 @@ def metadata_min_isr(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
 
 
 def metadata_min_isr_records(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """List when min.insync.replicas of a topic was set: topic, at_us, min_insync_replicas (null: no longer set)."""
+    """Return each time a topic's min.insync.replicas was set: topic, at_us, min_insync_replicas (null: unset)."""
     return sql(
         f"""
         SELECT data.resourceName AS topic, at_us, TRY_CAST(data.value AS INTEGER) AS min_insync_replicas, source_file,
@@ -157,7 +157,7 @@ def metadata_min_isr_records(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
 
 
 def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
-    """List the partition states: topic, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source.
+    """Return the states of partitions: topic, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source.
 
     A record that names a leader begins a leader epoch. ``position`` orders the states of a partition. In a log whose
     beginning is missing, leader and epoch are -1 until a record has them. ``begins`` marks the first state of a new
@@ -220,7 +220,7 @@ def with_deletions(sql: ArrowSql, logged: pa.Table, metadata: pa.Table, topic_na
 
 
 def metadata_brokers(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """List when the metadata log has brokers fenced, unfenced or shutting_down: broker_id, kind, at_us."""
+    """Return when the controller had brokers fenced, unfenced or shutting down: broker_id, kind, at_us."""
     return sql(
         """
         WITH records AS (

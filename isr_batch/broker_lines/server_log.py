@@ -1,4 +1,4 @@
-"""Make tables from the lines of interest of server.log and state-change.log: shrinks, processes."""
+"""Parse the lines of interest of server.log and state-change.log into tables: shrinks, troubles, broker processes."""
 
 import pyarrow as pa
 
@@ -78,7 +78,7 @@ def isr_write_times(sql: ArrowSql, shrinks: pa.Table, updates: pa.Table, led: pa
 
 
 def min_isr_of_logs(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Find the min.insync.replicas logged when a partition's log was created: topic, min_insync_replicas."""
+    """Return the min.insync.replicas of each topic, as logged when a partition's log was created."""
     return sql(
         """
         SELECT topic, max(min_insync_replicas) AS min_insync_replicas
@@ -89,7 +89,7 @@ def min_isr_of_logs(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Find the lines in which a follower reports that a fetch failed: `SOURCE` and kind of trouble.
+    """Return the lines in which a follower reports that a fetch failed: `SOURCE` and the kind of trouble.
 
     The result also has follower_id, leader_id, topic and partition_id; each is null if the line does not name it.
     """
@@ -111,7 +111,7 @@ def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Find the line at which each broker process started: `SOURCE`."""
+    """Return the line with which each broker process started: `SOURCE`."""
     return sql(
         f"""
         WITH marks AS (
@@ -128,7 +128,7 @@ def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def brokers_without_processes(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
-    """List the brokers whose server.log is missing or has no lines at INFO, so that no process is seen to end."""
+    """Return the brokers for which no line shows a start: server.log is missing or has no lines at INFO."""
     return sql(
         """
         SELECT broker_id FROM settings ANTI JOIN (SELECT broker_id FROM server WHERE contains(message, '] INFO '))
@@ -159,7 +159,10 @@ def own_states(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def process_lines(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
-    """Find each broker process: broker_version, and startup_us, when isr-expiration was scheduled or some ms later."""
+    """Return each broker process: its broker_version and startup_us.
+
+    ``startup_us`` is the time at which isr-expiration was scheduled, or some ms later.
+    """
     facts = sql(
         f"""
         SELECT broker_id, process_of(starts_us, stamp_us) AS process,

@@ -6,16 +6,17 @@ from isr_batch.broker_lines.forms import LAG_TIME_MS, OLD_LAG_TIME_MS
 
 _NUMBERS = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 _CONFLUENT = {5: (2, 0), 6: (2, 6), 7: (3, 0), 8: (4, 0)}
-"""Kafka release of each major Confluent Platform release's .0; minor numbers of both advance together."""
+"""For each major release of Confluent Platform, the Kafka release of its .0; the minor numbers of both advance
+together."""
 _LAST_CONFLUENT_6 = 2
-"""Last minor release of Confluent Platform 6; it is Kafka 2.8."""
+"""The last minor release of Confluent Platform 6, which is Kafka 2.8."""
 _NEWEST = (4, 99)
 _OLD_MAJOR = 0
 """Major number of releases before 1.0, which have four numbers."""
 
 
 def vendor_release(printed: str) -> str | None:
-    """Map a printed version to its Kafka release; None if it is unknown.
+    """Return the Kafka release behind a printed version; None if it is unknown.
 
     Apache's own numbers stay as they are. Others are annotated: ``7.6.1-ccs (Kafka 3.6)`` for Confluent Platform,
     ``2.5.0.7.1.7.0-551 (Kafka 2.5.0)`` for distributions that append their number to Kafka's.

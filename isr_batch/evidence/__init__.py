@@ -1,1 +1,1 @@
-"""Evidence about ISR shrinks from server.log (and state-change.log) alone, without Spark; no verdicts."""
+"""Explain ISR shrinks from server.log and state-change.log alone: evidence, but no verdicts. Needs no Spark."""

@@ -1,4 +1,4 @@
-"""Write the answer that server.log alone gives: what happened, which broker is suspected, how strong evidence is."""
+"""Write the answer that server.log alone gives: which drops, which broker is suspected, how strong the evidence is."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ COLUMNS = (
 def evidence_answer(
     evidence: pa.Table, *, request_log: bool = False, missing: Sequence[str] = (), notes: Sequence[str] = ()
 ) -> list[str]:
-    """Answer in at most ten lines: what happened, which broker is suspected, and what remains unknown.
+    """Return the answer in at most ten lines: the drops, the suspected broker, and what remains unknown.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def evidence_answer(
 
 
 def _dropped_on_purpose(rows: Sequence[Row]) -> str:
-    """Name the replicas that were dropped although they lagged less than the lag time: perhaps removed on purpose."""
+    """Return a sentence on replicas that were dropped without lagging, perhaps removed on purpose."""
     if not rows:
         return ""
     first, last = (pick(row["change_time"] for row in rows) for pick in (min, max))
@@ -81,7 +81,7 @@ def _dropped_on_purpose(rows: Sequence[Row]) -> str:
 
 
 def _dropped_unexplained(rows: Sequence[Row]) -> str:
-    """List the replicas that may have been dropped by the leader or the controller."""
+    """Return a sentence on replicas that either the leader or the controller dropped; the log does not show which."""
     unknown = [row for row in rows if row["made_by"] == UNKNOWN]
     if not unknown:
         return ""
@@ -94,7 +94,7 @@ def _dropped_unexplained(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
-    """Describe the first storm and the broker it points at, and count the others."""
+    """Return the description of the first storm and the broker it points at, and the number of further storms."""
     suspects = Counter(suspect_in_words(row["suspect_broker"], row["suspect"]) for row in rows if row["suspect"])
     first = found[0]
     since = (
@@ -128,7 +128,7 @@ def _answer_about_storm(storm: Storm) -> str:
 
 
 def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
-    """Say how far behind the replicas were, as their leaders saw it; empty without rows."""
+    """Return a sentence on how far behind the replicas were, as their leaders saw it; empty without rows."""
     records = [row["records_behind"] for row in rows if row["records_behind"] is not None]
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
     if not rows or not (records or lags):
@@ -144,7 +144,7 @@ def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
 
 
 def answer_back_in_isr(rows: Sequence[Row]) -> str:
-    """Say how soon the replicas were back in the ISR; empty if no replica was expected back."""
+    """Return a sentence on how soon the replicas were back in the ISR; empty if no replica was expected back."""
     there = [row for row in rows if row["write_outcome"] != FAILED]
     exact = [row["returned_ms"] for row in there if row["returned_source"] == "exact"]
     at_most = [row["returned_ms"] for row in there if row["returned_source"] == AT_MOST]
@@ -165,7 +165,7 @@ def answer_back_in_isr(rows: Sequence[Row]) -> str:
 
 
 def answer_avoiding_lag_time(rows: Sequence[Row]) -> str:
-    """Say what lag time would have avoided the shrinks; empty without rows."""
+    """Return a sentence on the lag time that would have avoided the shrinks; empty without rows."""
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
     now = sorted({row["replica_lag_time_max_ms"] for row in rows if row["replica_lag_time_max_ms"] is not None})
     said = f" (it was {', '.join(map(str, now))} ms)" if now else ""
@@ -175,7 +175,7 @@ def answer_avoiding_lag_time(rows: Sequence[Row]) -> str:
 
 
 def answer_under_min_isr(rows: Sequence[Row]) -> str:
-    """Say how long partitions were under min ISR; empty if no partition is known to have been."""
+    """Return a sentence on how long partitions were under min ISR; empty if none is known to have been."""
     under = {(row["source_file"], row["source_line"]): row for row in rows if row["under_min_isr"]}
     unknown = sum(row["under_min_isr"] is None for row in rows)
     if under:
@@ -186,7 +186,7 @@ def answer_under_min_isr(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_all_else(rows: Sequence[Row]) -> str:
-    """Write what else the log shows: removals by the controller, failed ISR writes, followers' troubles, events."""
+    """Return a sentence on other findings: removals by the controller, failed ISR writes, troubles, events."""
     counts = Counter(
         what
         for row in rows
@@ -206,7 +206,7 @@ def _answer_of_all_else(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_removals(rows: Iterable[Row]) -> str:
-    """Say how many replicas the controller removed, and how soon they were back."""
+    """Return a sentence on how many replicas the controller removed, and how soon they were back."""
     removed = [row for row in rows if row["made_by"] == CONTROLLER]
     back = [row["returned_ms"] for row in removed if row["returned_ms"] is not None]
     came = f", {len(back)} back after {least_to_largest(back)} ms" if back else ""
@@ -216,7 +216,7 @@ def _answer_of_removals(rows: Iterable[Row]) -> str:
 
 
 def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
-    """Say how many shrinks failed to be written, and which leader kept trying for longest."""
+    """Return a sentence on how many shrinks could not be written, and which leader kept trying for longest."""
     failed = [row for row in rows if row["write_outcome"] == FAILED]
     longest = max(failed, key=lambda row: row["failing_ms"] or 0, default=None)
     went_on = (
@@ -229,12 +229,12 @@ def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
 
 
 def answer_table(evidence: pa.Table, most: int = 40) -> list[Row]:
-    """Make the rows of the table below the answer, with the keys `COLUMNS`: the ``most`` earliest shrinks."""
+    """Return the earliest ``most`` shrinks as rows of the table below the answer, with the keys `COLUMNS`."""
     return [_answer_row(row) for row in evidence.slice(0, most).to_pylist()]
 
 
 def _answer_row(row: Row) -> Row:
-    """Make a row of the table below the answer from a row of the evidence."""
+    """Convert one row of the evidence to a row of the table below the answer."""
     back = row["returned_ms"]
     if row["write_outcome"] == FAILED:
         said = "write failed"
@@ -252,6 +252,6 @@ def _answer_row(row: Row) -> Row:
 
 
 def _answer_last_time(first: datetime, last: datetime) -> str:
-    """Write the time of the last shrink, without the date if it is that of the first."""
+    """Return the time of the last shrink as text, with the date only if it differs from the first shrink's."""
     same = in_shown_zone(first).date() == in_shown_zone(last).date()
     return time_of_day(last) if same else day_and_time(last)

@@ -1,4 +1,4 @@
-"""Table broker_troubles: make and write its rows (JVM pauses, brokers' own errors), and match them with absences."""
+"""Table broker_troubles: JVM pauses and brokers' own errors. Make and write its rows, and relate them to absences."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -25,8 +25,8 @@ _SAID: Final = {
     "out_of_memory": "it ran out of memory",
 }
 _SOON_US: Final = 10_000_000
-"""A broker's lines of up to this many microseconds before the start, or after the end, of its absence are related to
-it."""
+"""A broker's log lines from up to this long, in microseconds, before the start or after the end of its absence are
+related to the absence."""
 _SECOND_US: Final = 1_000_000
 _MOST_OF_IT, _NOTHING_OF_IT = 0.5, 0.1
 """Shares of an absence in which the JVM was paused. From the first on, the JVM was the cause; below the second, it was
@@ -95,7 +95,7 @@ def write_broker_troubles(small: SmallTables, cluster_id: str, rows: pa.Table, f
 
 
 def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, coverage: pa.Table) -> list[Row]:
-    """Find, for each absence, the pauses of the broker's JVM in it, and the broker's own log lines about that time.
+    """Return, for each absence of a broker, the pauses of its JVM meanwhile, and its own log lines around that time.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
 
 
 def is_of_jvm(absence: Row) -> bool | None:
-    """Whether pauses of the JVM explain an absence; None if they explain a part of it, or without a gc.log."""
+    """Whether pauses of the JVM explain an absence; None if they explain only a part, or without a gc.log."""
     if _paused_share(absence) >= _MOST_OF_IT:
         return True
     return False if absence["has_gc_log"] and _paused_share(absence) < _NOTHING_OF_IT else None
@@ -164,7 +164,7 @@ def _paused_share(absence: Row) -> float:
 
 
 def pauses_in_words(absence: Row) -> str:
-    """Say whether the JVM was the cause, with the longest pause; empty if its log does not cover the time."""
+    """Return a sentence on whether JVM pauses caused the absence; empty if no gc.log covers the time."""
     longest = _pause_length_text(absence["longest_us"])
     of_jvm = is_of_jvm(absence)
     if of_jvm is False:
@@ -179,19 +179,19 @@ def pauses_in_words(absence: Row) -> str:
 
 
 def _pause_length_text(us: int) -> str:
-    """Write the length of a pause in ms or seconds."""
+    """Return the length of a pause as text, in ms or seconds."""
     return f"{us // 1000} ms" if us < _SECOND_US else seconds_text([us // 1000])
 
 
 def trouble_in_words(absence: Row) -> str:
-    """Say which troubles the broker's own server.log has at the time of its absence; empty if none."""
+    """Return the troubles that the broker's own server.log has around its absence, as text; empty without any."""
     return listed(f"{_SAID[one['kind']]} at {time_text(one['at_us'], '%H:%M:%S')}" for one in absence["said"]) if (
         absence["said"]
     ) else ""  # fmt: skip
 
 
 def lines_of_absence(absence: Row, *, pauses: bool) -> list[str]:
-    """Name the lines on which `pauses_in_words` or `trouble_in_words` is based, as file:line."""
+    """Return the lines behind `pauses_in_words` (``pauses``) or `trouble_in_words`, as file:line."""
     longest = [f"{absence['longest_file']}:{absence['longest_line']}"] if absence["pauses"] else []
     return longest if pauses else [f"{one['file']}:{one['line']}" for one in absence["said"]]
 

@@ -1,20 +1,21 @@
-"""Events in the minute before a shrink: an election, a restart, a new topic, or errors in the follower's log."""
+"""Find the event in the minute before a shrink: an election, a restart, a new topic, or errors of the follower."""
 
 from isr_batch.evidence.lines import FoundLines, lag_time_in_lines
 from isr_batch.evidence.shrinks import Shrink
 
 TOPIC_CREATED, RESTART, ELECTION = "topic_created", "restart", "election"
 EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION: "an election"}
-"""The words for each kind of event."""
+"""For each kind of event, its words in sentences."""
 SHORTEST_MS = 10_000
-"""The shorter of Kafka's two defaults of the lag time, assumed if the lag time is unknown and no drop shows less."""
+"""The shorter one of Kafka's two default lag times, in ms. It is assumed if the lag time is unknown, unless a follower
+was dropped after less."""
 
 
 def event_before(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | None]:
-    """Find the event shortly before a shrink (topic_created, restart or election), and how many ms before it was.
+    """Return the event shortly before a shrink (topic_created, restart or election), and how many ms before it was.
 
     "Shortly" means within two lag times, because a follower leaves at most 1.5 lag times after it was last caught up.
-    If the lag time is unknown, it is assumed to be the shortest lag at which the leader dropped a follower, or Kafka's
+    If the lag time is unknown, the shortest lag at which the leader dropped a follower is used instead, or Kafka's
     shorter default if that is less. A restart is one of the leader or of the replica; a new term of the same leader is
     not an election, and neither is the first term of a topic.
     """

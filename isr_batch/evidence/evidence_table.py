@@ -21,7 +21,7 @@ SCHEMA: Final = arrow_schema(SHRINK_EVIDENCE)
 
 
 def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
-    """List every replica that left an ISR according to the lines, with the likely reason, in order of time.
+    """Return one row per replica that left an ISR, with the likely reason, in order of time.
 
     Parameters
     ----------
@@ -45,11 +45,12 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
 
 
 def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
-    """Write rows of shrink_evidence; they replace those about the same leaders in the time of these logs.
+    """Write rows of shrink_evidence; they replace earlier rows about the same leaders in the time of these logs.
 
     Parameters
     ----------
-    small : SmallTables Writer of the lake's small tables.
+    small : SmallTables
+        Writer of the lake's small tables.
     cluster_id : str
     evidence : pa.Table
         Rows of that cluster, from `evidence_rows`.
@@ -75,7 +76,7 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
 
 
 def read_evidence_table(lake: Lake, cluster_id: str) -> pa.Table:
-    """Read the evidence of a cluster in order of time; empty without evidence."""
+    """Return the evidence about a cluster's shrinks in order of time; empty without evidence."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names, {"cluster_id": cluster_id})
     order = ("change_time", "source_file", "source_line", "replica_id")
     return rows.sort_by([(name, "ascending") for name in order])
@@ -84,7 +85,7 @@ def read_evidence_table(lake: Lake, cluster_id: str) -> pa.Table:
 def _evidence_row(
     one: SuspectedShrink, found: FoundLines, cluster_id: str, storms: dict[int, int], pair_checks: int
 ) -> dict[str, Any]:
-    """Make the row of one shrink for table shrink_evidence."""
+    """Return the row of table shrink_evidence for one shrink."""
     row, check = one.shrink, one.check
     topic, partition_id = row.partition
     at = _evidence_time(row.at_us)
@@ -137,6 +138,6 @@ _USED = [
 
 
 def rows_of_evidence_table(evidence: pa.Table) -> list[Row]:
-    """Convert the columns of the evidence that answers need to one dict per row."""
+    """Return the columns of the evidence that answers use, as one dict per shrink."""
     rows: list[Row] = evidence.select(_USED).to_pylist()
     return rows

@@ -1,4 +1,4 @@
-"""Group shrinks by the run of isr-expiration (check) of the leader that made them, and group checks into storms."""
+"""Group shrinks by the check (run of the leader's isr-expiration) that made them, and related checks into storms."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,26 +10,25 @@ from isr_batch.evidence.lines import EvidencePosition, FoundLines, lag_time_in_l
 from isr_batch.evidence.shrinks import Shrink
 
 ONE_CHECK_US = 500_000
-"""Shrinking lines of a leader that follow each other within this time, in microseconds, belong to one check."""
+"""Shrinking lines of one leader less than this apart, in microseconds, are from one check."""
 SAME_START_MS = 1_000
-"""Followers that stop at the same time have lastCaughtUpTimeMs within about this time of each other, because an idle
-follower fetches every 500 ms."""
+"""Two followers stopped at the same time if their lastCaughtUpTimeMs differ by at most this, because an idle follower
+fetches every 500 ms."""
 STORM_US = 60_000_000
-"""Checks that are further apart than this, in microseconds, belong to different storms, whatever they have in
-common."""
+"""Checks further apart than this, in microseconds, belong to different storms."""
 UNKNOWN_LAG_TIME_MS = 10_000
 _ALONE_SHARE = 0.5
 _SPREAD_MS = 100
-"""How late an isr-expiration check normally is, in ms."""
+"""A check up to this late, in ms, ran on schedule."""
 _MOST_CHECKS = 200
-"""Maximum number of checks from which the schedule of a process is computed; fewer would do."""
+"""Number of checks from which the schedule of a process is computed at most; fewer would do."""
 
 
 @dataclass
 class CheckBurst:
-    """The drops of one follower by one check: the partitions, when, and since when it lagged, if that is printed.
+    """The drops of one follower by one check: the partitions, their times, and since when it lagged, if printed.
 
-    ``period_us`` is the time within which other leaders drop the same follower, if it is at fault.
+    ``period_us`` is the time within which other leaders drop the same follower too, if it is at fault.
     """
 
     leader_id: int
@@ -42,20 +41,23 @@ class CheckBurst:
     period_us: int
 
     def same_time(self, other: "CheckBurst") -> bool:
-        """Whether this follower and another one stopped at the same time, by the printed times or else by the drops."""
+        """Whether two followers stopped at the same time, by their lastCaughtUpTimeMs.
+
+        By the times of the drops if it is unknown.
+        """
         if self.starts_ms and other.starts_ms and _near_checks(self.starts_ms, other.starts_ms, SAME_START_MS):
             return True
         return _near_checks((self.first_us, self.last_us), (other.first_us, other.last_us), self.period_us)
 
 
 def _near_checks(one: tuple[int, int], other: tuple[int, int], within: int) -> bool:
-    """Whether two spans of time overlap, or are at most ``within`` apart."""
+    """Whether two time spans overlap, or are at most ``within`` apart."""
     return one[0] - within <= other[1] and other[0] - within <= one[1]
 
 
 @dataclass
 class ExpirationCheck:
-    """One run of isr-expiration on a leader: the replicas that it dropped, and how late it ran."""
+    """One check of a leader: the replicas that it dropped, and how late it ran."""
 
     leader_id: int
     rows: list[Shrink]
@@ -66,7 +68,7 @@ class ExpirationCheck:
     bursts: dict[int, CheckBurst] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Summarise the check's rows by follower; called after all rows have been added."""
+        """Group the check's drops by follower, once all of them have been added."""
         of: dict[int, list[Shrink]] = defaultdict(list)
         for row in self.rows:
             of[row.replica_id].append(row)
@@ -80,7 +82,7 @@ class ExpirationCheck:
 
     @property
     def at_us(self) -> int:
-        """Time of the check's first line, in microseconds."""
+        """Time of the check's first Shrinking line, in microseconds."""
         return self.rows[0].at_us
 
     @cached_property
@@ -90,12 +92,12 @@ class ExpirationCheck:
 
     @cached_property
     def alone(self) -> set[tuple[str, int]]:
-        """The partitions whose ISR the check reduced to the leader."""
+        """The partitions in whose ISR the check left only the leader."""
         return {row.partition for row in self.rows if set(row.isr_after) <= {self.leader_id}}
 
     @property
     def dropped_everybody(self) -> bool:
-        """Whether the check dropped at least two followers, and reduced most of its partitions' ISRs to the leader."""
+        """Whether the check dropped two followers or more, and left most of its partitions with the leader alone."""
         return len(self.bursts) > 1 and len(self.alone) >= _ALONE_SHARE * len(self.partitions)
 
     @property
@@ -110,7 +112,8 @@ def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[Expirat
 
     Parameters
     ----------
-    rows : iterable of Shrink Shrinks in order of time.
+    rows : iterable of Shrink
+        Shrinks in order of time.
     found : FoundLines
     """
     by_leader: dict[int, list[ExpirationCheck]] = defaultdict(list)
@@ -135,11 +138,11 @@ def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[Expirat
 
 
 def _number_storms(checks: Sequence[ExpirationCheck]) -> None:
-    """Join checks into storms if they have a broker in common and followers that stopped at the same time."""
+    """Join checks into storms: they have a broker in common, and their followers stopped at the same time."""
     root = list(range(len(checks)))
 
     def find(n: int) -> int:
-        """Return the first check of the storm that check ``n`` has been joined to."""
+        """Return the first check of the storm that check ``n`` belongs to."""
         while root[n] != n:
             root[n] = n = root[root[n]]
         return n
@@ -167,7 +170,7 @@ def _checks_at_same_time(one: ExpirationCheck, other: ExpirationCheck) -> bool:
 
 
 def _late_checks_ms(checks: Sequence[int], leader_id: int, found: FoundLines) -> list[int | None]:
-    """Compute how late each check was against the schedule of its process; None if the schedule is unknown.
+    """Return how many ms late each check of a leader process was; None if its schedule is unknown.
 
     isr-expiration runs with a fixed period from the start of the process: half a lag time since 0.10.2, a lag time
     before, which is a multiple of half. A check may be late, but never early, so the schedule is set by the check that

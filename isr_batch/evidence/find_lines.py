@@ -39,8 +39,8 @@ LINES: Final = pa.schema([
     ("broker_id", pa.int32()), ("source_file", pa.string()), ("source_line", pa.int64()), ("stamp_us", pa.int64()),
     ("message", pa.string()),
 ])  # fmt: skip
-"""Columns of the lines: ``message`` is the line in Kafka's own layout; ``stamp_us``, in epoch microseconds, is null
-where the line has no time, such as a setting."""
+"""Schema of the input: ``message`` is the line in Kafka's own layout; ``stamp_us``, its time in epoch microseconds, is
+null for lines without a time, such as settings."""
 
 _ONE_START_US = 60_000_000
 
@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 
 def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int]] | None = None) -> FoundLines:
-    """Find the evidence in the lines of all brokers.
+    """Return the lines that are evidence about shrinks, parsed, from the lines of all brokers of a cluster.
 
     Parameters
     ----------
@@ -161,13 +161,13 @@ def _partition_of_line(row: Row) -> tuple[str, int]:
 
 
 def _changed_by_line(row: Row, *, shrinks: bool) -> set[int]:
-    """Return the replicas that the ISR loses or gains; empty if the line shows no change."""
+    """Return the replicas that leave the ISR (``shrinks``) or join it by this line; empty if it shows no change."""
     more, less = ("isr_before", "isr_after") if shrinks else ("isr_after", "isr_before")
     return set(row[more]) - set(row[less])
 
 
 def _attempt_line(row: Row, *, shrinks: bool) -> AttemptLine:
-    """Make the record of a Shrinking or Expanding line."""
+    """Parse a Shrinking or Expanding line."""
     printed = {
         replica["replica_id"]: ReplicaInLine(
             _if_printed_in_line(replica["follower_log_end_offset"], 0),
@@ -184,7 +184,7 @@ def _attempt_line(row: Row, *, shrinks: bool) -> AttemptLine:
 
 
 def _state(row: Row, source: str) -> IsrStateLine:
-    """Make the ISR state that a line shows; its leader is the broker that the line names, or else its writer."""
+    """Return the ISR state that a line shows; the leader is the broker that the line names, or else its writer."""
     isr, under = row.get("isr"), row.get("under")
     leader_id = row["leader_id"] if source == "updated" else row["broker_id"]
     return IsrStateLine(
@@ -204,7 +204,7 @@ def _find_elections(found: FoundLines, first_terms: Collection[EvidencePosition]
 
 
 def _starts_of_processes(rows: list[Row]) -> dict[int, list[tuple[int, EvidencePosition]]]:
-    """Return, by broker, the first line of each start of its process; a start prints several lines."""
+    """Return the first line of each start of a broker's process, by broker; a start prints several lines."""
     starts: dict[int, list[tuple[int, EvidencePosition]]] = defaultdict(list)
     for row in rows:
         of_broker = starts[row["broker_id"]]
@@ -214,6 +214,6 @@ def _starts_of_processes(rows: list[Row]) -> dict[int, list[tuple[int, EvidenceP
 
 
 def _if_printed_in_line(number: int | None, least: int) -> int | None:
-    """Return a number that a line has; None if it is below ``least``, which stands for "not printed"."""
+    """Return a number from a line; None if it is below ``least``, as the values that mean "unknown" are."""
     # A leader prints -1 for a follower that it has not heard of in its term, and 0 for a time that it never had.
     return number if number is not None and number >= least else None

@@ -1,4 +1,4 @@
-"""Records for the lines of server.log and state-change.log that are evidence about ISR shrinks."""
+"""Records of the lines in server.log and state-change.log that are evidence about ISR shrinks."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from isr_batch.broker_lines.vendors import default_lag_time_ms, vendor_release
 
 
 class EvidencePosition(NamedTuple):
-    """The file and number of a line that is evidence."""
+    """File and line number of a line that is evidence."""
 
     source_file: str
     source_line: int
@@ -19,7 +19,10 @@ class EvidencePosition(NamedTuple):
 
 
 class ReplicaInLine(NamedTuple):
-    """A dropped replica as its leader printed it; None where the release does not print it, or it was unknown."""
+    """A dropped replica as its leader printed it.
+
+    A field is None if the release does not print it, or it was unknown.
+    """
 
     log_end_offset: int | None
     last_caught_up_ms: int | None
@@ -27,7 +30,7 @@ class ReplicaInLine(NamedTuple):
 
 @dataclass(frozen=True)
 class AttemptLine:
-    """A Shrinking or Expanding line, with the ISR that a leader wanted to write."""
+    """A Shrinking or Expanding line: a leader's attempt to write a new ISR."""
 
     place: EvidencePosition
     at_us: int
@@ -43,7 +46,7 @@ class AttemptLine:
 
 @dataclass(frozen=True)
 class IsrStateLine:
-    """A line that shows the ISR of a partition; ``isr`` is None if the line of a term's start does not have it.
+    """A line that shows a partition's ISR; ``isr`` is None if a line about the start of a term does not have it.
 
     ``source``: updated (the leader's own change was written), stayed (the leader learned of a change of any origin), or
     started (a term began: the ISR may be older). ``under_min_isr`` is None where the release does not print it.
@@ -81,7 +84,10 @@ class UnreadIsrLine:
 
 @dataclass(frozen=True)
 class TroubleLine:
-    """A line in which a follower reports that a fetch failed; leader and partition are None if they are not named."""
+    """A line in which a follower reports that a fetch failed.
+
+    Leader and partition are None if it does not name them.
+    """
 
     place: EvidencePosition
     at_us: int
@@ -93,13 +99,13 @@ class TroubleLine:
 
 @dataclass
 class FoundLines:
-    """The lines that are evidence, by kind, each in the order of time.
+    """The lines that are evidence, parsed, by kind, each in the order of time.
 
     ``settings`` are by broker and name, ``min_isr`` (of the topics' logs) by topic. By broker: ``releases``,
-    ``process_starts`` (epoch microseconds), ``least_lag_ms`` (the shortest lag at which it dropped a
-    follower), ``span_us`` (from its first line to its last), ``server_us`` (the same of its server.log, if that has
-    lines at INFO; None: all times are covered). By (topic, partition): ``created`` (a log, or a first
-    term) and ``elections`` (another broker, or one that no line names before, began to lead).
+    ``process_starts`` (epoch microseconds), ``least_lag_ms`` (the shortest lag at which this leader dropped a
+    follower), ``span_us`` (from the first line of its logs to the last), ``server_us`` (the same for its server.log, if
+    that has lines at INFO; None: all times are covered). By (topic, partition): ``created`` (a log, or a first term)
+    and ``elections`` (another broker, or one that no line names before, began to lead).
     """
 
     attempts: list[AttemptLine] = field(default_factory=list)
@@ -119,10 +125,9 @@ class FoundLines:
 
 
 def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
-    """Find replica.lag.time.max.ms of a broker in its lines; None if it is unknown.
+    """Return a broker's replica.lag.time.max.ms: the value that it printed, or else its release's default.
 
-    It is the value printed at the broker's start. If no value is printed, it is the default of the release, unless the
-    broker dropped a follower after a shorter lag.
+    The default is not used if the broker dropped a follower after a shorter lag. None if the lag time is unknown.
     """
     printed = found.settings.get((broker_id, LAG_TIME))
     if printed is not None:
@@ -133,7 +138,7 @@ def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
 
 
 def printed_lag_time(found: FoundLines, broker_id: int) -> int | None:
-    """Find a broker's replica.lag.time.max.ms in its lines or in files next to the logs; None instead of a default."""
+    """Return a broker's replica.lag.time.max.ms from its lines or from files next to its logs, or None."""
     return found.settings.get((broker_id, LAG_TIME))
 
 

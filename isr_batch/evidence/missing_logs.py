@@ -1,4 +1,4 @@
-"""Find missing logs that hide shrinks: a server.log, or its lines at INFO."""
+"""Find missing logs that hide shrinks: a missing server.log, or one without lines at INFO."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from isr_batch.evidence.evidence_table import Row
 
 AT_ONCE: Final = timedelta(seconds=1)
-"""Logs of a broker whose first lines are within this time of each other are considered to begin at the same time."""
+"""Logs of a broker begin at the same time if their first lines are at most this far apart."""
 
 
 def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_server_log: Collection[int]) -> list[str]:
-    """List the brokers whose server.log is missing, has no lines at INFO, or begins later than state-change.log.
+    """Return a sentence for each gap: a server.log that is missing, has no lines at INFO, or begins late.
+
+    It begins late if it begins after the same broker's state-change.log.
 
     Parameters
     ----------
@@ -50,7 +52,7 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
 
 
 def missing_server_log(brokers: Sequence[int]) -> str:
-    """Write the sentence that these brokers' server.log is missing, and why it is needed."""
+    """Return the sentence that these brokers' server.log is missing, and why it is needed."""
     return f"server.log of {brokers_text(brokers)} is missing, and only it shows which replicas the leader dropped."
 
 
@@ -62,7 +64,7 @@ def uninformed_leaders(brokers: Sequence[int]) -> str:
 
 
 def returns_alone(changes: Iterable["Row"]) -> list[str]:
-    """Say that replicas came back into an ISR although no line shows that they left it; empty if none did.
+    """Return the sentence that replicas joined an ISR which no line shows them leaving; empty if none did.
 
     Parameters
     ----------
@@ -81,7 +83,7 @@ def returns_alone(changes: Iterable["Row"]) -> list[str]:
 
 
 def metadata_alone(changes: Iterable["Row"]) -> list[str]:
-    """Say what the metadata log shows about replicas that left ISRs, for a cluster without any broker's own log.
+    """Return sentences on replicas that left ISRs, for a cluster with a metadata log but no broker's own log.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Answer the questions that people ask about shrinks, each with its lines and how sure the answer is."""
+"""Answer questions that people ask about shrinks, each with the lines that support it and how sure the answer is."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -47,12 +47,12 @@ class AnsweredQuestion(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether these logs show the answer."""
+        """Whether the logs have an answer."""
         return self.how_sure != UNKNOWN
 
 
 class RequestsForQuestions(NamedTuple):
-    """Data from request logs, see `isr_batch.evidence.questions_with_requests.collect_with_requests`.
+    """The parts of answers that only request logs can give (`isr_batch.evidence.questions_with_requests`).
 
     ``verdicts``: rows of the view evidence_and_verdicts that the replay judges, known_by, verdict, primary_cause,
     true_lag_ms, avoiding_lag_time_ms. ``clients``: clients that wrote to a partition from when its follower was last
@@ -68,7 +68,7 @@ NO_REQUESTS: Final = RequestsForQuestions([], [])
 
 
 def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQUESTS) -> list[AnsweredQuestion]:
-    """Answer every question about the shrinks of one cluster; the result is empty if no replica left an ISR.
+    """Return every question about one cluster's shrinks with its answer; empty if no replica left an ISR.
 
     If only the controller removed replicas, as in a rolling restart, questions about lag are left out.
 
@@ -192,7 +192,10 @@ def _question_when_whole(rows: Sequence[Row], removed: Sequence[Row]) -> Answere
 
 
 def _removed_again(removed: Sequence[Row]) -> str:
-    """Say how soon each broker that the controller removed was back, so that a rolling restart may continue."""
+    """Return a sentence on how soon each broker that the controller removed was back in the ISRs.
+
+    In a rolling restart, this says when the next broker may be restarted.
+    """
     times: dict[int, list[int]] = {}
     for row in removed:
         if row["returned_ms"] is not None:
@@ -296,7 +299,7 @@ def _question_under_min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
 
 
 def _unanswered_question(question: str, reason: str) -> AnsweredQuestion:
-    """Make a question whose answer is unknown, with the reason."""
+    """Return a question whose answer is unknown, with the reason."""
     return AnsweredQuestion(question, NOT_IN_LOGS + reason, UNKNOWN, [])
 
 
@@ -306,6 +309,9 @@ def _capitalised_answer(text: str) -> str:
 
 
 def _lines_of_answer(rows: Iterable[Row], by: str | None = None) -> list[str]:
-    """Name the first lines behind an answer; with ``by``, those of the rows with the largest number in that column."""
+    """Return the first lines behind an answer.
+
+    With ``by``, only the rows with the largest number in that column are used.
+    """
     ordered = sorted(rows, key=lambda row: -row[by]) if by else rows
     return list(dict.fromkeys(f"{row['source_file']}:{row['source_line']}" for row in ordered))[:MOST_LINES]

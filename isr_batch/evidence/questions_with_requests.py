@@ -49,7 +49,7 @@ ORDER BY records DESC, appends DESC, topic, client_id
 
 
 def collect_with_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, RequestsForQuestions]:
-    """Collect data that only request logs have, by cluster; tables that the lake lacks are empty.
+    """Return, for each cluster, the verdicts and producers from request logs; empty for tables that the lake lacks.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Follow the ISR of each partition through the log lines: drops of replicas, their returns, and writes of the ISR."""
+"""Follow each partition's ISR through the log lines: drops of replicas, returns, and failed ISR writes."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -25,12 +25,12 @@ Event = AttemptLine | IsrStateLine | FailedWriteLine
 
 @dataclass
 class Shrink:
-    """One replica that left the ISR of a partition.
+    """One replica that left the ISR of a partition, and when it was back.
 
     Times are microseconds, ``*_ms`` milliseconds. ``returned_source`` and ``under_min_isr_source`` are exact, at_most
     (the time is an upper bound), or None. ``write`` is done, failed, or None if unknown. ``retry`` is true if the
-    leader repeats a shrink that had not been written. ``failing_ms`` is the time for which its writes failed, if they
-    failed more than once.
+    leader repeats a shrink that had not been written. ``failing_ms`` is the time for which the writes of this shrink
+    failed, if they failed more than once.
     """
 
     place: EvidencePosition
@@ -71,7 +71,7 @@ class Shrink:
 
 
 def shrinks(found: FoundLines) -> list[Shrink]:
-    """List the shrinks in the order of time: a row for each replica that a leader or the controller dropped."""
+    """Return the shrinks in order of time, one per replica that a leader or the controller dropped."""
     by_partition: dict[tuple[str, int], list[Event]] = defaultdict(list)
     every: list[Event] = [*found.attempts, *found.states, *found.failed]
     for event in sorted(every, key=lambda event: (event.at_us, event.place)):
@@ -83,7 +83,7 @@ def shrinks(found: FoundLines) -> list[Shrink]:
 
 
 class _ShrinkHistory:
-    """Follows the lines about one partition, in order of time."""
+    """The lines about one partition, in order of time."""
 
     def __init__(self, events: Sequence[Event], found: FoundLines) -> None:
         self._events, self._found = events, found
@@ -92,9 +92,10 @@ class _ShrinkHistory:
         self._epochs = self._known_epochs()
 
     def leaders_without_lines(self) -> Iterator[int]:
-        """Find leaders that wrote an ISR without some replicas, and not the Shrinking line that they print before.
+        """Return the leaders that wrote an ISR without some replicas, but have no Shrinking line for that.
 
-        Their other lines were filtered out, if they have no Shrinking line at all or the write only dropped replicas.
+        Their lines were filtered out of the log, if they have no Shrinking line at all or the write only dropped
+        replicas.
         """
         shrinking = {attempt.leader_id for attempt in self._found.attempts if attempt.shrinks}
         for n, state, isr_before, since_us, _, _ in self._without_line():
@@ -107,9 +108,10 @@ class _ShrinkHistory:
                 yield state.leader_id
 
     def shrinks(self, filtered: Collection[int]) -> Iterator[Shrink]:
-        """List the shrinks by leaders, followed by those by the controller.
+        """Yield the shrinks by leaders, then those by the controller.
 
-        Nothing is attributed to the controller of the leaders ``filtered``, whose Shrinking lines are missing.
+        Drops in terms of the leaders ``filtered``, whose Shrinking lines are missing, are not attributed to the
+        controller.
         """
         for n, event in enumerate(self._events):
             if not isinstance(event, AttemptLine) or not event.shrinks:
@@ -137,7 +139,7 @@ class _ShrinkHistory:
                 yield row
 
     def _outcome(self, n: int) -> str | None:
-        """Whether the n-th line's ISR write was done or failed; None if no line shows it, or if it was no attempt."""
+        """Return whether the ISR write of the n-th line was done or failed; None if no line shows it."""
         attempt = self._events[n]
         if not isinstance(attempt, AttemptLine):
             return None
@@ -157,7 +159,7 @@ class _ShrinkHistory:
         return None
 
     def _find_retries(self) -> set[int]:
-        """Find the indices of attempts that repeat the previous attempt, because its ISR was not written."""
+        """Return the indices of attempts that repeat the attempt before, whose ISR was not written."""
         retries = set()
         last: tuple[int, AttemptLine] | None = None
         for n, event in enumerate(self._events):
@@ -172,10 +174,10 @@ class _ShrinkHistory:
         return retries
 
     def _back_between(self, one: AttemptLine, other: AttemptLine) -> bool:
-        """Whether the dropped replicas rejoined the ISR between two attempts at the same shrink.
+        """Whether the dropped replicas were back in the ISR between two attempts at the same shrink.
 
-        If the lines have a replica's last caught-up time, it rejoined if that time differs between them. If they have
-        none, it rejoined if the second attempt came at least one lag time after the first, or the lag time is unknown.
+        If the lines have a replica's last caught-up time, it was back if that time differs between them. If they have
+        none, it was back if the second attempt came at least one lag time after the first, or the lag time is unknown.
         """
         for replica_id, replica in other.replicas.items():
             if replica.last_caught_up_ms is not None:
@@ -194,7 +196,10 @@ class _ShrinkHistory:
         return (last_us - attempt.at_us) // 1000 if failures > 1 else None
 
     def _known_epochs(self) -> list[int]:
-        """List the highest partition epoch in the lines before each event, then in all lines; -1 if none has one."""
+        """Return, for each line, the highest partition epoch in the lines before it, and then that of all lines.
+
+        The value is -1 if no line has an epoch.
+        """
         known, highest = [], -1
         for event in self._events:
             known.append(highest)
@@ -203,7 +208,7 @@ class _ShrinkHistory:
         return [*known, highest]
 
     def _follow(self, row: Shrink, n: int, epoch: int) -> None:
-        """Fill in when the replica of a shrink was back, and for how long the ISR was under min ISR."""
+        """Fill in when a dropped replica was back in the ISR, and for how long the ISR was under min ISR."""
         found = self._found
         row.min_isr = found.min_isr.get(row.partition[0], found.settings.get((row.leader_id, MIN_ISR)))
         row.under_min_isr = None if row.min_isr is None else len(row.isr_after) < row.min_isr
@@ -223,7 +228,7 @@ class _ShrinkHistory:
                 return
 
     def _known_isr(self, n: int, epoch: int) -> Iterator[tuple[Event, tuple[int, ...], str]]:
-        """Yield each ISR that lines from the n-th on show, with the line, and "exact" if the ISR began with it."""
+        """Yield each ISR that lines from the n-th on show, with the line; "exact" if the ISR began at that line."""
         for later in range(n, len(self._events)):
             event = self._events[later]
             if isinstance(event, IsrStateLine) and event.isr is not None:
@@ -280,7 +285,7 @@ class _ShrinkHistory:
 
 
 def _same_shrink_attempt(one: AttemptLine, other: AttemptLine) -> bool:
-    """Whether two lines show an attempt at the same change of the ISR, by the same leader."""
+    """Whether two lines are attempts by the same leader at the same change of the ISR."""
     return (one.leader_id, one.shrinks, set(one.isr_before), set(one.isr_after)) == (
         other.leader_id, other.shrinks, set(other.isr_before), set(other.isr_after)
     )  # fmt: skip

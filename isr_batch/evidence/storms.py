@@ -1,4 +1,4 @@
-"""Describe storms: shrinks at checks near in time, the broker they point at, and when ISRs were complete again."""
+"""Describe storms (shrinks by checks near in time): the broker they point at, and when the ISRs were complete again."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ class Storm(NamedTuple):
 
 
 def storms(evidence: pa.Table) -> list[Storm]:
-    """Describe each storm, in the order of time.
+    """Return the storms in the evidence about one cluster, in the order of time.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def storms(evidence: pa.Table) -> list[Storm]:
 
 
 def storms_in_rows(rows: Iterable[Row]) -> list[Storm]:
-    """Describe each storm in some rows of the evidence table, in the order of time."""
+    """Return the storms in some rows of the evidence, in the order of time."""
     grouped: dict[datetime, list[Row]] = defaultdict(list)
     for row in rows:
         if row["storm_time"] is not None:
@@ -89,7 +89,7 @@ def _storm_of_rows(rows: Sequence[Row]) -> Storm:
 
 
 def storm_suspect(storm: Storm) -> str:
-    """Name the broker that a storm points at."""
+    """Return the words for the broker that a storm points at."""
     return suspect_in_words(storm.broker, storm.suspect)
 
 

@@ -1,7 +1,7 @@
-"""Judge from lines of server.log whether a shrink points at the leader, the follower, or the link between the two.
+"""Judge from server.log whether a shrink points at the leader, the follower, or the link between the two.
 
-This is evidence, not a verdict, because the follower's fetches are unknown here. It only considers which replicas were
-dropped together, since when they lagged, and how soon they were back.
+This is evidence, not a verdict, because the follower's fetches are unknown here. The judgement uses only which replicas
+were dropped together, since when they lagged, and how soon they were back.
 """
 
 from collections import defaultdict
@@ -25,10 +25,10 @@ ON_PURPOSE = (
 )
 
 SOON_MS = 2_000
-"""Time in ms within which a follower that never stopped is back: the leader answers it, and writes the ISR."""
+"""A dropped follower that never stopped is back within this time, in ms: the leader answers its fetch, and writes the
+ISR."""
 MOST_LINKS = 2
-"""If this many followers of one leader, or their links, seem to fail at once, the leader is suspected instead: it is no
-coincidence."""
+"""If this many followers of one leader, or the links to them, seem to fail at once, the leader is suspected instead."""
 LATE_MS = 150
 """If a check comes at least this late, in ms, the leader is considered to have been held up."""
 
@@ -55,14 +55,17 @@ class SuspectedShrink:
 
     @property
     def suspect_broker(self) -> int | None:
-        """The suspected broker; None if no single one is suspected."""
+        """The suspected broker; None if the link or no broker is suspected."""
         if self.suspect == LEADER:
             return self.shrink.leader_id
         return self.shrink.replica_id if self.suspect in (FOLLOWER, EITHER) else None
 
 
 class Suspicion(NamedTuple):
-    """A suspicion of a broker: strength, reason, and lines behind it; ``everyone``: each broker dropped all others."""
+    """A finding about a broker: strength, reason, and supporting lines.
+
+    ``everyone``: each broker dropped all others.
+    """
 
     strength: str
     reason: str = ""
@@ -71,12 +74,12 @@ class Suspicion(NamedTuple):
 
 
 def suspicion_in_words(strength: str | None) -> str:
-    """Return the words for the strength of a suspicion."""
+    """Return the words for the strength of a suspicion, such as "weak evidence"."""
     return _IN_WORDS.get(strength or NONE, "no evidence")
 
 
 def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedShrink]:
-    """Judge all shrinks of a cluster; their order does not change."""
+    """Return all shrinks of a cluster with the suspected broker of each, in the same order."""
     kept = {id(row) for row in rows if _dropped_within_lag_time(row, found)}
     by_leaders = (row for row in rows if row.made_by == LEADER and not row.retry and id(row) not in kept)
     checks = expiration_checks(by_leaders, found)
@@ -111,7 +114,7 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
 
 
 def _dropped_within_lag_time(row: Shrink, found: FoundLines) -> bool:
-    """Whether a leader dropped a follower that did not lag, according to its printed state and the known lag time."""
+    """Whether a leader dropped a follower that did not lag, by the printed time and the known lag time."""
     lag_time = printed_lag_time(found, row.leader_id)
     if row.made_by != LEADER or row.retry or lag_time is None or row.lag_ms is None:
         return False
@@ -124,7 +127,7 @@ def _leaders_as_suspects(found: FoundLines) -> set[int]:
 
 
 class _SuspectScales:
-    """Weighs the evidence of each check against that of all other checks of the cluster."""
+    """Weighs the evidence of each check of a cluster against that of all its other checks."""
 
     def __init__(self, checks: Sequence[ExpirationCheck], leaders: set[int]) -> None:
         self._leaders = leaders
@@ -178,18 +181,18 @@ class _SuspectScales:
 
     @staticmethod
     def _suspect(one: SuspectedShrink, suspect: str, finding: Suspicion) -> None:
-        """Write a suspicion into a shrink."""
+        """Store a suspicion, with its reason and lines, in a shrink."""
         one.suspect, one.strength, one.reason = suspect, finding.strength, finding.reason
         one.lines += [place for place in finding.lines if place not in one.lines]
 
     def _by_others(self, replica_id: int, burst: CheckBurst) -> list[CheckBurst]:
-        """List the bursts in which other leaders dropped the same broker at about the same time."""
+        """Return the drops of one follower by other leaders at about the time of a leader's drops."""
         return [
             other for other in self._bursts[replica_id] if other.leader_id != burst.leader_id and burst.same_time(other)
         ]
 
     def _leader(self, check: ExpirationCheck) -> Suspicion:
-        """Judge whether the leader was silent: the fewer followers a check dropped, the more signs are needed."""
+        """Judge whether the leader was silent; the fewer followers the check dropped, the more signs are needed."""
         signs, lines = self._signs(check)
         bursts = list(check.bursts.values())
         of = f"{count_of(len(bursts), 'follower')} of {count_of(len(check.partitions), 'partition')}"
@@ -220,7 +223,7 @@ class _SuspectScales:
         return Suspicion(strength, f"{'; '.join([what, *signs.values()])}: {end}.", lines)
 
     def _signs(self, check: ExpirationCheck) -> tuple[dict[str, str], tuple[EvidencePosition, ...]]:
-        """List what suggests that the leader was silent, by name, and the lines that show it."""
+        """Return the signs that the leader was silent, by name, and the lines that show them."""
         signs: dict[str, str] = {}
         lines: list[EvidencePosition] = []
         apart = check.starts_apart_ms
@@ -277,7 +280,7 @@ class _SuspectScales:
         return Suspicion(WEAK, f"{why} The leader, or its network.", (near[0].place, near[-1].place))
 
     def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:
-        """Return the suspicion if one leader dropped one follower, and no other check is related."""
+        """Judge the case that one leader dropped one follower, and no other check is related."""
         leader, follower = burst.leader_id, burst.replica_id
         partitions = count_of(burst.partitions, "partition")
         what = f"Only broker {leader} dropped broker {follower} ({partitions} at this check)"
@@ -291,6 +294,6 @@ class _SuspectScales:
 
 
 def _suspect_first_back(rows: Iterable[Shrink]) -> Shrink | None:
-    """Find the replica that was back first, if that was soon."""
+    """Return the replica that was back in the ISR first, if within SOON_MS."""
     back = [row for row in rows if row.returned_ms is not None and row.returned_ms <= SOON_MS]
     return min(back, key=lambda row: row.returned_ms or 0, default=None)

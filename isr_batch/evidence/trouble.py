@@ -1,4 +1,4 @@
-"""Find lines in a follower's server.log that say why it could not fetch, shortly before it was dropped."""
+"""Find lines in a follower's server.log that explain why it could not fetch, shortly before it was dropped."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -16,13 +16,13 @@ KINDS = {
     "stale_epoch": "it did not know the current leader epoch or topic id",
     "truncated": "it truncated its log",
 }
-"""The words for each kind of trouble, in the order of `isr_batch.broker_lines.forms.TROUBLES`."""
+"""For each kind of trouble, its words in sentences, in the order of `isr_batch.broker_lines.forms.TROUBLES`."""
 DECIDES = ("record_too_large", "log_dir_failed", "corrupt_record", "fetcher_died")
-"""Kinds of trouble that only the follower can cause, so that they point at it."""
+"""Kinds of trouble that only the follower can cause; they make it the suspect."""
 
 
 class TroublesOfFollowers:
-    """All brokers' lines about troubles with fetching, indexed by broker, leader and partition."""
+    """All lines in which followers report failed fetches, indexed by broker, leader and partition."""
 
     def __init__(self, found: FoundLines) -> None:
         self._of: dict[tuple[object, ...], list[TroubleLine]] = defaultdict(list)
@@ -30,7 +30,7 @@ class TroublesOfFollowers:
             self._of[trouble.broker_id, trouble.leader_id, trouble.partition, trouble.kind].append(trouble)
 
     def before(self, shrink: Shrink) -> TroubleLine | None:
-        """Find the most specific trouble in the replica's log in the minute before, with this leader or partition."""
+        """Return the follower's most specific trouble with this leader or partition, in the minute before a shrink."""
         for kind in KINDS:
             last: TroubleLine | None = None
             for leader_id in (shrink.leader_id, None):
@@ -47,5 +47,5 @@ class TroublesOfFollowers:
 
 
 BEFORE_US = 60_000_000
-"""Time before a shrink, in microseconds, in which troubles are searched: by default, a follower leaves up to 45 s after
-it was last caught up."""
+"""How long before a shrink troubles are searched, in microseconds; by default, a follower leaves up to 45 s after it
+was last caught up."""

@@ -34,20 +34,21 @@ from udfs.batches.results import SET_COLUMNS
 LAST_FETCHES: Final = 8
 """Maximum number of fetches that an explanation lists."""
 HINTS: Final = 8
-"""Number of partitions that an error message names."""
+"""Number of partitions with shrinks that an error message names at most."""
 NEAR_US: Final = 3_600_000_000
-"""Time before a shrink within which fetches and appends are looked for first, because a term may last for months."""
+"""Fetches and appends are searched first within this time before a shrink, in microseconds, because a term may last for
+months."""
 FETCH: Final = (
     "arrival_us, handled_us, processed_us, released_us, completed_us, "
     f"coalesce(fetch_offset, {NOT_NAMED}) AS fetch_offset, leader_log_end_offset, error_code"
 )
-"""SQL that computes the fields of `shrink_text.FetchInText` from the rows of `fetches_to_explain`."""
+"""SQL expressions for the fields of `shrink_text.FetchInText`, from the rows of `fetches_to_explain`."""
 
 Row = Mapping[str, Any]
 
 
 def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: str) -> ShrinkStory:
-    """Find the shrink of a partition nearest to a time, and collect everything that decides it.
+    """Find the shrink of a partition nearest to a time, and collect the data that explains it.
 
     Parameters
     ----------
@@ -90,7 +91,10 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: 
 def leader_pauses_to_explain(
     engine: LakeEngine, key: Row, from_us: int, until_us: int, kind: str = "silent"
 ) -> tuple[tuple[int, int], ...]:
-    """List the leader's silences that overlap a time range; for kind ``quiet``, the times when no follower fetched."""
+    """Return the leader's silences that overlap a time range.
+
+    For kind ``quiet``, the result is the times in which no follower fetched.
+    """
     text = f"""
         SELECT DISTINCT unix_micros(event_time) AS event_us, unix_micros(end_time) AS end_us FROM {{broker_events}}
         WHERE cluster_id = {engine.literal(key["cluster_id"])} AND broker_id = {key["leader_id"]} AND kind = '{kind}'
@@ -102,7 +106,7 @@ def leader_pauses_to_explain(
 
 
 def fetches_to_explain(engine: LakeEngine, term: Row, replica_id: int, from_us: int, until_us: int) -> Rows:
-    """Select a follower's fetches that were in progress in a time range; a fetch belongs to the term at its time."""
+    """Return a follower's fetches that were in progress in a time range, within one term."""
     span = {"replica_id": replica_id, "from_us": max(from_us, term["start_us"]),
             "until_us": min(until_us, term["end_us"])}  # fmt: skip
     types = {"cluster_id": pa.string(), "topic": pa.string(), "from_us": pa.int64(), "until_us": pa.int64()}
@@ -116,7 +120,7 @@ def fetches_to_explain(engine: LakeEngine, term: Row, replica_id: int, from_us: 
 
 
 def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at: AskedTime) -> list[dict[str, Any]]:
-    """Find the shrink nearest to the time: its rows of ``shrink_verdicts``, one per follower, with ``change_us``."""
+    """Return the shrink nearest to a time as rows of ``shrink_verdicts``, one per dropped follower."""
     here = rows_to_explain(engine, "shrink_verdicts", asked)
     times = "unix_micros(change_time) AS change_us, unix_micros(restored_time) AS restored_us"
     found = engine.listed(engine(f"SELECT *, {times} FROM {{here}}", here=here))
@@ -130,7 +134,7 @@ def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at: AskedTime) -> list[
 
 
 def _say_what_there_is(engine: LakeEngine, lake: Lake, rule: str, topic: str, partition_id: int) -> None:
-    """Raise the error that the rule made no shrink here; the message has a topic, partition or time that exists."""
+    """Raise the error that the rule made no shrink here; the message names a topic, partition or time that has one."""
     text = "SELECT DISTINCT topic, partition_id FROM {terms} ORDER BY topic, partition_id"
     terms = engine.listed(engine(text, terms=engine.table("leader_epochs")))
     topics = list(dict.fromkeys(row["topic"] for row in terms))
@@ -158,7 +162,7 @@ def _say_what_there_is(engine: LakeEngine, lake: Lake, rule: str, topic: str, pa
 
 
 def _dropped_in_shrink(engine: LakeEngine, term: Row, shrink: Row) -> DroppedFollower:
-    """Collect the data about one follower that the shrink removed."""
+    """Return the data about one follower that the shrink dropped."""
     change_us = shrink["change_us"]
     near = _fetches_around_shrink(engine, term, shrink, change_us - NEAR_US, change_us + NEAR_US)
     whole = near.from_us <= term["start_us"] and near.until_us >= term["end_us"]
@@ -189,7 +193,7 @@ _FROM_VERDICT = (
 
 
 class _Around:
-    """The fetches around a shrink, from the last ones before it on; ``counted`` are those that succeeded."""
+    """A follower's fetches around a shrink, from the last ones before it on; ``counted`` are those that succeeded."""
 
     def __init__(self, engine: LakeEngine, fetches: Rows, change_us: int, span: tuple[int, int]) -> None:
         self.from_us, self.until_us = span
@@ -208,7 +212,7 @@ class _Around:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the explanation needs no fetches but those read so far."""
+        """Whether the explanation needs no further fetches."""
         return len(self.last) == LAST_FETCHES and bool(self.counted) and self.next_us is not None
 
 
@@ -219,7 +223,7 @@ def _fetches_around_shrink(engine: LakeEngine, term: Row, shrink: Row, from_us: 
 
 
 def _appends_to_explain(engine: LakeEngine, term: Row, shrink: Row, held: int | None) -> dict[str, Any]:
-    """Count the appends and records since the follower was last caught up, and the appends beyond its log end."""
+    """Count the appends and records since the follower was last caught up, and the appends that it lacks."""
     since = f"unix_micros(append_time) >= 1000 * {shrink['last_caught_up_time_ms']}"
     (row,) = engine.listed(engine(
         f"""
@@ -238,7 +242,7 @@ def _appends_to_explain(engine: LakeEngine, term: Row, shrink: Row, held: int | 
 
 
 def _with_leader_ends(engine: LakeEngine, term: Row, fetches: tuple[FetchInText, ...]) -> tuple[FetchInText, ...]:
-    """Fill in the leader's log end offset at each fetch from the appends, if the log does not have it."""
+    """Add the leader's log end offset at each fetch, from the appends, where the log does not name it."""
     if not fetches:
         return ()
     ends = ", ".join(
@@ -256,7 +260,7 @@ def _with_leader_ends(engine: LakeEngine, term: Row, fetches: tuple[FetchInText,
 
 
 def _observed_shrink(engine: LakeEngine, shrink: Row) -> Row | None:
-    """Find the follower's nearest shrink in the brokers' logs, at most a lag time away; None without one."""
+    """Return the shrink of the same follower in the brokers' logs, if one is within a lag time; otherwise None."""
     of_follower = rows_to_explain(
         engine, "observed_isr_changes", {name: shrink[name] for name in (*SET_COLUMNS, "replica_id")}
     )
@@ -270,7 +274,7 @@ def _observed_shrink(engine: LakeEngine, shrink: Row) -> Row | None:
 
 
 def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
-    """Find what the other rule runs did about this shrink: also made it, kept the follower, or dropped it before."""
+    """Return what each other rule run did with this follower: dropped it too, kept it, or had dropped it before."""
     if shrink["made_by"] != "rule":
         return ()
     of_follower = {name: shrink[name] for name in FOLLOWER}
@@ -293,16 +297,16 @@ def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRule
 
 
 def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -> int:
-    """Return the earliest time at which a silence of the leader may have contributed to the shrink."""
+    """Return from when on a silence of the leader may have contributed to the shrink."""
     signs = [1000 * follower.last_caught_up_time_ms for follower in dropped]
     signs += [follower.fetches[-1].arrival_us for follower in dropped if follower.fetches]
     return int(max(term["start_us"], min([one["change_us"], *signs])))
 
 
 def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
-    """Find the row of ``leader_epochs`` that covers a change, with ``start_us`` and ``end_us``.
+    """Return the row of ``leader_epochs`` whose time covers the shrink, with ``start_us`` and ``end_us``.
 
-    A term that gaps in the log divide has several rows.
+    A term has several rows if gaps in the log divide it.
     """
     joined = engine(
         JOINED, leader_epochs=rows_to_explain(engine, "leader_epochs", {name: key[name] for name in SET_KEY})
@@ -313,7 +317,7 @@ def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
 
 
 def rows_to_explain(engine: LakeEngine, name: str, key: Row) -> Rows:
-    """Select the rows of a table that belong to the partition and term of a shrink."""
+    """Return the rows of a table that have the partition and term of the shrink."""
     same = " AND ".join(f"{column} = {engine.literal(value)}" for column, value in key.items())
     return engine(f"SELECT * FROM {{{name}}} WHERE {same}", **{name: engine.table(name)})
 

@@ -1,7 +1,7 @@
-"""Describe one shrink in text, for `explain`: the data that is described, and all sentences.
+"""Describe one shrink in text, for `explain`: the records with its data, and all sentences.
 
-Times are microseconds since the epoch. Whether a cause applies is taken from ``shrink_verdicts``; the numbers next to
-it are those that decide it according to docs/verdicts.md.
+Times are microseconds since the epoch. Whether a cause applies is taken from ``shrink_verdicts``; the numbers next to a
+cause are those that decide it according to docs/verdicts.md.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 NOT_NAMED = -1
-"""Offset shown for a fetch whose request does not name one, because its session was opened before the log begins."""
+"""Offset of a fetch whose request does not name one, because its session was opened before the log begins."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,18 @@ class FetchInText:
 
     @property
     def inside_us(self) -> int:
-        """Time that the leader held the fetch: queued, processed, or parked (in purgatory) beyond the max wait."""
+        """How long the leader held the fetch: queued, processed, or parked beyond the request's max wait."""
         return self.processed_us - self.arrival_us + self.completed_us - self.released_us
 
     @property
     def wait_us(self) -> int:
-        """Time parked in purgatory, up to the max wait of the request."""
+        """How long the fetch was parked in purgatory, up to the request's max wait."""
         return self.released_us - self.processed_us
 
 
 @dataclass(frozen=True)
 class OtherRuleInText:
-    """Decision of another rule run: it ``made`` the same shrink, ``kept`` the follower, or already had it ``out``."""
+    """Another rule run's decision: it ``made`` the same shrink, ``kept`` the follower, or already had it ``out``."""
 
     run: str
     stand: str
@@ -57,7 +57,7 @@ class OtherRuleInText:
 
 @dataclass(frozen=True)
 class DroppedFollower:
-    """A follower that the shrink removed from the ISR.
+    """A follower that the shrink dropped from the ISR, with the data that explains why.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class DroppedFollower:
 
 @dataclass(frozen=True)
 class ShrinkStory:
-    """A shrink by a rule, of one follower or of several at once."""
+    """A shrink by a rule, which may drop several followers at once, with the data that explains it."""
 
     rule: str
     params_json: str
@@ -129,7 +129,7 @@ class ShrinkStory:
 
 
 def shrink_headline(story: ShrinkStory) -> str:
-    """Summarise the shrink in one line: leader, dropped followers, partition and time."""
+    """Return one line with the leader, the dropped followers, the partition and the time."""
     who = brokers_text([follower.replica_id for follower in story.dropped])
     maker = "The controller" if story.dropped[0].made_by == "controller" else story.rule
     partition = f"{printable(story.topic)}-{story.partition_id}"
@@ -137,7 +137,7 @@ def shrink_headline(story: ShrinkStory) -> str:
 
 
 def shrink_lines(story: ShrinkStory) -> list[str]:
-    """Write the whole explanation as lines of text."""
+    """Return the whole explanation as lines of text."""
     leads = f"broker {story.leader_id} leads in epoch {story.leader_epoch}"
     least = f"min.insync.replicas {story.min_insync_replicas}"
     release = f", Kafka {story.broker_version}" if story.broker_version else ""
@@ -155,7 +155,7 @@ def shrink_lines(story: ShrinkStory) -> list[str]:
 
 
 def _follower_of_shrink_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """Describe one dropped follower: verdict, and a section for each question."""
+    """Return the lines about one dropped follower: its verdict, and a section for each question."""
     return [
         f"Broker {follower.replica_id}: {follower.verdict}, {', '.join(follower.causes)}",
         *_uncertain_shrink_text(follower),
@@ -173,7 +173,7 @@ def _follower_of_shrink_text(story: ShrinkStory, follower: DroppedFollower) -> l
 
 
 def _uncertain_shrink_text(follower: DroppedFollower) -> list[str]:
-    """Say on what the shrink depends if it is only possible, and how uncertain the check's time is."""
+    """Return lines on why the shrink is only possible, if so, and how uncertain the check's time is."""
     lines = []
     if follower.depends_on is not None:
         lines.append(f"  Possible, not certain: it depends on {DEPENDS_ON[follower.depends_on]}")
@@ -183,12 +183,12 @@ def _uncertain_shrink_text(follower: DroppedFollower) -> list[str]:
 
 
 def _shrink_text_section(title: str, lines: Sequence[str]) -> list[str]:
-    """Indent the lines of a section below its title; nothing without lines."""
+    """Return a section's title and its lines, indented; nothing if it has no lines."""
     return [f"  {title}", *(f"    {line}" for line in lines)] if lines else []
 
 
 def _silences_text(story: ShrinkStory) -> list[str]:
-    """Describe the leader's silences, and the times without any follower's fetch."""
+    """Return lines on the leader's silences, and on times when no follower fetched."""
     return [
         f"Broker {story.leader_id} was silent (it served no request) for {ms_text((end - start) / 1000)}, "
         f"from {time_text_ms(start)} to {time_text_ms(end)}."
@@ -201,7 +201,7 @@ def _silences_text(story: ShrinkStory) -> list[str]:
 
 
 def _seen_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """Write what the rule saw: lastCaughtUpTimeMs, lag time and offsets."""
+    """Return lines with what the rule saw: lastCaughtUpTimeMs, lag time and offsets."""
     caught_up_ms = follower.last_caught_up_time_ms
     if caught_up_ms <= 0:
         caught_up = f"lastCaughtUpTimeMs {caught_up_ms}: not caught up in this term"
@@ -225,7 +225,7 @@ def _seen_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _truth_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """Write what was true: the follower's log end, the records that it lacked, and its fetches."""
+    """Return lines with the truth about the follower: its log end, the records that it lacked, and its fetches."""
     held = follower.true_log_end_offset
     if story.leader_log_end_offset is None:
         lines = ["its log end offset is not logged, but its fetch returned no records: it lacked nothing then"]
@@ -257,7 +257,7 @@ def _truth_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _waiting_text(follower: DroppedFollower) -> str:
-    """Say how long the leader held the follower's fetches or was silent."""
+    """Return words for how long the leader held the follower's fetches or was silent."""
     held, silent = follower.leader_held_ms, follower.leader_silent_ms
     if held is not None and silent is not None:
         return f"the leader held its fetches for {ms_text(held)} and was silent for another {ms_text(silent)}"
@@ -270,14 +270,14 @@ def _waiting_text(follower: DroppedFollower) -> str:
 
 
 def _alive_text(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Say how long before the shrink the follower's last fetch arrived."""
+    """Return words for how long before the shrink the follower's last fetch arrived."""
     if not follower.fetches:
         return "none of its fetches arrived in this term before the shrink"
     return f"its last fetch arrived {ms_text(_since_last_fetch_ms(story, follower))} before the shrink"
 
 
 def _fetches_text(fetches: Sequence[FetchInText]) -> list[str]:
-    """Write fetches as a table of text."""
+    """Return fetches as the lines of a table."""
     if not fetches:
         return []
     titles = ("arrival", "handled", "processed", "completed", "offset", "leader LEO", "in leader", "wait")
@@ -300,7 +300,7 @@ def _fetches_text(fetches: Sequence[FetchInText]) -> list[str]:
 
 
 def _causes_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """List all causes, each with whether it applies and the figures that decide it."""
+    """Return a line for each cause: whether it applies, and the figures that decide it."""
     if follower.made_by == "controller":
         return ["yes  controller: the broker was fenced, shut down or reassigned; the rule had no part in it"]
     reasons = _reasons_text(story, follower)
@@ -309,7 +309,7 @@ def _causes_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _reasons_text(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
-    """Write, for each cause, the figures that decide whether it applies."""
+    """Return, for each cause, the figures that decide whether it applies."""
     lag_time = ms_text(story.lag_time_ms)
     held = "at an unknown offset" if follower.true_log_end_offset is None else f"at {follower.true_log_end_offset}"
     last = f"last fetch {ms_text(_since_last_fetch_ms(story, follower))} ago" if follower.fetches else "no fetch"
@@ -331,7 +331,7 @@ def _reasons_text(story: ShrinkStory, follower: DroppedFollower) -> dict[str, st
 
 
 def _blame_text(story: ShrinkStory, follower: DroppedFollower, lag_time: str) -> str:
-    """Say how much of the time since the follower was caught up the leader accounts for."""
+    """Return words for how much of the time since the follower was caught up the leader accounts for."""
     explained_ms = (follower.leader_held_ms or 0) + (follower.leader_silent_ms or 0)
     share = f"the leader accounts for {ms_text(explained_ms)} of the time since it was last caught up"
     if "slow_leader" in follower.causes:
@@ -343,7 +343,7 @@ def _blame_text(story: ShrinkStory, follower: DroppedFollower, lag_time: str) ->
 
 
 def _not_delivered(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Say, if it is so, that responses were due but not delivered for most of the time that the leader accounts for."""
+    """Return words for responses that were due but not delivered for most of the leader's time; empty if not so."""
     due = [(fetch.released_us, min(fetch.completed_us, story.change_us)) for fetch in follower.fetches]
     due_us = sum(max(0, until - since) for since, until in due)
     # A silent leader did not send responses.
@@ -365,7 +365,7 @@ def _since_last_fetch_ms(story: ShrinkStory, follower: DroppedFollower) -> float
 
 
 def _restored_text(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Say when the follower was back in the ISR."""
+    """Return words for when the follower was back in the ISR."""
     if follower.restored_us is None:
         return f"not back in the ISR by the end of the term's log, at {time_text_ms(story.term_end_us)}"
     away = ms_text((follower.restored_us - story.change_us) / 1000)
@@ -373,7 +373,7 @@ def _restored_text(story: ShrinkStory, follower: DroppedFollower) -> str:
 
 
 def _observed_text(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Say whether the brokers' logs have this shrink as well, and how far apart the two are."""
+    """Return words for whether the brokers' logs have this shrink too, and how far apart the two are."""
     if follower.observed_us is None:
         return "the brokers' logs have no shrink of this follower within one lag time of this one"
     maker = "" if follower.observed_by == "unknown" else f" by the {follower.observed_by},"
@@ -381,7 +381,7 @@ def _observed_text(story: ShrinkStory, follower: DroppedFollower) -> str:
 
 
 def _others_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """Say what other rule runs decided about this follower."""
+    """Return lines on what the other rule runs decided about this follower."""
     groups: dict[str, list[str]] = {}
     for stand in follower.stands:
         if stand.stand == "made":
@@ -394,7 +394,7 @@ def _others_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _apart_text(by_us: int) -> str:
-    """Write how much earlier or later something is."""
+    """Return words for how much earlier or later something happened, from microseconds."""
     if abs(by_us) < 500:  # noqa: PLR2004 (less than what is shown)
         return "at the same time"
     return f"{ms_text(abs(by_us) / 1000)} {'later' if by_us > 0 else 'earlier'}"

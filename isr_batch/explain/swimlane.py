@@ -25,9 +25,9 @@ _DARK: Final = (
     f"[fill='{PHASE_COLOURS['overdue or sent']}'] {{ stroke: #b5b5b5 }} "
     f"[fill='{MEMBER_COLOURS[1]}'] {{ fill: {MEMBER_COLOURS[2]} }} [fill='{MEMBER_COLOURS[2]}'] {{ fill: #5a5d63 }} }}"
 )
-"""CSS by which an SVG follows the reader's dark mode."""
+"""CSS that gives an SVG dark colours where the reader's system is in dark mode."""
 _FITTING: Final = "svg { max-width: 100%; height: auto }"
-"""CSS by which the picture fits into a page that is narrower."""
+"""CSS that scales the picture down to a narrower page."""
 _WIDTH: Final = 900
 _ROW: Final = 18
 PICTURES: Final = (".svg", ".png", ".html")
@@ -64,7 +64,7 @@ def draw_swimlane(scene: SwimlaneScene, story: ShrinkStory, file: Path) -> None:
 
 
 def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
-    """Build the picture as Vega-Lite: the lanes, one below the other over one time axis."""
+    """Return the picture as a Vega-Lite chart: the lanes, one below the other, over one time axis."""
     lanes = [
         _lane_of_offsets(scene, story),
         _bars_in_leader(scene, story),
@@ -85,7 +85,7 @@ def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
 
 
 def _x_of_lanes(scene: SwimlaneScene, field: str, *, last: bool = False) -> alt.X:
-    """Return the time axis that all lanes share; only the last lane labels it."""
+    """Return the time axis that all lanes share, with labels only below the last lane."""
     axis = (
         alt.Axis(
             labelExpr=f"utcFormat(toNumber(datum.value) + {offset_us(scene.from_us) // 1000}, '%H:%M:%S.%L')",
@@ -103,7 +103,7 @@ def _x_of_lanes(scene: SwimlaneScene, field: str, *, last: bool = False) -> alt.
 
 
 def _instants(scene: SwimlaneScene, story: ShrinkStory, *, last: bool = False, named: bool = False) -> alt.LayerChart:
-    """Draw lines (last caught up for the rule, shrink, back in the ISR), and grey for times without a request log."""
+    """Return vertical lines (last caught up, shrink, back in the ISR), and grey areas without a request log."""
     unlogged = [{"from": start / 1000, "until": end / 1000} for start, end in scene.unlogged]
     grey = alt.Chart({"values": unlogged}).mark_rect(color=_UNLOGGED, opacity=0.7)
     band = grey.encode(x=_x_of_lanes(scene, "from", last=last), x2="until:T")
@@ -126,7 +126,7 @@ def _instants(scene: SwimlaneScene, story: ShrinkStory, *, last: bool = False, n
 
 
 def _lane_of_offsets(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
-    """Draw the leader's log end offset, the high watermark and the followers' log end offsets."""
+    """Return the lane with the leader's log end offset, the high watermark and the followers' log end offsets."""
     lines: dict[str, list[tuple[int, int]]] = {"leader": [], "high watermark": []} | {
         f"broker {replica}": _log_ends_of_follower(fetches) for replica, fetches in scene.fetches.items()
     }
@@ -162,14 +162,14 @@ def _log_ends_of_follower(fetches: tuple[FetchInText, ...]) -> list[tuple[int, i
 
 
 def _steps_on_lane(name: str, points: list[tuple[int, int]], scene: SwimlaneScene) -> Rows:
-    """Return the rows of a line of steps through these points."""
+    """Return the rows of a stepped line through the points (time in microseconds, offset)."""
     inside = [(max(at_us, scene.from_us), offset) for at_us, offset in points]
     ends = [(scene.until_us, inside[-1][1])] if inside else []
     return [{"line": name, "at": at_us / 1000, "offset": offset} for at_us, offset in [*inside, *ends]]
 
 
 def _bars_in_leader(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
-    """Draw bars for the phases of each fetch in the leader, and for the leader's silences."""
+    """Return the lane with the phases of each fetch in the leader, and the leader's silences."""
     least_us = (scene.until_us - scene.from_us) / (2 * _WIDTH)
     rows = [
         {"row": f"fetches of {replica}", "what": what, "from": max(start, scene.from_us) / 1000, "until": end / 1000}
@@ -212,7 +212,10 @@ def _bars_in_leader(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
 
 
 def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.LayerChart:
-    """Draw bars for the times in which the follower is in the ISR; rule runs with the same times share a row."""
+    """Return the lane of a chart that shows, for each rule run, when the follower was in the ISR.
+
+    Rule runs with the same times share a row.
+    """
     alike: dict[object, list[str]] = {}
     for (who, name), members in scene.members.items():
         if who == replica:
@@ -260,7 +263,7 @@ def _label_of_lane(names: list[str]) -> str:
 
 
 def _whose_lane(run: str, story: ShrinkStory) -> str:
-    """Say whether a row shows the ISR of the brokers, of the explained rule run, or of other rule runs."""
+    """Return whether a row shows the ISR of the brokers, of the explained rule run, or of other rule runs."""
     if run == BROKERS:
         return BROKERS
     return OWN if run in {story.rule, f"{story.rule} {story.params_json}"} else OTHERS

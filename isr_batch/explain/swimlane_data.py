@@ -1,4 +1,4 @@
-"""Collect what a swim lane shows: what happened on a partition around a shrink. `swimlane` draws it."""
+"""Collect the data for a swim lane, the picture of one partition around a shrink. `swimlane` draws it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -27,16 +27,16 @@ from udfs.batches.results import SET_COLUMNS
 
 BROKERS: Final = "the brokers"
 FETCHES: Final = 2_000
-"""Maximum number of fetches drawn per follower, those nearest to the shrink."""
+"""Maximum number of fetches drawn per follower; those nearest to the shrink are kept."""
 FURTHEST: Final = 5
-"""Maximum number of lag times that are drawn before and after the shrink."""
+"""The picture shows at most this many lag times before and after the shrink."""
 
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class SwimlaneScene:
-    """A time range and what happened in it; times are microseconds since the epoch.
+    """The data of one picture: a time range, and what happened in it; times are microseconds since the epoch.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class SwimlaneScene:
 
 
 def swimlane_scene(lake: Lake, story: ShrinkStory) -> SwimlaneScene:
-    """Collect the data to draw for an explanation."""
+    """Collect the data to draw for an explained shrink."""
     within = swimlane_span(story)
     followers = [follower.replica_id for follower in story.dropped]
     names = ("broker_id", "log", "from_time", "until_time", "begins_mid_term")
@@ -96,7 +96,7 @@ def swimlane_span(story: ShrinkStory) -> Span:
 
 
 def isr_spans_on_lane(*, member: bool, changes: Sequence[tuple[int, str]], within: Span) -> tuple[Span, ...]:
-    """Return when a follower was in the ISR, from whether it was at first, and its shrinks and expands in order."""
+    """Return when a follower was in the ISR, from its membership at the start, and its shrinks and expands in order."""
     found = []
     since, until_us = min([within[0], *(at_us for at_us, _ in changes)]), within[1]
     for at_us, kind in changes:
@@ -111,13 +111,13 @@ def isr_spans_on_lane(*, member: bool, changes: Sequence[tuple[int, str]], withi
 
 
 def fetch_phases_on_lane(fetch: FetchInText) -> list[tuple[str, int, int]]:
-    """Split a fetch into its phases in the leader, with start and end."""
+    """Return the phases of a fetch in the leader, each with its start and end."""
     instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
     return [(what, *stay) for what, stay in zip(PHASE_COLOURS, pairwise(instants), strict=True)]
 
 
 def _leader_on_lane(engine: LakeEngine, story: ShrinkStory, within: Span) -> tuple[tuple[int, int, int], ...]:
-    """Read the leader's log end offset and high watermark over time, under the rule of the shrink."""
+    """Return the leader's log end offset and high watermark over time, under the rule of the shrink."""
     key = {name: getattr(story, name) for name in (*SET_KEY, "rule", "params_json")}
     rows = engine.listed(engine(
         f"""
@@ -154,7 +154,7 @@ def _fetches_on_lane(
 def _members_on_lane(
     engine: LakeEngine, term: Row, followers: Sequence[int], within: Span
 ) -> dict[tuple[int, str], tuple[Span, ...]]:
-    """Compute ISR membership per follower and rule run; that of the brokers comes first, then rules by release."""
+    """Return when each follower was in the ISR: by the brokers' logs, then under each rule run."""
     of_set = {name: term[name] for name in SET_KEY}
     replayed = runs_that_may_disagree(
         engine, *(rows_to_explain(engine, name, of_set) for name in ("partition_scores", "leader_epochs"))

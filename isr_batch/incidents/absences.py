@@ -1,4 +1,4 @@
-"""Find the broker at fault for drops: whose fetches stopped around that time, and whose continued."""
+"""Find the broker at fault for drops of followers: whose fetches stopped around that time, and whose went on."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -16,23 +16,23 @@ from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.inputs import FETCH_LOG
 
 CHECK_US: Final = 500_000
-"""Drops that a leader makes within this time of each other, in microseconds, belong to one check."""
+"""Drops by one leader at most this far apart, in microseconds, are from one check."""
 LEAST: Final = 0.1
-"""Share of time for which a healthy follower normally has no fetch at its leader, because of round trips and its own
+"""Share of time for which a healthy follower may have no fetch at its leader, because of round trips and its own
 writes."""
 GONE: Final = 0.95
-"""If a follower had no fetch at a leader for more than this share of the time before, its later absence proves nothing.
+"""If a follower had no fetch at a leader for more than this share of the time before, a later absence proves nothing.
 """
 _PACKAGE: Final = "isr_batch.incidents"
 _NUMBERS: Final = ("partition_id", "leader_id", "replica_id")
 Tables = dict[str, pa.Table]
 FetchesOfSpans = Callable[[pa.Table], pa.Table]
-"""Function that returns the fetches in progress during given spans of time, like
+"""Function that returns the fetches in progress during given time spans, like
 `isr_batch.lake.lake_engine.LakeEngine.fetches`."""
 
 
 def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
-    """Find for each drop whether the follower, the leader or their link was absent, from the fetches of that time.
+    """Return, for each drop, whether follower, leader or the link between them was absent, by the fetches then.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
 
 
 def find_undelivered(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
-    """Mark the drops before which the leader's responses were due but not delivered: the network is the suspect.
+    """Mark drops before which the leader's responses were due but did not arrive: the network is the suspect.
 
     Parameters
     ----------
@@ -85,12 +85,12 @@ def _with_ids_as_numbers(spans: pa.Table) -> pa.Table:
 
 
 def fetches_of_spans(lake: Lake) -> FetchesOfSpans | None:
-    """Return a function that reads the fetches in progress during spans of time; None if there are too many to read."""
+    """Return the function that reads the fetches in progress during time spans; None if they are too many to read."""
     return partial(_fetches_around_drops, lake) if stored_bytes(lake, FETCH_LOG.name) <= sizes.ABSENCE_BYTES else None
 
 
 def _fetches_around_drops(lake: Lake, spans: pa.Table) -> pa.Table:
-    """Read from a lake the fetches that were in progress during the spans of time."""
+    """Read the fetches that were in progress during the given time spans from a lake."""
     days = _day_of_absence(min(spans["from_us"].to_pylist())), _day_of_absence(max(spans["until_us"].to_pylist()))
     with engine_for_a_partition(lake) as engine:
         # Fetches are stored by the day on which they were handled, which may be later than that of arrival.

@@ -1,4 +1,4 @@
-"""Say in a sentence which rule would have kept the healthy followers that the brokers dropped, and what that costs."""
+"""Write a sentence on the rule that would have kept the healthy followers which the brokers dropped, and its price."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -12,10 +12,10 @@ NAMED: Final = 3
 
 
 def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str]:
-    """Name the rule that drops the fewest healthy followers at the lowest price; empty if the brokers dropped none.
+    """Return sentences on the rule that drops the fewest healthy followers at the lowest price.
 
-    A rule that misses no more failures than the brokers' own is preferred. The rule gives up leadership at most once
-    for each follower that it keeps.
+    They are empty if the brokers dropped no healthy follower. A rule that misses no more failures than the brokers' own
+    is preferred. The rule gives up leadership at most once for each follower that it keeps.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
 
 
 def _names_of_better_rules(best: RuleChoice, yours: RuleChoice) -> str:
-    """Name the rule runs of a choice, with their lag time if it differs from yours."""
+    """Return the names of a choice's rule runs, with their lag time if it differs from the brokers'."""
     runs = best.runs if len(best.runs) <= NAMED else [*best.runs[: NAMED - 1], f"{len(best.runs) - NAMED + 1} others"]
     names = listed(runs, "or")
     if best.lag_time_ms != yours.lag_time_ms:
@@ -57,7 +57,7 @@ def _names_of_better_rules(best: RuleChoice, yours: RuleChoice) -> str:
 
 
 def _followers_kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluster_id: str) -> str:
-    """Say how many healthy followers a rule keeps of those that the brokers dropped, or that the replay drops."""
+    """Return words for how many of the healthy followers that the brokers (or else the replay) dropped a rule keeps."""
     dropped = sum(one["spurious"] for one in own.incidents if one["cluster_id"] == cluster_id)
     if dropped != yours.spurious:
         number = f"{best.spurious or 'no'} healthy follower{'' if best.spurious == 1 else 's'}"
@@ -69,7 +69,7 @@ def _followers_kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluste
 
 
 def _price(best: RuleChoice, yours: RuleChoice) -> list[str]:
-    """Compare a rule with the brokers' own in detection time, availability and lost acknowledged records."""
+    """Return words for a rule's detection time, availability and lost records, compared with the brokers' own rule."""
     said = [_detection_of_better_rule(best.detection_ms, yours.detection_ms)]
     if best.misses != yours.misses:
         said.append(f"failures missed: {best.misses:,} instead of {yours.misses:,}")
@@ -100,10 +100,10 @@ def _detection_of_better_rule(best_ms: float | None, yours_ms: float | None) -> 
 
 
 def _price_of_better_rule(what: str, best: str, yours: str) -> str:
-    """Write a figure of the better rule, next to that of the brokers' own rule if the two differ."""
+    """Return words for one figure of the better rule, and that of the brokers' own rule if the two differ."""
     return f"{what}: {best}" if best == yours else f"{what}: {best} instead of {yours}"
 
 
 def _price_in_seconds(span: Span | None) -> str:
-    """Write a number of seconds, the lower end of its range; "not known" for None."""
+    """Return the lower end of a range of seconds as text; "not known" for None."""
     return "not known" if span is None else f"{three_digits(span[0])} s"

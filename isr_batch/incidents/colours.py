@@ -24,15 +24,15 @@ SILENT: Final = "#b2182b"
 LEADER: Final = "#7b3294"
 FOLLOWER: Final = "#1b9e77"
 FOLLOWER_LINES: Final = (FOLLOWER, "#c51b7d", "#8a8a00")
-"""Colours of followers in one picture, by order; reused, with dashes, if there are more."""
+"""Colours of the followers in one picture, in order; with more followers they are reused, dashed."""
 SUSPECT_COLOURS: Final = {
     "leader": LEADER, "follower": FOLLOWER, "link or follower": "#d6c84a", "controller": VERDICT_COLOURS["excluded"],
 }  # fmt: skip
-"""Colours of brokers that the lines of server.log point at, by what is suspected."""
+"""Colours for the suspect of a shrink by server.log: leader, follower, link, controller."""
 PHASE_COLOURS: Final = {"queue": "#a56fc0", "work": LEADER, "wait": "#c9b3d6", "overdue or sent": "#4a1d5c"}
 """Colours of the phases of a fetch in the leader."""
 INK: Final = "#252525"
 MEMBER_COLOURS: Final = (INK, "#6b6b6b", "#b5b5b5")
-"""Colours of ISR memberships: the brokers' own, the replayed rule's, and those of other rules."""
+"""Colours of bars for ISR membership: by the brokers, under the explained rule, under other rules."""
 AGE_COLOURS: Final = {0.0: "#f2f6fa", 0.1: "#bcd5ea", 0.5: "#86b4d9", 1.0: "#2f6ea5", 2.0: "#0b2f57"}
-"""Colours of the time since a follower was caught up, by its lower limit in lag times; from 1 on they are dark."""
+"""Colours for how long ago a follower was caught up, by the lower limit in lag times; from 1 on they are dark."""

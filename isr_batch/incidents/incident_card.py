@@ -15,7 +15,7 @@ from isr_batch.printable import printable
 from isr_batch.shown_times import time_text, zone_name
 
 LINES: Final = 3
-"""Maximum number of lines of each log that a card names."""
+"""Number of log lines that a card names per log at most."""
 _MARKUP: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#"})
 
 
@@ -47,7 +47,7 @@ class IncidentCard(NamedTuple):
 
 
 def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> IncidentCard:
-    """Build the card of one incident.
+    """Return the card of one incident, for the page and as text.
 
     Parameters
     ----------
@@ -74,14 +74,14 @@ def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> In
 
 
 def incident_title(incident: Row) -> str:
-    """Name the broker that an incident points at, and what it did."""
+    """Return the broker that an incident points at, and what it did, as a title."""
     if incident["fault_id"] is None:
         return f"{count_of(incident['unknown'], 'follower')} left an ISR; the logs do not say why"
     return f"Broker {incident['fault_id']} {_card_statements(incident)[0]}"
 
 
 def _card_statements(incident: Row) -> list[str]:
-    """Write the statements about an incident for the row "what happened"."""
+    """Return the statements about an incident for the row "what happened"."""
     if incident["fault_id"] is None:
         return []
     # The lines of the broker's own log explain the others, so they come last.
@@ -89,7 +89,7 @@ def _card_statements(incident: Row) -> list[str]:
 
 
 def incident_markdown(card: IncidentCard, cluster_id: str, picture: str = "") -> str:
-    """Write a card as Markdown, for a chat, an issue or a postmortem, in ten lines or so.
+    """Return a card as Markdown for a chat, an issue or a postmortem, some ten lines.
 
     Parameters
     ----------
@@ -110,20 +110,20 @@ def incident_markdown(card: IncidentCard, cluster_id: str, picture: str = "") ->
 
 
 def incident_text(card: IncidentCard, cluster_id: str, picture: str = "") -> str:
-    """Write a card as plain text; parameters as `incident_markdown`."""
+    """Return a card as plain text; the parameters are those of `incident_markdown`."""
     rows = [*_card_rows(card), ("Evidence", ", ".join(card.evidence)), ("Picture", picture), ("In full", card.command)]
     lines = [f"{cluster_id}: {card.title}", *(f"  {heading}: {text}" for heading, text in rows if text)]
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _card_rows(card: IncidentCard) -> list[tuple[str, str]]:
-    """List heading and text of each row of a card."""
+    """Return the heading and text of each row of a card."""
     counts = ", ".join(f"{number:,} {CALLED[verdict]}" for verdict, number in card.counts)
     return [("When", f"{card.when} {zone_name()}"), ("Dropped followers", counts), *card.rows]
 
 
 def _card_sentence(statements: str) -> str:
-    """Write statements as a sentence: with a subject at the beginning, and a full stop at the end."""
+    """Return statements as one sentence, with a subject at the beginning and a full stop at the end."""
     if not statements:
         return ""
     said = f"it {statements}" if statements.startswith(("was ", "dropped ")) else statements
@@ -142,7 +142,7 @@ def _markdown_code(text: str) -> str:
 
 
 def _card_why(drops: Sequence[Row]) -> str:
-    """Write the row "why": the causes of the drops that a rule made too, counted."""
+    """Return the row "why": how many drops have which cause, for drops that a replayed rule made too."""
     causes = Counter(row["cause"] for row in drops if row["verdict"] in {"spurious", "genuine"})
     said = [f"{CAUSES_IN_STORY[cause]} ({number:,})" for cause, number in causes.most_common()]
     said = [re.sub(r"(^|of |to )it\b", r"\1the follower", text) for text in said]
@@ -150,7 +150,7 @@ def _card_why(drops: Sequence[Row]) -> str:
 
 
 def _card_how_sure(drops: Sequence[Row]) -> str:
-    """Write the row on confidence: how many verdicts are certain, and how near replayed drops are to the brokers'."""
+    """Return the row on confidence: how many verdicts are certain, and how near replayed drops are to the brokers'."""
     judged = [row for row in drops if row["certainty"]]
     if not judged:
         return ""
@@ -171,7 +171,7 @@ def _card_how_sure(drops: Sequence[Row]) -> str:
 
 
 def _card_cost(incident: Row, drops: Sequence[Row]) -> str:
-    """Write the row on cost: for how long followers were out of the ISRs of how many partitions."""
+    """Return the row on cost: how long followers were out of the ISR, and in how many partitions."""
     where = count_of(incident["partitions"], "partition")
     made = [row for row in drops if row["verdict"] in {"spurious", "genuine"}]
     away = [(row["restored_us"] - row["change_us"]) // 1000 for row in made if row["restored_us"] is not None]
@@ -184,7 +184,7 @@ def _card_cost(incident: Row, drops: Sequence[Row]) -> str:
 
 
 def what_to_check(incident: Row) -> str:
-    """Write what an operator should check next, on which host and in which time range."""
+    """Return what an operator should check next, on which host and in which time range."""
     broker = incident["fault_id"]
     since, until = (time_text(incident[name], "%H:%M:%S") for name in ("since_us", "last_us"))
     when = since if since == until else f"{since} to {until}"
@@ -214,7 +214,7 @@ def what_to_check(incident: Row) -> str:
 
 
 def _card_next_on_host(incident: Row) -> str:
-    """Say what to check on the host of the broker at fault."""
+    """Return what to check on the host of the broker at fault."""
     if incident["unreached"] and not incident["silent_ms"]:
         return "its network interface and listener; ReplicaFetcher errors in server.log of the others"
     if incident["genuine_cause"] == "follower_slow" and not incident["silent_ms"]:
@@ -228,7 +228,7 @@ def _card_next_on_host(incident: Row) -> str:
 
 
 def _card_next_of_controller(incident: Row, host: str) -> str:
-    """Say what to check if the controller removed the replicas."""
+    """Return what to check if the controller removed the replicas."""
     if incident["reassigned"] == incident["excluded"]:
         return "Nothing, if this reassignment was planned."
     if "fenced" in (incident["events"] or ()):
@@ -237,7 +237,7 @@ def _card_next_of_controller(incident: Row, host: str) -> str:
 
 
 def _card_evidence(incident: Row, drops: Sequence[Row]) -> list[str]:
-    """Name the log lines behind an incident: those of healthy followers first, and those of pauses and troubles."""
+    """Return the log lines behind an incident: drops of healthy followers first, then pauses and troubles."""
     printed: dict[str, list[int]] = defaultdict(list)
     for row in sorted(drops, key=lambda row: (VERDICTS.index(row["verdict"]), row["source_line"] or 0)):
         if row["source_file"] and row["source_line"] not in printed[row["source_file"]]:

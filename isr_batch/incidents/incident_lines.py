@@ -1,4 +1,4 @@
-"""Describe one incident statement by statement, with the query and the log lines behind each."""
+"""Describe one incident statement by statement, with the SQL query and the log lines behind each."""
 
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
@@ -19,7 +19,7 @@ TROUBLES: Final = ("paused", "troubled")
 
 
 def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
-    """Describe an incident: each statement, followed by the query and the log lines that support it.
+    """Return the text about an incident: each statement, followed by the query and the log lines behind it.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
 
 
 def _proof_of_drops(incident: Row, kind: str, drops: list[Row]) -> list[str]:
-    """Name the log lines of the drops of this kind, and write the query that selects their rows."""
+    """Return the log lines of an incident's drops of one kind, and the query that selects their rows."""
     fault = incident["fault_id"]
     if kind in TROUBLES:
         lines = [f"    {line}" for line in lines_of_absence(incident["absence"], pauses=kind == "paused")]
@@ -67,7 +67,7 @@ def _proof_of_drops(incident: Row, kind: str, drops: list[Row]) -> list[str]:
 
 
 def _query_of_fetches_elsewhere(incident: Row) -> str:
-    """Write the query for the number of each follower's fetches at each leader during an incident."""
+    """Return the query that counts each follower's fetches at each leader during an incident."""
     return (
         f"SELECT leader_id, replica_id, count(DISTINCT arrival_time) AS fetches FROM fetches "
         f"WHERE cluster_id = '{_incident_cluster(incident)}' "
@@ -77,7 +77,7 @@ def _query_of_fetches_elsewhere(incident: Row) -> str:
 
 
 def _gap(incident: Row) -> str:
-    """Write the query for the last line before and the first after a silence, because the silence itself has none."""
+    """Return the query for the last line before a silence and the first after it; the silence itself has no lines."""
     silent = incident | {"since_us": incident["silent_from_us"], "last_us": incident["silent_until_us"]}
     return (
         "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "
@@ -87,7 +87,7 @@ def _gap(incident: Row) -> str:
 
 
 def _time_of_incident_as_sql(incident: Row, time: str, before_us: int) -> str:
-    """Write the SQL condition that a time is in an incident, or at most ``before_us`` earlier."""
+    """Return the SQL condition that a time is within an incident, or at most ``before_us`` earlier."""
     within = (incident["since_us"] - before_us, incident["last_us"] + 2 * before_us)
     days, times = (
         " AND ".join(f"{kind} '{utc_text(us, form)}'" for us in within)
@@ -102,14 +102,14 @@ def _incident_cluster(incident: Row) -> str:
 
 
 def _incident_line_numbers_text(lines: set[int]) -> str:
-    """Write line numbers, shortened to the first ones."""
+    """Return line numbers as text; only the first LISTED are named."""
     more = len(lines) - LISTED
     named = ", ".join(map(str, sorted(lines)[:LISTED]))
     return f"line{'' if len(lines) == 1 else 's'} {named}{f' and {more} more' if more > 0 else ''}"
 
 
 def _incident_query(incident: Row, kind: str) -> str:
-    """Write the query for the rows behind a statement of this kind."""
+    """Return the query for the rows behind a statement of this kind."""
     fault, rule = incident["fault_id"], f"rule = '{incident['rule']}'"
     table, which = {
         "unreached": ("shrink_verdicts", f"{rule} AND verdict = 'genuine' AND leader_id = {fault}"),

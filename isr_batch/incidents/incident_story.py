@@ -1,4 +1,4 @@
-"""Say in a sentence what happened in one incident."""
+"""Write in one sentence what happened in an incident."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -31,14 +31,14 @@ ELSEWHERE: Final = "whose other fetches continued: suspect its network"
 
 
 def incident_story(incident: Row) -> str:
-    """Say in one sentence what happened in an incident, starting with the broker at fault."""
+    """Return one sentence on what happened in an incident; it begins with the broker at fault."""
     if incident["fault_id"] is None:
         return f"{count_of(incident['unknown'], 'follower')} left an ISR; the logs do not say why."
     return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in incident_statements(incident))}."
 
 
 def incident_statements(incident: Row) -> list[tuple[str, str]]:
-    """List the statements about an incident, each with its kind as in `incident_lines`, which finds its rows."""
+    """Return the statements about an incident, each with its kind; `incident_lines` finds the rows behind it."""
     said = _story_of_who_fell_behind(incident)
     if incident["spurious_of_stopped"]:
         number = incident["spurious_of_stopped"]
@@ -73,29 +73,29 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
 
 
 def made_healthy(incident: Row) -> int:
-    """Count the healthy followers that the broker at fault dropped itself, as a leader."""
+    """Return how many healthy followers the broker at fault dropped itself, as a leader."""
     return int(incident["spurious"] - incident["spurious_of_stopped"] - incident["undelivered"])
 
 
 def spared_in_story(number: int) -> str:
-    """Say how often leaders dropped a slower but healthy follower; ends a sentence that begins with its name."""
+    """Return the end of a sentence: how often leaders dropped a slower but healthy follower."""
     return f"was dropped {times_in_words(number)} although it lacked nothing, or kept pace"
 
 
 def falls_behind_in_story(incident: Row) -> bool:
-    """Whether the broker at fault, or the link to it, is said to have failed."""
+    """Whether the story says that the broker at fault, or the link to it, failed."""
     return bool(_story_of_who_fell_behind(incident))
 
 
 def undelivered_in_story(incident: Row) -> str:
-    """Say whose responses were not delivered, as the end of a sentence that begins with the broker at fault."""
+    """Return the end of a sentence about the broker at fault: whose responses were not delivered."""
     if incident["fault_id"] in incident["undelivered_by"]:
         return f"did not get its responses through to {brokers_text(incident['undelivered_to'])}"
     return f"did not get the responses of {brokers_text(incident['undelivered_by'])}"
 
 
 def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
-    """Say why followers fell behind (a broker was silent, unreachable or stopped), and name those that were dropped."""
+    """Return statements on why followers fell behind (a broker was silent, unreachable or stopped), and which."""
     said = []
     if incident["silent_ms"]:
         said.append((silence_in_story(incident), "silent"))
@@ -126,7 +126,7 @@ def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
 
 
 def _story_of_late(incident: Row) -> str:
-    """Name the leader whose ISRs had a follower back more than a lag time after all others, as if it were throttled."""
+    """Return words for the leader in whose ISRs a follower was back over a lag time after all others (throttled?)."""
     if incident["late_leader"] is None:
         return ""
     others, late = (
@@ -146,7 +146,7 @@ def link_in_story(incident: Row) -> str:
 
 
 def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
-    """Say why the ``number`` dropped followers are considered healthy."""
+    """Return words for why ``number`` dropped followers are considered healthy."""
     causes = " or ".join(dict.fromkeys(CAUSES_IN_STORY[one["spurious_cause"]] for one in incidents))
     return causes if number == 1 else causes.replace("it ", "they ").replace("its ", "their ")
 
@@ -159,7 +159,7 @@ def why_unreached_in_story(incidents: Sequence[Row]) -> str:
 
 
 def silence_in_story(incident: Row) -> str:
-    """Say how long a broker was silent; for many short silences, that it was starved."""
+    """Return words for how long a broker was silent; for many short silences, that it was starved."""
     longest = seconds_text([incident["silent_ms"]])
     if incident["silences"] < STARVED:
         return f"was silent for {longest}"

@@ -1,4 +1,4 @@
-"""List incidents and the most affected partitions, with the commands to continue."""
+"""List incidents and the most affected partitions, with commands that show more."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -19,9 +19,9 @@ PARTITIONS: Final = 5
 
 
 def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime | None = None) -> list[Row]:
-    """Choose incidents: all, those of a broker, or the nearest to an instant.
+    """Return all incidents, those that a broker was part of, or the one nearest to an instant.
 
-    A broker's incidents are those that put the blame on it, and those in which it dropped others or was dropped.
+    A broker is part of incidents that put the blame on it, and of those in which it dropped others or was dropped.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime |
 
 
 def _require_known_broker(own: OwnShrinks, broker: int) -> None:
-    """Refuse a broker that neither leads, replicates nor dropped a partition in these logs."""
+    """Refuse a broker that does not lead, replicate or drop anything in these logs."""
     terms = own.tables["leader_epochs"].select(["leader_id", "assigned"]).to_pylist()
     there = {row["leader_id"] for row in terms} | {replica for row in terms for replica in row["assigned"]}
     there |= {row[side] for row in own.drops.to_pylist() for side in ("leader_id", "replica_id")}
@@ -52,7 +52,10 @@ def _require_known_broker(own: OwnShrinks, broker: int) -> None:
 
 
 def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) -> int:
-    """Return the time from an instant to an incident's nearest drop, in microseconds; negative if that is earlier."""
+    """Return how long after an instant the nearest drop of these incidents was, in microseconds.
+
+    The number is negative if the drop was before the instant.
+    """
     keys = {incident_key(one) for one in incidents}
     after = [at.after_us(row["change_us"]) for row in own.drops.to_pylist() if incident_key(row) in keys]
     return min(after, key=abs, default=0)
@@ -61,7 +64,7 @@ def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) ->
 def listed_incidents(
     own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False, broker: int | None = None
 ) -> list[str]:
-    """List the worst MOST incidents in order of time, then the worst partitions of their clusters.
+    """Return the lines that list the worst MOST incidents by time, then the worst partitions of their clusters.
 
     Parameters
     ----------
@@ -97,7 +100,7 @@ def listed_incidents(
 
 
 def _lines_of_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool) -> list[str]:
-    """Write the worst MOST incidents in order of time, each with the ``isr-batch explain`` command for one drop."""
+    """Return the worst MOST incidents by time, each with the ``isr-batch explain`` command for one of its drops."""
     shown = sorted(incidents[:MOST], key=lambda one: (one["cluster_id"], one["first_us"]))
     lines = []
     for one in shown:
@@ -116,12 +119,12 @@ def _several_clusters(own: OwnShrinks) -> bool:
 
 
 def worst_partitions(own: OwnShrinks) -> list[Row]:
-    """Find the partitions that dropped the most healthy followers from their ISRs."""
+    """Return the partitions from whose ISRs the most healthy followers were dropped."""
     return ask_own_shrinks("partitions", {"most": str(PARTITIONS)}, drops=own.drops).to_pylist()  # type: ignore[no-any-return]
 
 
 def listed_explain_command(one: Row, lake: str = "LAKE") -> str:
-    """Write the ``isr-batch explain`` command for a drop of an incident or a partition.
+    """Return the ``isr-batch explain`` command for one drop of an incident or a partition.
 
     Parameters
     ----------

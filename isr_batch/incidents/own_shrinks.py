@@ -40,9 +40,9 @@ COLUMNS: Final = {
         "cluster_id", "broker_id", "kind", "from_time", "until_time", "what", "source_file", "source_line",
     ),
 }  # fmt: skip
-"""Columns that are read from each table."""
+"""For each table that is read, the columns that are needed."""
 SLOTS: Final = 400
-"""Number of time slots into which a picture's time is cut; a slot is two or three pixels wide."""
+"""Number of slots that a picture's time axis is divided into; a slot is two or three pixels wide."""
 _PACKAGE: Final = "isr_batch.incidents"
 VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
 Row = dict[str, Any]
@@ -80,7 +80,7 @@ class OwnShrinks(NamedTuple):
 
 
 def own_shrinks(lake: Lake) -> OwnShrinks:
-    """Read the brokers' changes and the replay's verdicts on them; missing tables are empty."""
+    """Read the ISR changes that the brokers logged, with the replay's verdicts on them; a missing table is empty."""
     tables = {name: read_columns(lake, name, COLUMNS[name]) for name in COLUMNS if name != "shrink_verdicts"}
     ran = sorted(set(tables["replay_check"]["rule"].to_pylist()))
     tables["shrink_verdicts"] = read_columns(
@@ -90,7 +90,7 @@ def own_shrinks(lake: Lake) -> OwnShrinks:
 
 
 def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = None) -> OwnShrinks:
-    """Join the brokers' shrinks with verdicts as `own_shrinks` does, from tables in memory.
+    """Do what `own_shrinks` does, from tables in memory.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
 
 
 def _with_troubles(sql: ArrowSql, incidents: pa.Table, tables: Tables) -> list[Row]:
-    """Add to each incident what the log of the broker at fault says about its absence: JVM pauses, own errors."""
+    """Add to each incident what the log of the broker at fault shows about its absence: JVM pauses, own errors."""
     absences = sql(text_of(_PACKAGE, "absences_of_brokers"), incidents=incidents)
     found = troubles_of_absences(sql, absences, tables["broker_troubles"], tables["coverage"])
     of_number = {one["number"]: one for one in found}
@@ -134,7 +134,7 @@ def _with_troubles(sql: ArrowSql, incidents: pa.Table, tables: Tables) -> list[R
 
 
 def ask_own_shrinks(name: str, values: dict[str, str], **tables: pa.Table) -> pa.Table:
-    """Run a query from a file in ``incidents/sql``.
+    """Run a query from a file in ``incidents/sql`` on tables in memory.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def incident_key(incident: Row) -> Key:
 
 
 def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
-    """Group the brokers' drops of followers by incident, under the key of `incident_key`."""
+    """Return the brokers' drops of followers by incident, under the key of `incident_key`."""
     found: dict[Key, list[Row]] = defaultdict(list)
     for row in own.drops.to_pylist():
         found[incident_key(row)].append(row)

@@ -23,11 +23,11 @@ class PrometheusMetric(NamedTuple):
 
 PREFIX: Final = "isr_batch_"
 INCIDENTS: Final = 100
-"""Maximum number of incidents exported per cluster, the worst of them, because each is a time series."""
+"""Number of incidents exported per cluster at most, the worst ones, because each is a time series."""
 
 
 def prometheus_exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
-    """Write all metrics of a lake, zeros included, so that an alert sees the first increase.
+    """Return all metrics of a lake as text, zeros included, so that an alert sees the first increase.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def _prometheus_metrics_of_rules(scores: list[Row]) -> Iterator[PrometheusMetric
 
 
 def _prometheus_text(metric: PrometheusMetric) -> str:
-    """Write a metric with its help, its type and one line per value."""
+    """Return a metric as text: its help, its type and one line per value."""
     name = PREFIX + metric.name
     lines = [f"# HELP {name} {metric.help}", f"# TYPE {name} gauge"]
     lines += [f"{name}{_prometheus_labels(labels)} {value!r}" for labels, value in metric.values]

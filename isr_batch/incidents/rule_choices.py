@@ -1,4 +1,4 @@
-"""Choose the few relevant rules and lag times: the brokers' own, and those that no other choice beats."""
+"""Choose the few rules and lag times to show: the brokers' own, and those that no other choice beats."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,9 @@ from isr_batch.lake.lake import Lake
 from udfs.rules import REGISTRY
 
 MOST: Final = 5
-"""Maximum number of rows shown, including that of the brokers' own rule."""
+"""Number of choices shown at most, the brokers' own rule included."""
 REFERENCE: Final = "reference"
-"""Label of the rule true-lag, a reference that knows more than any leader can."""
+"""Label of the rule true-lag, which knows more than any leader can, and serves as reference."""
 LAG_TIME: Final = "replica_lag_time_max_ms"
 MIN_ISR: Final = "min_insync_replicas"
 DECISIONS: Final = (
@@ -74,7 +74,7 @@ class RuleChoice(NamedTuple):
 
 
 def read_scores_for_choices(lake: Lake) -> list[Row]:
-    """Read the scores of each rule run over the whole of each cluster, by cluster and release."""
+    """Read the scores of each rule run for each cluster as a whole, by cluster and release."""
     rows = read_columns(lake, "rule_scores", SCORES)
     whole = rows.filter(pc.and_(pc.is_null(rows["event_date"]), pc.is_null(rows["topic"])))
     return order_scores_for_choices(whole)
@@ -100,7 +100,7 @@ def order_scores_for_choices(rows: pa.Table) -> list[Row]:
 
 
 def _lost_records_of_choice(row: Row) -> int | None:
-    """Return the most acknowledged records that a leader's death would lose; None if what an heir lacks is unknown."""
+    """Return the most acknowledged records that a leader's death would lose; None if the heir's log is unknown."""
     lost, offline_s = row["lost_if_leader_dies_records_max"], row["offline_if_leader_dies_seconds"]
     if lost is None and (row["under_min_isr_seconds"] or 0) > (offline_s or 0):
         return None
@@ -108,7 +108,10 @@ def _lost_records_of_choice(row: Row) -> int | None:
 
 
 def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
-    """Group the rule runs of a cluster with equal lag time, DECISIONS and price; in the order of their first run."""
+    """Group rule runs of a cluster with equal lag times, decisions and prices.
+
+    Groups are in order of their first run.
+    """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         price = (
@@ -121,12 +124,12 @@ def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def _price_in_tenths(seconds: float | None) -> float:
-    """Round a price in seconds to tenths, so that a tiny difference does not count; an unknown price is infinite."""
+    """Round seconds to tenths, so that a tiny difference does not decide; an unknown price is infinite."""
     return float("inf") if seconds is None else round(seconds, 1)
 
 
 def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[RuleChoice]:
-    """Choose at most MOST groups of rule runs of a cluster: the brokers' own, then groups that no other group beats.
+    """Return at most MOST groups of rule runs for a cluster: the brokers' own, then groups that no other group beats.
 
     Only groups that drop fewer healthy followers than the brokers' own, or beat it, are chosen. A group beats another
     if it is at least as good in healthy followers dropped, failures missed, time until failures are detected, and price
@@ -154,7 +157,7 @@ def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> lis
 
 
 def _over_topics(rows: Iterable[Row]) -> list[Row]:
-    """Add up the scores of rule runs that differ only in min.insync.replicas, because each covers other topics."""
+    """Add up the scores of rule runs that differ only in min.insync.replicas: each covers other topics."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         params = {name: value for name, value in json.loads(row["params_json"]).items() if name != MIN_ISR}
@@ -163,7 +166,7 @@ def _over_topics(rows: Iterable[Row]) -> list[Row]:
 
 
 def _scores_together(group: Sequence[Row]) -> Row:
-    """Add up the scores in several rows; for columns with a maximum, keep the largest."""
+    """Add up the scores in several rows; maxima are not added, the largest is kept."""
     sums = ("shrinks", "spurious", "genuine", "excluded", "unknown", "misses", "relinquishes", *COSTS)
     largest = max((row["detection_ms_p99"] for row in group if row["detection_ms_p99"] is not None), default=None)
     lost = [row["lost_records"] for row in group]
@@ -174,7 +177,10 @@ def _scores_together(group: Sequence[Row]) -> Row:
 
 
 def _rules_of_brokers(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
-    """List the rules and lag times that the brokers ran, by replay_check; if it has none, those of other clusters."""
+    """Return the rules and lag times that the cluster's brokers ran, by replay_check.
+
+    If ``replay_check`` has no row of this cluster, the rules of other clusters are returned.
+    """
     checks = own.tables["replay_check"].select(["cluster_id", "rule", "params_json"])
     pairs = checks.filter(pc.equal(checks["cluster_id"], cluster_id)).group_by(["rule", "params_json"]).aggregate([])
     params = [(row["rule"], json.loads(row["params_json"])) for row in pairs.to_pylist()]
@@ -183,7 +189,7 @@ def _rules_of_brokers(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
 
 
 def _rule_choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]) -> RuleChoice:
-    """Make a choice of rule runs that make the same decisions, from their rows of scores."""
+    """Return the choice for a group of rule runs that make the same decisions, from their rows of scores."""
     first = group[0]
     rules = [REGISTRY[row["rule"]] for row in group if row["rule"] in REGISTRY]
     under_min_isr_s, offline_s, stalled_s = (_cost_of_choices([row[cost] for row in group]) for cost in COSTS)
@@ -203,7 +209,7 @@ def _cost_of_choices(values: Sequence[float | None]) -> Span | None:
 
 
 def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
-    """Name a rule run by its rule, and its parameters if a cluster has several runs of the rule with one lag time."""
+    """Return the name of a rule run: its rule, and its parameters where the rule ran with several at one lag time."""
     if sum((other["rule"], other["T"]) == (row["rule"], row["T"]) for other in rows) == 1:
         return str(row["rule"])
     others = [
@@ -214,7 +220,7 @@ def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
 
 
 def _figures_of_choice(one: RuleChoice) -> tuple[float, ...]:
-    """Return the figures by which choices are compared; less is better for each."""
+    """Return the figures by which choices are compared; a lower figure is better."""
     never = float("inf")
     return (
         one.spurious, one.misses, never if one.detection_ms is None else one.detection_ms,

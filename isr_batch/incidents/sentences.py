@@ -1,4 +1,4 @@
-"""Say in sentences which drops were spurious, which broker they point at, and how certain that is."""
+"""Write in sentences which drops were spurious, which broker they point at, and how certain that is."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ NAMED: Final = 4
 
 
 def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Say how many of a cluster's drops were spurious, which broker is at fault, how sure that is; a summary first.
+    """Return sentences on a cluster: how many drops were spurious, which broker is at fault, how sure that is.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return the sentence of the headline that names the broker at fault, without the rest."""
+    """Return only the sentence of a cluster's headline that names the broker at fault."""
     said = _sentences_of_cluster(own, cluster)
     return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _sentences_of_assumptions(cluster)
 
@@ -89,7 +89,7 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
-    """Say how many replicas left an ISR without a log that shows whether the leader or the controller removed them."""
+    """Return a sentence on replicas that left an ISR where no log shows whether leader or controller removed them."""
     if not cluster["unknown_makers"]:
         return []
     replicas = count_of(cluster["unknown_makers"], "replica")
@@ -98,7 +98,7 @@ def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
 
 
 def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Write what belongs to no incident: drops that cannot be judged, starts of brokers, new settings, assumptions."""
+    """Return notes on what belongs to no incident: unjudged drops, broker starts, new settings, assumptions."""
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
     said = _sentences_of_unjudged_leaving(cluster)
     if not any(one["spurious"] + one["genuine"] for one in incidents):
@@ -111,7 +111,7 @@ def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def _sentences_of_what_happened(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Name starts of brokers and changes of min.insync.replicas."""
+    """Return sentences on starts of brokers and changes of min.insync.replicas."""
     said, form = [], clock_format(cluster)
     mine = (row for row in own.events if row["cluster_id"] == cluster["cluster_id"] and row["kind"] == "started")
     later = sorted((row["from_us"], row["broker_id"]) for row in mine if row["from_us"] > cluster["first_us"])
@@ -127,7 +127,7 @@ def _sentences_of_what_happened(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def _sentences_of_assumptions(cluster: Row) -> list[str]:
-    """List what had to be assumed because no log shows it, with the option that replaces it."""
+    """Return a sentence for each assumption that replaces a missing log, with the option that states it."""
     if cluster["of_table"]:
         return _assumed_sentences_of_table(cluster)
     said = []
@@ -147,7 +147,7 @@ def _sentences_of_assumptions(cluster: Row) -> list[str]:
 
 
 def assumed_of_tables(own: OwnShrinks) -> list[str]:
-    """List, for each cluster that was read from a table, what was assumed because no column is mapped for it."""
+    """Return, for each cluster read from a user's table, what was assumed because a column is missing."""
     named = "{}: " if len(own.clusters) > 1 else ""
     return [
         named.format(cluster["cluster_id"]) + sentence
@@ -156,7 +156,7 @@ def assumed_of_tables(own: OwnShrinks) -> list[str]:
 
 
 def _assumed_sentences_of_table(cluster: Row) -> list[str]:
-    """List the columns that a user's own table of fetches lacks and that affect the result."""
+    """Return a sentence for each column that a user's own table lacks and that affects the result."""
     assumed = {
         "replica_lag_time_max_ms": cluster["assumed_lag_time_ms"], "min_insync_replicas": cluster["assumed_min_isr"],
     }  # fmt: skip
@@ -216,7 +216,7 @@ def _sentence_healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom:
 
 
 def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
-    """Write the sentence about genuine drops: which leader the followers did not reach, and which followers stopped."""
+    """Return the sentence about genuine drops: which leader the followers did not reach, which followers stopped."""
     begin = f"{number:,} {_was_or_were(number)} really"
     if sum(one["stopped"] for one in incidents) == number:
         return f"{begin} stopped or behind: {_moments_by_broker(incidents, 'stopped', form)}."
@@ -247,7 +247,7 @@ def _moments_by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
 
 
 def _narrowing_words(incident: Row, kind: str) -> str:
-    """Write details about an incident that follow its number of drops: reassignments, the link, a late return."""
+    """Return details that follow an incident's number of drops: reassignments, the link, a late return."""
     if kind == "excluded":
         all_of_them = incident["reassigned"] == incident["excluded"]
         number = "" if all_of_them else f"{incident['reassigned']} of them "
@@ -261,14 +261,14 @@ def _narrowing_words(incident: Row, kind: str) -> str:
 
 
 def _incidents_of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list[Row], int]]:
-    """Group incidents by the broker at fault, with the number of drops of one kind; most drops first."""
+    """Yield each broker at fault with its incidents and its number of drops of one kind; most drops first."""
     for broker in _brokers_by_drops(incidents, kind):
         of_broker = [one for one in incidents if one["fault_id"] == broker and one[kind]]
         yield broker, of_broker, sum(one[kind] for one in of_broker)
 
 
 def _moments(incidents: Sequence[Row], form: str) -> str:
-    """Say when incidents began; for many, the first and the last."""
+    """Return the times at which incidents began as text; of many, the first and the last."""
     begun = [time_text(us, form) for us in sorted(one["since_us"] for one in incidents)]
     if len(begun) > NAMED:
         return f"{times_in_words(len(begun))} from {begun[0]} to {begun[-1]}"
@@ -276,7 +276,7 @@ def _moments(incidents: Sequence[Row], form: str) -> str:
 
 
 def clock_format(cluster: Row) -> str:
-    """Return the format of times: without the day if all times of the cluster are on one day."""
+    """Return the format of times in sentences: without the date if all times of the cluster are on one day."""
     day = "%Y-%m-%d"
     return (
         "%H:%M:%S" if time_text(cluster["first_us"], day) == time_text(cluster["last_us"], day) else f"{day} %H:%M:%S"
@@ -284,7 +284,7 @@ def clock_format(cluster: Row) -> str:
 
 
 def _sentences_of_suspects(incidents: Sequence[Row], form: str) -> str:
-    """Say which broker the lines of server.log point at, for drops that the replay cannot judge."""
+    """Return a sentence on the broker that server.log points at, for drops that the replay cannot judge."""
     unknown = [one for one in incidents if one["unknown"] and one["fault_id"] is not None]
     if not unknown:
         return ""
@@ -294,7 +294,7 @@ def _sentences_of_suspects(incidents: Sequence[Row], form: str) -> str:
 
 
 def _sentence_unjudged(cluster: Row, form: str) -> str:
-    """Say which time no request log covers, and how many drops are in it."""
+    """Return a sentence on the time that no request log covers, and how many drops fall into it."""
     parts = []
     if cluster["before_requests"]:
         begins = time_text(cluster["requests_from_us"], form)
@@ -313,7 +313,7 @@ def _drops_of_them(cluster: Row, kind: str) -> str:
 
 
 def unjudged_clusters(own: OwnShrinks) -> list[str]:
-    """List the clusters in which the replay cannot judge any drop by a leader."""
+    """Return the clusters in which the replay can judge no drop by a leader."""
     judged = {one["cluster_id"] for one in own.incidents if one["spurious"] + one["genuine"]}
     return sorted({one["cluster_id"] for one in own.incidents if one["unknown"]} - judged)
 
@@ -324,7 +324,7 @@ def incidents_answer(
     by_lines: Mapping[str, Sequence[str]] | None = None,
     most: int = 10,
 ) -> list[str]:
-    """Answer in at most ``most`` lines: one per cluster, and for a single cluster its worst incidents.
+    """Return the answer in at most ``most`` lines: one per cluster; for a single cluster, its worst incidents.
 
     Parameters
     ----------
@@ -361,18 +361,18 @@ def incidents_answer(
 
 
 def span_of_terms(cluster: Row) -> str:
-    """Write the period that the terms of a cluster's leaders cover."""
+    """Return the period that the terms of a cluster's leaders cover, as text."""
     return f"{time_text(cluster['first_us'])} to {time_text(cluster['last_us'])} {zone_name()}"
 
 
 def incident_time(incident: Row) -> str:
-    """Write the period of an incident: from the last time that a follower was caught up, to the last drop."""
+    """Return the period of an incident as text: from when a follower was last caught up, to the last drop."""
     since, until = time_text(incident["since_us"]), time_text(incident["last_us"], "%H:%M:%S")
     return since if since.endswith(until) else f"{since} to {until}"
 
 
 def clusters_worst_first(own: OwnShrinks) -> list[Row]:
-    """Order clusters: most healthy followers dropped first, then most drops."""
+    """Return the clusters in order: most healthy followers dropped first, then most drops."""
 
     def drops(cluster: Row) -> tuple[int, int]:
         of = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]

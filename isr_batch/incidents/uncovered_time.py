@@ -1,4 +1,4 @@
-"""Find the times for which a broker's request log is missing."""
+"""Find the time spans that no request log of a broker covers."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -10,9 +10,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def uncovered_time(coverage: Iterable[Row], broker: int, within: Span) -> tuple[Span, ...]:
-    """Find the parts of a time range for which a broker has no request log.
+    """Return the parts of a time range that a broker's request log does not cover.
 
-    The time before its first line is not included if the log began with the broker's start.
+    The time before the log's first line is left out if the log began when the broker started.
 
     Parameters
     ----------

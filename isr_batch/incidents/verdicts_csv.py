@@ -14,15 +14,16 @@ HEAD: Final = (
     "cluster", "time_utc", "topic", "partition", "leader", "follower", "made_by", "verdict", "cause", "certainty",
     "since_caught_up_ms", "back_after_ms", "points_at_broker", "points_at", "incident", "explained_by",
 )  # fmt: skip
-"""Columns; one row per follower that left an ISR, as logged. Incidents are numbered from 1 for each broker."""
+"""Columns of the file, which has one row per follower that left an ISR. Incidents are numbered from 1 for each broker.
+"""
 
 
 FORMULA: Final = frozenset("=+-@\N{MINUS SIGN}")
-"""Characters with which a formula may begin in a spreadsheet, also in full width or after blanks."""
+"""Characters that begin a formula in a spreadsheet, also in full width or after blanks."""
 
 
 def verdicts_csv(own: OwnShrinks, lake: str) -> str:
-    """Write all drops of a lake by cluster and time; unknown values are empty, and no cell is a formula.
+    """Return all drops of a lake as CSV, by cluster and time; unknown values are empty, and no cell is a formula.
 
     Parameters
     ----------

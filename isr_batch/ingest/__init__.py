@@ -1,1 +1,1 @@
-"""Ingest broker logs, or users' own tables, into the input tables of a lake."""
+"""Read broker logs, or users' own tables, into the input tables of a lake."""

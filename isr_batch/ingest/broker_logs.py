@@ -1,4 +1,4 @@
-"""Ingest broker logs into a lake."""
+"""Ingest broker logs: read a folder of them into the input tables of a lake."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -76,7 +76,7 @@ _UNTIL = {LEADER_EPOCHS.name: "end_time", COVERAGE.name: "until_time"}
 
 @dataclass(frozen=True)
 class IngestOfBrokerLogs:
-    """Result of an ingest of broker logs: its counts, and the account of every line; no account if nothing was new."""
+    """The outcome of an ingest of broker logs: its counts, and the account of every line (none if nothing was new)."""
 
     counts: RunCounts
     account: list[Tally]
@@ -92,7 +92,7 @@ def ingest_broker_logs(  # noqa: PLR0913 three of them have a default
     *,
     listed: LogFolder | None = None,
 ) -> IngestOfBrokerLogs:
-    """Ingest a folder of broker logs into the lake, unless it has been ingested already.
+    """Ingest a folder of broker logs into the lake, unless its content has been ingested already.
 
     `isr_batch.ingest.ingested_files` decides which rows of earlier ingests are replaced. Table quarantine has the
     refused lines of those files whose rows are in the lake.
@@ -131,7 +131,7 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
     options: LogOptions,
     listed: LogFolder | None,
 ) -> IngestOfBrokerLogs:
-    """Plan and run the ingest of a folder; without new files, only report what the lake has."""
+    """Plan and run the ingest of a folder; if it has no new files, return the counts that the lake has."""
     lake = small.lake
     if read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"], {"cluster_id": cluster_id}).num_rows:
         raise UsageError(
@@ -161,7 +161,7 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
 def _read_and_write_broker_logs(
     small: SmallTables, engine: Engine, folder: Path, work: PlanOfFiles, cluster_id: str
 ) -> IngestOfBrokerLogs:
-    """Read the planned files, write their rows to all input tables, and account for every line."""
+    """Read the planned files, write their rows to all input tables, and check that no line was lost."""
     lake = small.lake
     earlier = read_earlier_logs(lake, work, cluster_id)
     work.found.brokers = dict(earlier.brokers)
@@ -195,7 +195,7 @@ def _write_evidence(small: SmallTables, read: LinesOfInterest, every: LinesOfInt
 
 
 def _known_broker_logs(lake: Lake, cluster_id: str) -> list[IngestedFile]:
-    """Read the rows of ``ingested_files`` of a cluster."""
+    """Return the files of a cluster that earlier ingests read: the rows of ``ingested_files``."""
     names = [name for name in INGESTED_FILES.column_names if name != "cluster_id"]
     rows = read_columns(lake, INGESTED_FILES.name, names, {"cluster_id": cluster_id})
     return [IngestedFile(**row) for row in rows.to_pylist(maps_as_pydicts="strict")]
@@ -204,7 +204,7 @@ def _known_broker_logs(lake: Lake, cluster_id: str) -> list[IngestedFile]:
 def _write(
     small: SmallTables, logs: KafkaLogs, read: ReadFiles, earlier: EarlierLogs, cluster_id: str
 ) -> tuple[int, int]:
-    """Write the rows of all input tables; return their number, and how many rows no table accepted."""
+    """Write the rows of all input tables; return how many were written, and how many broke a table's contract."""
     refused = {refused.source_file for refused in read.work.found.refused}
     still = {record.source_file for record in read.remaining} - refused
     for of_file, span in read.overlaps:
@@ -235,7 +235,7 @@ def _write(
 
 
 def _rows_to_keep(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str) -> str:
-    """Return the SQL condition for the rows that an ingest keeps: from logs that are gone, and not derived again."""
+    """Return the SQL condition for the rows of a table that stay: from logs that are gone, and not derived again."""
     broker = _BROKER[table.name]
     alone = read.time_of_gone_files(broker, time, _UNTIL.get(table.name))
     if table is COVERAGE:
@@ -256,13 +256,13 @@ def _rows_to_keep(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str
 
 
 def _since_broker_logs(broker: str, time: str, begins: Mapping[int, datetime]) -> str:
-    """Write the SQL condition that a row's time is at or after the beginning that its broker has."""
+    """Return the SQL condition that a row's time is not earlier than the beginning given for its broker."""
     rows = [f"{broker} = {broker_id} AND {time} >= {sql_instant(at)}" for broker_id, at in sorted(begins.items())]
     return " OR ".join(rows) or "false"
 
 
 def _is_append(row: Mapping[str, Any]) -> str:
-    """Return a SQL condition that selects the row of one append."""
+    """Return the SQL condition for the row of one append."""
     line = "source_line IS NULL" if row["source_line"] is None else f"source_line = {row['source_line']}"
     same = [line, *(f"{name} = {row[name]}" for name in ("leader_id", "partition_id", "base_offset")),
             *(f"{name} = {sql_literal(row[name])}" for name in ("topic", "source_file"))]  # fmt: skip
@@ -289,7 +289,7 @@ def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, ma
 
 
 def warnings_of_unread_lines(lake: Lake, cluster_id: str) -> list[str]:
-    """Warn about lines on an ISR in a cluster's logs that match no known form, so that they were not read."""
+    """Return warnings about lines on an ISR that match no known form, and were therefore not read."""
     columns = ("source_file", "source_line", "raw")
     reasons = [UNREAD_ISR.reason, UNREAD_SHRINK.reason]
     rows = read_columns(lake, QUARANTINE.name, columns, {"cluster_id": cluster_id, "reason": reasons}).to_pylist()

@@ -1,4 +1,4 @@
-"""Compile the functions of an ingest. `make setup` does this; without it, the first ingest compiles them.
+"""Compile the functions of an ingest ahead of time (`make setup`); otherwise the first ingest compiles them.
 
 ``python -m isr_batch.ingest.compile_ingest``
 """
@@ -14,7 +14,7 @@ from udfs.request_log import unpacked
 
 
 def compile_ingest() -> None:
-    """Read zero lines, and a fetch without partitions, to compile functions for the argument types of an ingest."""
+    """Compile the functions of an ingest, by reading no lines and a fetch without partitions with them."""
     load_kernels()
     LogKindFinder(REQUEST).all_requests(b"")
     unpacked.unpacked_fetches(parse_requests(pa.RecordBatch.from_pylist([], LINES)).column("partitions"))

@@ -34,7 +34,7 @@ OVERLAP = timedelta(seconds=1)
 order, also across a rotation."""
 
 GOES_ON = timedelta(seconds=2)
-"""A term or covered stretch continues in another file if it ends this close to the beginning of that file, or begins
+"""A term or a covered period continues in another file if it ends this close to the beginning of that file, or begins
 this close to its end."""
 
 Span = tuple[datetime, datetime]
@@ -42,7 +42,7 @@ Span = tuple[datetime, datetime]
 
 @dataclass(frozen=True)
 class IngestedFile:
-    """A file that an ingest has read: a row of ``ingested_files``; times are in UTC."""
+    """A file that was ingested: a row of ``ingested_files``; times are in UTC."""
 
     source_file: str
     kind: str
@@ -65,19 +65,22 @@ class IngestedFile:
 
 
 def beginnings_of_file(known: Iterable[IngestedFile], file: LogFile) -> list[int]:
-    """Return the lengths, in bytes, that ``file`` may have had at earlier ingests."""
+    """Return the lengths, in bytes, that files of this broker and kind had at earlier ingests.
+
+    If such a file has grown since, its first bytes are the same as at the earlier ingest.
+    """
     return [record.content_bytes for record in known if (record.kind, record.broker_id) == (file.kind, file.broker_id)]
 
 
 def _file_began_as(file: LogFile, record: IngestedFile) -> bool:
-    """Whether a file, or a prefix of it, has the content that an earlier ingest recorded."""
+    """Whether a file, or its first bytes, has the content that an earlier ingest recorded."""
     assert file.held is not None
     same = (record.kind, record.broker_id) == (file.kind, file.broker_id)
     return same and record.content_hash in {file.held.content_hash, *file.held.beginnings}
 
 
 def _is_shorter(file: LogFile, record: IngestedFile) -> bool:
-    """Whether a file is an older, shorter copy of an ingested file, by hashes of at least half of its bytes."""
+    """Whether a file is an older, shorter copy of an ingested file, because at least its first half is the same."""
     assert file.held is not None
     hashes = file.held.first_hashes
     same = (record.kind, record.broker_id) == (file.kind, file.broker_id)
@@ -87,7 +90,7 @@ def _is_shorter(file: LogFile, record: IngestedFile) -> bool:
 
 @dataclass(frozen=True)
 class PlanOfFiles:
-    """Plan of an ingest of a folder: which files are read, and which earlier files they replace.
+    """The plan of an ingest: which files of the folder are read, and which earlier files they replace.
 
     Parameters
     ----------
@@ -111,7 +114,7 @@ class PlanOfFiles:
 
 
 def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfFiles:
-    """Compare the files of a folder with those that the lake has of the cluster."""
+    """Compare a folder's files with those of the cluster that were ingested before, and plan the ingest."""
     longer = [record for record in known if not any(_file_began_as(file, record) for file in found.files)]
     shorter = [file for file in found.files if any(_is_shorter(file, record) for record in longer)]
     read = [file for file in found.files if file not in shorter]
@@ -144,7 +147,7 @@ def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfF
 
 @dataclass(frozen=True)
 class ReadFiles:
-    """A plan after its files have been read: decides which rows are replaced, and which stay.
+    """A plan whose files have been read: decides which rows in the lake are replaced, and which stay.
 
     Parameters
     ----------
@@ -159,7 +162,7 @@ class ReadFiles:
 
     @cached_property
     def _requests(self) -> list[tuple[LogFile, Span]]:
-        """List the request logs that were read, each with its first and last timestamp."""
+        """The request logs that were read, each with its first and last timestamp."""
         return [
             (file, (self.times[file.name]["first_time"], self.times[file.name]["last_time"]))
             for file in self.work.found.of_kind(REQUEST)
@@ -167,7 +170,7 @@ class ReadFiles:
         ]
 
     def records(self, run_id: str, now: datetime) -> list[IngestedFile]:
-        """Return the new rows of ``ingested_files``, for the files that were read and those that are gone.
+        """Return the new rows of ``ingested_files``: for the files that were read, and for those that are gone.
 
         A day keeps the time of its last change, unless a file now has more lines of it.
         """
@@ -191,14 +194,14 @@ class ReadFiles:
 
     @property
     def remaining(self) -> list[IngestedFile]:
-        """Files that are gone and still have rows, because no file that is read covers their whole period."""
+        """Files that are gone and whose rows stay, because no file that was read covers their whole period."""
         return [
             record for record in self.work.gone if not any(_file_swallows(*read, record) for read in self._requests)
         ]
 
     @property
     def overlaps(self) -> list[tuple[str, Span]]:
-        """Find overlapping copies: a SQL condition for a file that is gone, and the period of a file that is read."""
+        """Overlapping copies: the SQL condition for a file that is gone, and the period of a file that was read."""
         return [
             (f"leader_id = {file.broker_id} AND source_file = {sql_literal(record.source_file)}", span)
             for file, span in self._requests
@@ -208,18 +211,18 @@ class ReadFiles:
 
     @property
     def days(self) -> set[date]:
-        """Days covered by the files that are read, by their present content or by that at their last ingest."""
+        """Days that the files have lines of: their content now, and at their last ingest."""
         before = {day for record in self.work.superseded for day in record.days}
         return before | {day for of_file in self.times.values() for day in of_file["days"]}
 
     @property
     def _day_bounds(self) -> tuple[date, date] | None:
-        """First and last event_date of rows of the files that are read; a late line may belong to the day before."""
+        """First and last event_date of rows from the files that were read; a late line may belong to the day before."""
         days = self.days
         return (min(days) - timedelta(days=1), max(days) + timedelta(days=1)) if days else None
 
     def rows(self, done_at: Sequence[str]) -> str:
-        """Return the SQL condition of the lake's fetches or appends that the rows of the files that are read replace.
+        """Return the SQL condition for the fetches or appends in the lake that the files' new rows replace.
 
         Parameters
         ----------
@@ -236,15 +239,16 @@ class ReadFiles:
 
     @property
     def days_of_rows(self) -> tuple[str, str] | None:
-        """Return the first and last event_date, as SQL, of the rows selected by `rows`; None if unbounded."""
+        """The first and last event_date of the rows that `rows` selects, as text; None if unbounded."""
         days = self._day_bounds
         return (str(days[0]), str(days[1])) if days and not self.overlaps else None
 
     def small_logs_since(self, begins: Mapping[int, datetime]) -> dict[int, datetime]:
-        """Find from which time on the events and ISR changes of each broker are derived again.
+        """Return, for each broker, from when on its events and ISR changes are derived again.
 
-        That is the first line of its logs other than requests that are read, but not before all of its earlier lines
-        are at hand (``begins``), and not before a metadata log that is gone ends: nothing else has its records.
+        That is the time of the first line that was read in its logs other than request logs. It is not earlier than the
+        time from which all of its earlier lines are at hand (``begins``), nor than the end of a metadata log that is
+        gone, because no other log has its records.
         """
         recorded = [record.span[1] for record in self.work.gone if record.kind == METADATA and record.span]
         # If no line of a broker is kept from earlier logs, the lines that are read are all its lines.
@@ -263,7 +267,7 @@ class ReadFiles:
 
     @property
     def later_request_logs(self) -> list[str]:
-        """List request logs that were ingested before an earlier log of the same broker, which is only read now."""
+        """Request logs that were ingested in the wrong order: an earlier log of the same broker was read only now."""
         return sorted(
             record.source_file for record in self.work.gone
             if record.kind == REQUEST and record.span
@@ -271,9 +275,9 @@ class ReadFiles:
         )  # fmt: skip
 
     def time_of_gone_files(self, broker: str, time: str, until: str | None = None) -> str:
-        """Return the SQL condition of a table's rows whose time is covered by request logs that are gone.
+        """Return the SQL condition for rows of a table whose time only request logs that are gone cover.
 
-        A row with an end (``until``) belongs to a file that is read if its end is within that file, or shortly before.
+        A row with an end (``until``) belongs to a file that was read if its end is within that file, or shortly before.
         """
         requests = [r for r in self.work.gone if r.kind == REQUEST and r.span and r.broker_id is not None]
         kept = []
@@ -286,16 +290,16 @@ class ReadFiles:
 
 
 def _file_swallows(file: LogFile, span: Span, record: IngestedFile) -> bool:
-    """Whether a request log that is read covers the whole period of an earlier ingested one of the same broker."""
+    """Whether a request log that was read covers the whole period of an earlier ingested one of the same broker."""
     same = record.kind == REQUEST and record.broker_id == file.broker_id and _files_overlap(record.span, span)
     return bool(same and record.span and span[0] <= record.span[0] and record.span[1] <= span[1])
 
 
 def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
-    """Divide the time of one broker between the files that are read and those that are gone.
+    """Divide the time of one broker between the files that were read and those that are gone.
 
-    Time between two files belongs to the second: a term begins before its first request. Where both cover the
-    same time, the file that is read takes precedence.
+    Time between two files belongs to the second: a term begins before its first request. Where both cover the same
+    time, the file that was read takes precedence.
 
     Returns
     -------
@@ -327,12 +331,12 @@ def _files_overlap(one: Span | None, other: Span) -> bool:
 
 
 def _file_between(time: str, span: Span) -> str:
-    """Write the SQL condition that a time is in a period, both ends included."""
+    """Return the SQL condition that a time is within a period, both ends included."""
     return f"{time} BETWEEN {sql_instant(span[0])} AND {sql_instant(span[1])}"
 
 
 def _files_done(columns: Sequence[str], span: Span) -> str:
-    """Write the SQL condition that a request was completed in a period, by the first column that is not null."""
+    """Return the SQL condition that a request was completed within a period, by the first column that is not null."""
     # Without coalesce: an overwrite by Delta 4.4 whose condition has coalesce in it silently deletes nothing.
     first, *others = columns
     return (
@@ -341,14 +345,14 @@ def _files_done(columns: Sequence[str], span: Span) -> str:
 
 
 def _file_within(time: str, after: datetime | None, upto: datetime | None) -> str:
-    """Write the SQL condition that a time is after the one instant and at most the other; None leaves a side open."""
+    """Return the SQL condition that a time is after one instant and not after another; None leaves a side open."""
     bounds = [f"{time} > {sql_instant(after)}"] if after else []
     bounds += [f"{time} <= {sql_instant(upto)}"] if upto else []
     return " AND ".join(bounds) or "true"
 
 
 def _file_meets(time: str, until: str | None, after: datetime | None, upto: datetime | None) -> str:
-    """Write the SQL condition that the span from ``time`` to ``until`` overlaps a period."""
+    """Return the SQL condition that the time from column ``time`` to column ``until`` overlaps a period."""
     if until is None:
         return _file_within(time, after, upto)
     bounds = [f"{until} > {sql_instant(after - GOES_ON)}"] if after else []
@@ -357,5 +361,5 @@ def _file_meets(time: str, until: str | None, after: datetime | None, upto: date
 
 
 def sql_instant(instant: datetime) -> str:
-    """Write a time as a SQL timestamp literal."""
+    """Return a time as a SQL timestamp literal in UTC."""
     return f"TIMESTAMP'{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}'"

@@ -1,4 +1,4 @@
-"""Read from a lake what the logs of this ingest continue, and store in it what the logs of later ingests will need."""
+"""Read from the lake the ends of earlier logs, which the logs of this ingest continue; store the ends of these logs."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ from isr_batch.lake.tables.inputs import KEPT_LINES, SESSION_ENDS
 from isr_batch.lake.tables.leaders import COVERAGE
 
 _LAST_US = 120_000_000
-"""How long before the start of a log, in microseconds, followers' last fetches are searched for: one may have been
+"""How long before the start of a log followers' last fetches are searched, in microseconds: a follower may have been
 stopped."""
 _NEVER_US = 1 << 62
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -87,13 +87,13 @@ WHERE cluster_id IN (:clusters) AND fetch_offset IS NULL AND source_file IN (:fi
 
 
 def fetches_without_offset(lake: Lake, cluster_id: str, files: Sequence[str]) -> int:
-    """Count fetches of some request logs that have no offset, because their sessions began before the known logs."""
+    """Return how many fetches of these request logs have no offset, because their sessions began before the logs."""
     with LakeSql(lake) as sql:
         return int(sql(_WITHOUT_OFFSET, clusters=[(cluster_id,)], files=[(name,) for name in files])[0]["fetches"])
 
 
 def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> EarlierLogs:
-    """Read the lake's rows of files that are gone; the result is empty if no file is."""
+    """Return the rows and lines that the lake has from logs that are gone; empty if no log is gone."""
     if not work.gone or not lake.has(KEPT_LINES.name):
         return EarlierLogs(brokers=work.found.brokers)
     of_cluster = [(cluster_id,)]
@@ -131,7 +131,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
     read = {file.name for file in work.found.files} | {record.source_file for record in work.superseded}
 
     def last_rows(begins_us: Mapping[int, int]) -> LastRows:
-        """Read the last rows of the brokers' earlier logs, before these times."""
+        """Return the last fetches and appends of the brokers' earlier logs, before these times."""
         if not begins_us:
             return LastRows()
         first, last = (_EPOCH + timedelta(microseconds=us) for us in (min(begins_us.values()), max(begins_us.values())))
@@ -169,7 +169,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
 
 
 def _known_brokers(kept: Iterable[str], found: Mapping[int, Broker]) -> dict[int, Broker]:
-    """Complete the settings of the folder's brokers from the lake, and add brokers that the folder does not have."""
+    """Return the brokers of the folder and of the lake; the lake's settings fill in missing ones."""
     brokers = dict(found)
     for text in kept:
         before = json.loads(text)
@@ -181,7 +181,7 @@ def _known_brokers(kept: Iterable[str], found: Mapping[int, Broker]) -> dict[int
 
 
 def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, earlier_logs: EarlierLogs) -> None:
-    """Store the state from which later logs can continue, replacing the previous state.
+    """Store what later logs may continue (open sessions, terms, last requests), in place of the former state.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, ea
 
 
 def _lines_still_needed(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """Drop each broker's kept lines from before its last start: no term goes on after a restart."""
+    """Drop stored lines from before each broker's last start: no term continues across a restart."""
     return sql(
         f"""
         WITH started AS (SELECT broker_id, max(stamp_us) AS started_us FROM starts GROUP BY broker_id),

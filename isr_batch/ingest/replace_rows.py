@@ -1,4 +1,4 @@
-"""Write the rows of an ingest of logs to the input tables; they replace the rows that the lake has of the same time."""
+"""Write the rows of an ingest of logs to the input tables, in place of the rows that the lake has of the same time."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -32,8 +32,8 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, O
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 
 TABLES_AT_ONCE = 3
-"""Tables that are written concurrently, because planning a query and committing a table use one core at most, and leave
-Spark idle."""
+"""Number of tables that are written concurrently: planning a query and committing a table use one core at most, and
+leave Spark idle."""
 
 
 CUT_BY = (
@@ -45,7 +45,7 @@ CUT_BY = (
     (COVERAGE, "from_time"),
     (CONTROLLER_RECORDS, "record_time"),
 )
-"""The column of each table from which event_date is derived."""
+"""For each table, the column from which event_date is derived."""
 
 Span = tuple[str, str]
 Given: TypeAlias = DataFrame | pa.Table | Spread
@@ -61,7 +61,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
     replaced_days: Days | None = None,
     left_alone: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, int], int]:
-    """Write rows of a cluster to input tables; they replace the existing rows of the time that they cover.
+    """Write rows of a cluster to input tables, in place of the existing rows of the time that they cover.
 
     A row that violates its table's contract goes to quarantine, and does not block the others.
 
@@ -133,7 +133,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
 
 
 class _Replaced(NamedTuple):
-    """The arguments of `replace_covered_rows` that say which rows are replaced and which are kept."""
+    """Which existing rows are replaced and which stay: the arguments of `replace_covered_rows` about this."""
 
     cluster_id: str
     where: Mapping[str, str]
@@ -142,7 +142,7 @@ class _Replaced(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """The given rows of each table, with their engine; ``refused`` are the rows that violate a contract."""
+    """The rows to write, by table, and the engine that has them; ``refused`` are the rows that violate a contract."""
 
     few: dict[str, pa.Table]
     files: dict[str, list[FileOfWorker]]
@@ -159,7 +159,7 @@ def _look_at_given_rows(
     replaced: _Replaced,
     pool: ThreadPoolExecutor,
 ) -> _Given:
-    """Count the given rows of each table, find their period, and separate those that violate the table's contract."""
+    """Count the rows to write, find the period that they cover, and separate those that violate the contract."""
     cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
     tables = {
         name: _here_if_few_rows(rows) if small and isinstance(rows, Spread) else rows for name, rows in tables.items()
@@ -207,13 +207,13 @@ def _look_at_given_rows(
 
 
 def _here_if_few_rows(rows: Spread) -> Given:
-    """Collect rows to this process if they are few; leave them to Spark otherwise."""
+    """Return rows as an Arrow table if they are few; otherwise leave them to Spark."""
     few = here_if_few(rows, sizes.SPREAD_ROWS)
     return rows if few is None else few
 
 
 def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) -> Store | None:
-    """Return the store in which workers can write a table's files; None if Spark has to write the table."""
+    """Return the store to which workers write a table's files; None if Spark has to write the table."""
     if table.name not in replaced.where or table.name in replaced.left_alone:
         return None
     whole = f"{rows_of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
@@ -222,7 +222,10 @@ def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) ->
 
 
 def _written_by_workers(where: Mapping[str, str], share: tuple[Table, Spread, Store]) -> list[FileOfWorker] | None:
-    """Let workers write the rows of a table to files; None if some break the contract, which Spark then reports."""
+    """Let workers write the rows of a table to files, and return these files.
+
+    The result is None if some rows break the contract; Spark then writes the table, and separates them.
+    """
     table, rows, store = share
     write = partial(with_files_written, table, store, where[table.name], worker_sql)
     files = reported_files(reported_by_workers(rows, write, REPORTS))
@@ -234,7 +237,7 @@ def _written_by_workers(where: Mapping[str, str], share: tuple[Table, Spread, St
 
 
 def _span_of_files(files: list[FileOfWorker], time: str) -> Span | None:
-    """Return the first and last instant in files that workers wrote, as text; None without files."""
+    """Return the first and last instant of the rows in files that workers wrote, as text; None without files."""
     first_us = [file.least[time] for file in files]
     last_us = [file.most[_upto(time)] for file in files]
     return (
@@ -245,7 +248,7 @@ def _span_of_files(files: list[FileOfWorker], time: str) -> Span | None:
 
 
 def _rows_in_spark(lake: Lake, rows: Given) -> DataFrame:
-    """Convert rows of any kind to a DataFrame."""
+    """Convert rows to write, of any kind, to a Spark frame."""
     if isinstance(rows, Spread):
         return spark_frame_of_spread(rows)
     if not isinstance(rows, pa.Table):
@@ -260,7 +263,7 @@ def rows_of_cluster(cluster_id: str) -> str:
 
 
 class _Look(NamedTuple):
-    """Summary of rows to be written to a table: first and last instant (None without rows), count, violations."""
+    """Summary of the rows to write to a table: first and last instant (None without rows), count, violations."""
 
     span: Span | None
     rows: int
@@ -268,7 +271,7 @@ class _Look(NamedTuple):
 
 
 def _look_at_frame(frame: DataFrame, time: str, broken: Column) -> _Look:
-    """Count the rows of a DataFrame and those that violate the contract, and find their period."""
+    """Return the summary of the rows in a Spark frame."""
     # Instants are collected as text, because Python would convert them to the local time zone.
     bounds = (F.min(time).cast("string"), F.max(_upto(time)).cast("string"))
     first, last, rows, refused = frame.select(*bounds, F.count("*"), F.count(broken)).collect()[0]
@@ -276,12 +279,12 @@ def _look_at_frame(frame: DataFrame, time: str, broken: Column) -> _Look:
 
 
 def _upto(time: str) -> str:
-    """Return the column with a row's last instant, given that of its first; terms and runs of fetches have both."""
+    """Return the column with a row's last instant, by that with its first; terms and runs of fetches have both."""
     return "last_handled_time" if time == "handled_time" else time
 
 
 def _span_of_rows(times: pa.ChunkedArray) -> Span | None:
-    """Return the first and last instant as text in Spark's format; None without rows."""
+    """Return the first and last of these times as text in Spark's format; None without rows."""
     if not len(times):
         return None
     plain = times.cast(pa.timestamp("us"))  # Python's times lack the year 0
@@ -289,7 +292,7 @@ def _span_of_rows(times: pa.ChunkedArray) -> Span | None:
 
 
 def _broken(table: Table, within: str) -> Column:
-    """Return the constraint, or the condition of replaced rows, that a row violates; null for a valid row."""
+    """Return a column with the constraint, or the condition of replaced rows, that a row violates; null if none."""
     lacks = [F.when(F.col(c.name).isNull(), F.lit(f"no {c.name}")) for c in table.columns if not c.nullable]
     wrong = [F.when(~F.expr(condition), F.lit(name)) for name, condition in table.constraints.items()]
     stray = F.when(~F.coalesce(F.expr(within), F.lit(False)), F.lit("of no file or day that was read"))
@@ -297,7 +300,7 @@ def _broken(table: Table, within: str) -> Column:
 
 
 def _refused(frame: DataFrame, why: Column, run_id: str) -> DataFrame:
-    """Make rows of quarantine from the rows that break their table's contract, with the reason."""
+    """Return the rows that break their table's contract as rows of quarantine, with the reason."""
     missing = F.lit(None)
     file, line = (F.col(name) if name in frame.columns else missing for name in ("source_file", "source_line"))
     return frame.where(why.isNotNull()).select(
@@ -313,7 +316,7 @@ def _refused(frame: DataFrame, why: Column, run_id: str) -> DataFrame:
 
 
 def _span_of_all(spans: list[Span]) -> Span:
-    """Return the one period that contains all spans."""
+    """Return the period from the first to the last instant of several periods."""
     return min(span[0] for span in spans), max(span[1] for span in spans)
 
 
@@ -326,7 +329,10 @@ def _days_replaced(spans: list[Span]) -> Days | None:
 
 
 def replaced_rows_between(time: str, spans: list[Span]) -> str:
-    """Return the SQL condition for rows within the period that the spans cover; without spans, for all rows."""
+    """Return the SQL condition for the rows from the first to the last instant of these spans.
+
+    Without spans, it selects all rows.
+    """
     if not spans:
         return "true"
     first, last = _span_of_all(spans)

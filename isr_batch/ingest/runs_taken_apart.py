@@ -24,9 +24,9 @@ _SUM_HERE: Final = "list_sum(later_by[5 : 6 * run_length : 6])"
 
 
 def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] | tuple[datetime, datetime]) -> None:
-    """Split runs of fetches that lie partly in a span of time into one row per fetch.
+    """Split the runs of fetches that lie only partly in a time span into one row per fetch.
 
-    After that, the fetches of the span can be replaced row by row. The content of ``fetch_log`` stays the same.
+    After that, the fetches in the span can be replaced row by row. The content of ``fetch_log`` stays the same.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
 
 
 def _later(place: int) -> str:
-    """Return SQL for how much later the n-th fetch of a run is than the first: a sum of elements of ``later_by``."""
+    """Return SQL for how much later the n-th fetch of a run is than the first: a sum over ``later_by``."""
     return f"CAST(coalesce(list_sum(later_by[{place} : 6 * n : 6]), 0) AS BIGINT)"
 
 
@@ -92,7 +92,7 @@ _OF_EACH: Final = ", ".join(
 
 
 def _take_apart_in_spark(lake: Lake, near: str, across: str) -> None:
-    """Do the work of `take_runs_apart` by Spark; ``across`` selects the runs to be split."""
+    """Do what `take_runs_apart` does, in Spark; ``across`` selects the runs to split."""
     found = lake.read(FETCH_LOG.name).where(near)
     is_across = F.coalesce(F.expr(across), F.lit(False))
     single = single_fetches(found.where(is_across)).withColumns(

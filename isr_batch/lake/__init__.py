@@ -1,1 +1,1 @@
-"""Delta tables: their locations, contracts, reading and writing."""
+"""Delta tables: where they lie, the contract of each, how they are read, written and queried."""

@@ -1,4 +1,4 @@
-"""Distinguish paths on this machine from addresses with a scheme that Spark can read."""
+"""Check the address of a lake or an input: a path on this machine, or an address with a scheme such as ``s3://``."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ _NO_DELTA = re.compile(r"[\\#?\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def require_no_credentials(place: str) -> None:
-    """Refuse an address with credentials, which other users of the machine see, and which tables and logs would keep.
+    """Refuse an address with credentials, which other users of the machine would see, and tables and logs would keep.
 
     Raises
     ------

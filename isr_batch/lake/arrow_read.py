@@ -71,7 +71,7 @@ def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | 
 
 
 def stored_bytes(lake: Lake, name: str) -> int:
-    """Return the bytes of the files that a read of a lake's table scans; 0 if the lake has no such table."""
+    """Return the size in bytes of the files that a read of a lake's table scans; 0 if the lake has no such table."""
     if not lake.has(name):
         return 0
     there = lake.direct(name)
@@ -85,5 +85,5 @@ def contract_schema(name: str, columns: Sequence[str]) -> pa.Schema:
 
 
 def contract_of(name: str) -> Table:
-    """Find the contract of a table, or of a view that is read like a table."""
+    """Return the contract of a table, or of a view that is read like a table."""
     return VIEWS[name][0] if name in VIEWS else TABLES[name]

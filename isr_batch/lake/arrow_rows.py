@@ -21,7 +21,7 @@ TYPES: Final = {
         pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())])
     ),
 }
-"""Arrow types, by the names of Spark's types in the contracts."""
+"""The Arrow type for each Spark type that contracts use."""
 
 
 @cache
@@ -32,7 +32,7 @@ def arrow_schema(table: Table) -> pa.Schema:
 
 @cache
 def no_rows(table: Table) -> pa.Table:
-    """Return a table without rows; cached, because making one takes longer than most queries on a few rows."""
+    """Return an empty table with the contract's columns; cached, as making one takes longer than most small queries."""
     return arrow_schema(table).empty_table()
 
 

@@ -47,13 +47,13 @@ SPARK_FUNCTIONS = (
     "unix_micros(instant) AS epoch_us(instant)",
     "unix_millis(instant) AS epoch_us(instant) // 1000",
 )
-"""DuckDB macros that define functions of Spark under their names, and those of the lake (`lag_time_ms`,
-`out_of_isr_ms`)."""
+"""DuckDB macros for Spark functions that DuckDB lacks, and for the lake's functions (`lag_time_ms`, `out_of_isr_ms`).
+"""
 
 
 @dataclass(frozen=True)
 class ArrowView:
-    """A query that other queries of `ArrowSql` can use like a table.
+    """A query that other queries of `ArrowSql` can name like a table.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class ArrowView:
 
 
 class _GivenArrowRows:
-    """Stands for a table in a prepared query, which reads the rows that are put here when it runs."""
+    """Stands for a table in a prepared query; each run of the query puts its rows here."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows: pa.Table | None = rows
@@ -82,7 +82,7 @@ class _GivenArrowRows:
 
 
 class _ArrowSqlPlan:
-    """A prepared query, which can run on different rows."""
+    """A prepared query, planned once, which can run on different rows."""
 
     def __init__(self, query: "duckdb.DuckDBPyConnection", text: str, tables: Mapping[str, pa.Table]) -> None:
         self._query = query
@@ -93,7 +93,10 @@ class _ArrowSqlPlan:
 
     @contextmanager
     def run(self, tables: Mapping[str, pa.Table]) -> "Iterator[duckdb.DuckDBPyRelation]":
-        """Run the query on the given rows, which must have the columns with which it was planned; they are not kept."""
+        """Run the query on tables with the columns that it was planned for, and yield the result.
+
+        The tables are not kept.
+        """
         for name, given in self._given.items():
             given.rows = tables[name]
         try:
@@ -125,7 +128,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         self._one_at_a_time = RLock()
 
     def __exit__(self, *_: object) -> None:
-        """Do nothing, because other instances share the engine, and each query closes its own connection."""
+        """Do nothing: other instances share the engine, and each query closes its own connection."""
 
     def __call__(self, text: str, **tables: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
         """Run a query, and return its result as an Arrow table.
@@ -195,7 +198,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
 
 @cache
 def _engine_of_process(macros: tuple[str, ...], threads: int, _process: int) -> "duckdb.DuckDBPyConnection":
-    """Return this process's only engine with these macros: opening one takes 35 ms, hundreds of times a night."""
+    """Return this process's DuckDB engine with these macros; it is cached, because opening one takes 35 ms."""
     import duckdb  # a large library, which most processes that import this module do not use
 
     engine = duckdb.connect(":memory:", config=_OPTIONS | {"threads": threads})
@@ -207,12 +210,12 @@ def _engine_of_process(macros: tuple[str, ...], threads: int, _process: int) -> 
 
 
 def quoted(text: str) -> str:
-    """Write a text as a literal of `ArrowSql`, where a backslash has no special meaning."""
+    """Return a text as a SQL literal for DuckDB, where a backslash has no special meaning."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def without_zones(rows: pa.Table) -> pa.Table:
-    """Drop the zone of UTC times, which `ArrowSql` would convert to the machine's zone."""
+    """Drop the time zone of UTC times; DuckDB would convert them to the machine's zone."""
     for number, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):
             rows = rows.set_column(number, field.name, rows[field.name].cast(pa.timestamp("us")))
@@ -220,7 +223,7 @@ def without_zones(rows: pa.Table) -> pa.Table:
 
 
 def _damaged_file_of(rows: ds.Dataset) -> str | None:
-    """Find the unreadable file after a query on a dataset failed; None if there is another reason."""
+    """Return the unreadable file after a query on a dataset failed; None if the query failed for another reason."""
     for fragment in rows.get_fragments():
         try:
             for _ in fragment.to_batches():

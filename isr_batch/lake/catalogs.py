@@ -1,4 +1,4 @@
-"""Check that a lake in a catalog or in an object store exists, with one request."""
+"""Check with one request that a lake in a catalog or in an object store exists."""
 
 from pyspark.errors import AnalysisException
 

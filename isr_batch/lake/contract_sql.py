@@ -10,13 +10,13 @@ from isr_batch.lake.tables.contract import Table
 
 
 def rows_that_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.Table:
-    """Keep the rows that meet a condition in Spark's SQL, where text literals have escapes and instants are in UTC."""
+    """Return the rows that meet a condition in Spark's SQL: text literals have escapes, and instants are in UTC."""
     meets = _rows_meet(sql, rows, where)
     return rows if pc.all(meets).as_py() else rows.filter(meets)  # filtering copies the rows
 
 
 def _rows_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.ChunkedArray:
-    """Evaluate a condition in Spark's SQL on each row."""
+    """Return, for each row, whether it meets a condition in Spark's SQL."""
     plain = [
         name for name, type_ in zip(rows.column_names, rows.schema.types, strict=True) if not pa.types.is_map(type_)
     ]

@@ -1,4 +1,4 @@
-"""Find the data files of a table by day, and those from which the rows of derived tables were made."""
+"""Return the data files of a table by day, and which files the rows of a derived table were made from."""
 
 import hashlib
 import re
@@ -13,13 +13,13 @@ _DAY = re.compile(r"/event_date=(\d{4}-\d\d-\d\d)/")
 
 
 def day_of_file(path: str) -> date | None:
-    """Return the day of a data file's rows, which its path names."""
+    """Return the day of a data file's rows, from its path; None if the path has no day."""
     match = _DAY.search(path)
     return date.fromisoformat(match[1]) if match else None
 
 
 def files_by_day(lake: Lake) -> dict[date, str]:
-    """Hash, for each day, the names of its files of fetches and appends.
+    """Return, for each day, a hash of the names of its data files of fetches and appends.
 
     The content of a file never changes. If rows can be deleted from it without a new file, by a deletion vector, the
     version of the table is hashed as well.
@@ -34,7 +34,7 @@ def files_by_day(lake: Lake) -> dict[date, str]:
 
 
 def made_from(lake: Lake, name: str, column: str) -> dict[date, str]:
-    """Read, by day, the hash of the files (`files_by_day`) that a derived table was made from; ``column`` has it."""
+    """Return, for each day, the hash of the files that a derived table was made from; ``column`` has this hash."""
     columns = ["event_date", column]
     if lake.has(name) and lake.direct(name) is None:
         return dict(lake.read(name).select(columns).distinct().collect())

@@ -1,4 +1,4 @@
-"""Write the SQL that creates a table by its contract, and compare a stored table with it."""
+"""Write the SQL that creates a table by its contract, and compare an existing table with the contract."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ def quoted_for_spark(name: str) -> str:
 
 
 def ddl_differences(table: Table, found: Mapping[str, str]) -> list[str]:
-    """List in words how a stored table's columns and types (``found``) differ from its contract; empty if equal."""
+    """Return words for how an existing table's columns and types (``found``) differ from its contract, if they do."""
     expected = _types_of_contract(table.columns)
     return [
         *(f"no column {name} {expected[name]}" for name in expected if name not in found),
@@ -32,12 +32,12 @@ def ddl_differences(table: Table, found: Mapping[str, str]) -> list[str]:
 
 
 def column_types(schema: StructType) -> dict[str, str]:
-    """Return the types of a stored table's columns by name, for `ddl_differences`."""
+    """Return the types of an existing table's columns by name, for `ddl_differences`."""
     return {field.name: field.dataType.simpleString() for field in schema}
 
 
 def column_types_in_log(schema: str) -> dict[str, str]:
-    """Return the same as `column_types`, from the JSON of a table's schema in Delta's log."""
+    """Return the types of a table's columns by name, from the schema in Delta's log (JSON)."""
     return {field["name"]: _ddl_type_in_log(field["type"]) for field in json.loads(schema)["fields"]}
 
 
@@ -59,7 +59,7 @@ def _types_of_contract(columns: Iterable[Column]) -> dict[str, str]:
 
 
 def create_statement(table: Table, identifier: str) -> str:
-    """Write ``CREATE TABLE`` with comments, NOT NULL, constraints and layout.
+    """Return the ``CREATE TABLE`` statement of a contract, with comments, NOT NULL, constraints and layout.
 
     Constraints are set as table properties, which is where Delta keeps them; with one statement per constraint, each
     would be a commit. Delta refuses a row for which a constraint is NULL. The contracts follow standard SQL, which
@@ -83,7 +83,7 @@ def create_statement(table: Table, identifier: str) -> str:
 
 
 def _column_ddl(column: Column) -> str:
-    """Name, type, NOT NULL and comment of a column."""
+    """Return a column's part of ``CREATE TABLE``: name, type, NOT NULL and comment."""
     required = "" if column.nullable else " NOT NULL"
     return f"`{column.name}` {column.ddl_type}{required} COMMENT {sql_literal(column.comment)}"
 
@@ -102,13 +102,13 @@ def table_properties(table: Table) -> dict[str, str]:
 
 
 def constraints_since(table: Table, known: Mapping[str, str]) -> dict[str, str]:
-    """Return the constraints of a contract that are missing or different in a stored table's properties (``known``)."""
+    """Return the contract's constraints that are missing or different in an existing table's properties (``known``)."""
     wanted = table_properties(table).items()
     return {key: value for key, value in wanted if key.startswith(_CONSTRAINT) and known.get(key) != value}
 
 
 def constraint_statements(identifier: str, constraints: Mapping[str, str]) -> Iterator[str]:
-    """Yield the statements that add the constraints of `constraints_since`, or replace those with the same names."""
+    """Yield the statements that add constraints to a table; existing constraints of the same names are replaced."""
     for key, condition in constraints.items():
         name = key.removeprefix(_CONSTRAINT)
         yield f"ALTER TABLE {identifier} DROP CONSTRAINT IF EXISTS {name}"
@@ -116,11 +116,11 @@ def constraint_statements(identifier: str, constraints: Mapping[str, str]) -> It
 
 
 def sql_literal(text: str) -> str:
-    """Quote text as a literal of Spark's SQL, because names may contain any character."""
+    """Return a text as a literal of Spark's SQL; names may contain any character."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def days_as_sql(days: Sequence[date]) -> str:
-    """Write a condition on ``event_date``: one of these days."""
+    """Return the SQL condition that ``event_date`` is one of these days."""
     listed = ", ".join(f"DATE'{day}'" for day in days)
     return f"event_date IN ({listed})"

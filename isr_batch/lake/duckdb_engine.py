@@ -1,7 +1,7 @@
-"""The engine for SQL over a lake's tables that uses DuckDB in this process.
+"""Run SQL over a lake's tables with DuckDB in this process.
 
-A Spark query takes at least a tenth of a second, however few its rows. If this process can read the files and the
-rows are few, DuckDB answers in milliseconds.
+A Spark query takes at least a tenth of a second, however few its rows. If this process can read the files and the rows
+are few, DuckDB answers in milliseconds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ from isr_batch.progress import counted
 
 
 class InProcess(LakeEngine):
-    """DuckDB in this process; Spark reads the tables that this process cannot read.
+    """The engine that uses DuckDB in this process; Spark reads only tables that this process cannot read.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class InProcess(LakeEngine):
             self._sql.__exit__()
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
-        """Implement `LakeEngine.table`; readable files are read while a query runs."""
+        """Open columns of a table (`LakeEngine.table`); files are read while a query runs."""
         columns = columns or contract_of(name).column_names
         if name in VIEWS:
             parts = {part: self._opened(part, TABLES[part].column_names) for part in VIEWS[name][1]}
@@ -80,7 +80,7 @@ class InProcess(LakeEngine):
         fields: Sequence[str],
         days: tuple[str, str],  # noqa: ARG002 the queries filter by day themselves
     ) -> Rows:
-        """Implement `LakeEngine.with_struct`."""
+        """Open columns of a table, with a struct of its large columns (`LakeEngine.with_struct`)."""
         packed = self.struct(
             {field: f"of_table.{field}" for field in fields}
         )  # qualified, as some names are SQL keywords
@@ -89,17 +89,17 @@ class InProcess(LakeEngine):
         return ArrowView(text, {name: self._opened(name, (*columns, *fields))}, schema)
 
     def _opened(self, name: str, columns: Sequence[str]) -> pa.Table | ds.Dataset:
-        """Open columns of a table, by Spark if this process cannot read its files."""
+        """Open columns of a table; Spark reads it if this process cannot."""
         opened = open_columns(self._lake, name, columns)
         opened = read_columns(self._lake, name, columns) if opened is None else opened
         return without_zones(opened) if isinstance(opened, pa.Table) else opened
 
     def rows(self, given: pa.Table) -> Rows:
-        """Implement `LakeEngine.rows`."""
+        """Return an Arrow table in the form that this engine's queries use (`LakeEngine.rows`)."""
         return without_zones(given)
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
-        """Implement `LakeEngine.fetches`."""
+        """Return the fetches in progress during time spans (`LakeEngine.fetches`)."""
         # Runs are expanded into single fetches only after their first and last fetch show that they overlap a span.
         names = [*FOLLOWER, *(f"{name}_time" for name in INSTANTS), *FIGURES, "run_length", "later_by", "event_date"]
         runs = self(
@@ -126,12 +126,12 @@ class InProcess(LakeEngine):
         )
 
     def appends(self, spans: Rows, days: Days) -> Rows:
-        """Implement `LakeEngine.appends`."""
+        """Return the appends to partitions during time spans (`LakeEngine.appends`)."""
         names = [*FOLLOWER[:-1], "append_time", "event_date"]
         return self(appends_text(days), append_log=self.table(APPEND_LOG.name, names), spans=spans)
 
     def by_key(self, rows: Rows, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> Rows:
-        """Implement `LakeEngine.by_key`."""
+        """Apply a function to the rows of each key (`LakeEngine.by_key`)."""
         table = rows.sort_by([(name, "ascending") for name in keys]).combine_chunks()
         sizes = self._sql(
             f"SELECT count(*) AS n FROM rows GROUP BY {', '.join(keys)} ORDER BY {', '.join(keys)}", rows=table
@@ -143,7 +143,7 @@ class InProcess(LakeEngine):
     def stream(
         self, rows: pa.Table, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
     ) -> Rows:
-        """Implement `LakeEngine.stream`."""
+        """Apply a function to a sorted stream of rows (`LakeEngine.stream`)."""
         by = [*dict.fromkeys((*keys, *order))]
         places = pc.sort_indices(rows.select(by), [(name, "ascending") for name in by])
         starts = range(0, len(places), LARGE_ROWS_AT_A_TIME)
@@ -153,14 +153,14 @@ class InProcess(LakeEngine):
         return pa.Table.from_batches(work(batches), schema)
 
     def only(self, rows: Rows, wanted: Rows, keys: Sequence[str]) -> Rows:
-        """Implement `LakeEngine.only`: without it, DuckDB would compute all rows of a view, and drop most of them."""
+        """Return the rows whose keys are in ``wanted``, without computing all rows of a view (`LakeEngine.only`)."""
         if isinstance(rows, ArrowView):
             return replace(rows, tables={name: self.only(part, wanted, keys) for name, part in rows.tables.items()})
         shared = ", ".join(name for name in keys if name in rows.schema.names)
         return self(f"SELECT * FROM {{rows}} SEMI JOIN {{wanted}} USING ({shared})", rows=rows, wanted=wanted)
 
     def union(self, *rows: pa.Table) -> Rows:
-        """Implement `LakeEngine.union`."""
+        """Concatenate rows, with null for missing columns (`LakeEngine.union`)."""
         return pa.concat_tables(rows, promote_options="default")
 
     def reads(self, name: str) -> bool:
@@ -168,31 +168,31 @@ class InProcess(LakeEngine):
         return not self._lake.has(name) or self._lake.direct(name) is not None
 
     def __call__(self, text: str, **tables: Rows) -> Rows:
-        """Implement `LakeEngine.__call__`."""
+        """Run a SELECT statement on tables (`LakeEngine.__call__`)."""
         return answered(self._sql, text, **tables)
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        """Implement `LakeEngine.struct`."""
+        """Return a struct expression in DuckDB's SQL (`LakeEngine.struct`)."""
         return "struct_pack({})".format(", ".join(f'"{name}" := {text}' for name, text in fields.items()))
 
     def literal(self, value: str | int) -> str:
-        """Implement `LakeEngine.literal`."""
+        """Return a literal in DuckDB's SQL (`LakeEngine.literal`)."""
         return quoted(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
 
     def keep(self, rows: Rows) -> Rows:
-        """Implement `LakeEngine.keep`."""
+        """Return the rows unchanged: they are computed already (`LakeEngine.keep`)."""
         return rows
 
     def listed(self, rows: Rows) -> list[dict[str, Any]]:
-        """Implement `LakeEngine.listed`."""
+        """Return rows as dictionaries (`LakeEngine.listed`)."""
         return rows.to_pylist()  # type: ignore[no-any-return]
 
     def arrow(self, rows: Rows) -> pa.Table:
-        """Implement `LakeEngine.arrow`."""
+        """Return rows as an Arrow table (`LakeEngine.arrow`)."""
         return rows if isinstance(rows, pa.Table) else self("SELECT * FROM {rows}", rows=rows)
 
     def columns(self, rows: Rows) -> list[str]:
-        """Implement `LakeEngine.columns`."""
+        """Return the names of the rows' columns (`LakeEngine.columns`)."""
         return list(rows.schema.names)
 
     def replace(
@@ -203,12 +203,12 @@ class InProcess(LakeEngine):
         days: tuple[str, str] | None = None,
         files: Sequence[FileOfWorker] = (),
     ) -> int:
-        """Implement `LakeEngine.replace`, without Spark if possible."""
+        """Replace the rows of a table that meet a condition (`LakeEngine.replace`), without Spark if possible."""
         arrow = rows.select(table.column_names).cast(arrow_schema(table))
         return replace_arrow(self._lake, self._sql, table, arrow, where, days=days, files=files)
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """Implement `LakeEngine.amend`; days with changed rows are rewritten."""
+        """Update columns of existing rows (`LakeEngine.amend`); days with changed rows are rewritten."""
         same = " AND ".join(f"there.{name} = given.{name}" for name in key)
         there = self.table(table.name)
         days = self(
@@ -231,7 +231,7 @@ class InProcess(LakeEngine):
 
 
 def answered(sql: ArrowSql, text: str, **tables: Rows) -> pa.Table:
-    """Run a query in which ``{name}`` is replaced by a table, as `LakeEngine.__call__` does."""
+    """Run a query in which each ``{name}`` stands for a table, as `LakeEngine.__call__` does."""
     used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
     found = sql(text.format_map({name: _from_clause(name, rows) for name, rows in used.items()}), **used)
     for number, field in enumerate(found.schema):
@@ -243,7 +243,7 @@ def answered(sql: ArrowSql, text: str, **tables: Rows) -> pa.Table:
 
 
 def _from_clause(name: str, rows: pa.Table | ds.Dataset | ArrowView) -> str:
-    """Write the FROM clause for rows; timestamps in files lose their zone, as in `without_zones`."""
+    """Return the FROM clause for a table; it drops the time zone of timestamps in files, as `without_zones` does."""
     times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz]
     plain = ", ".join(f"make_timestamp(epoch_us({time})) AS {time}" for time in times)
     return f"(SELECT * REPLACE ({plain}) FROM {name})" if times else name

@@ -1,4 +1,4 @@
-"""Decide whether Spark's workers or this process run a command, and report the reason."""
+"""Decide whether Spark's workers or this process do the work of a command, and report why."""
 
 import os
 from collections.abc import Callable
@@ -13,12 +13,12 @@ DEFAULT_MASTER: Final = SparkSettings.model_fields["master"].default
 
 
 def _say_nothing(_: str) -> None:
-    """Ignore the message about the chosen engine."""
+    """Drop the message about the chosen engine."""
 
 
 @dataclass
 class EngineChoice:
-    """The engine that the user wants for a lake's work, from which each command chooses Spark or this process.
+    """The engine that the user wants for a lake; each command decides by it between Spark and this process.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class EngineChoice:
     _said: set[str] = field(default_factory=set)
 
     def by_spark(self, amount: int, most: int, what: str) -> bool:
-        """Decide whether Spark does some work, or this process.
+        """Whether Spark does some work, and not this process.
 
         Parameters
         ----------
@@ -65,7 +65,7 @@ class EngineChoice:
 
 
 def choice_of_settings(settings: SparkSettings, say: Callable[[str], None] = _say_nothing) -> EngineChoice:
-    """Return the engine that the settings request; without a request, Spark if it is running or its master is set."""
+    """Return the engine that the settings ask for; if they ask for none, Spark if it runs or its master is set."""
     if settings.engine != "auto":
         return EngineChoice(settings.engine, f"--engine {settings.engine}, or the setting spark.engine", say)
     if "PYSPARK_GATEWAY_PORT" in os.environ:

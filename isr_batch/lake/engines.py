@@ -1,4 +1,4 @@
-"""Choose the engine for SQL over the tables of a lake: DuckDB in this process, or Spark."""
+"""Choose the engine for SQL over a lake's tables: DuckDB in this process, or Spark."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,17 +14,17 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 
 
 class NearSpark(InProcess):
-    """DuckDB in this process as the engine; Spark selects fetches and appends from files that DuckDB cannot read."""
+    """DuckDB in this process; only fetches and appends in files that it cannot read are selected by Spark."""
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
-        """Implement `LakeEngine.fetches`."""
+        """Return the fetches during time spans (`LakeEngine.fetches`), by Spark if this process cannot read them."""
         if self.reads(FETCH_LOG.name):
             return super().fetches(spans, days)
         with BySpark(self._lake) as spark:
             return without_zones(spark.arrow(spark.fetches(spark.rows(spans), days)))
 
     def appends(self, spans: Rows, days: Days) -> Rows:
-        """Implement `LakeEngine.appends`."""
+        """Return the appends during time spans (`LakeEngine.appends`), by Spark if this process cannot read them."""
         if self.reads(APPEND_LOG.name):
             return super().appends(spans, days)
         with BySpark(self._lake) as spark:
@@ -32,13 +32,13 @@ class NearSpark(InProcess):
 
 
 def engine_for(lake: Lake, names: Sequence[str]) -> LakeEngine:
-    """Choose the engine for queries on some tables by the size of the tables, because DuckDB holds them in memory."""
+    """Choose the engine for queries on these tables by their size, because DuckDB holds them in memory."""
     few = sum(stored_bytes(lake, name) for name in names) <= sizes.QUERIED_BYTES
     return NearSpark(lake) if few else BySpark(lake)
 
 
 def engine_for_a_partition(lake: Lake) -> LakeEngine:
-    """Choose the engine for queries about one partition: this process for local files of any size."""
+    """Choose the engine for queries about one partition; local files of any size are read in this process."""
     there = lake.direct(FETCH_LOG.name)
     few = there and (there.store.is_folder or there.size_bytes <= sizes.S3_BYTES)
     return InProcess(lake) if few else BySpark(lake)
@@ -48,9 +48,9 @@ def engine_for_a_partition(lake: Lake) -> LakeEngine:
 def engine_for_results(
     lake: Lake, engine: LakeEngine, results: Rows, where: str, most: int | None
 ) -> Iterator[tuple[LakeEngine, Rows]]:
-    """Yield the engine that should write the results of a replay that meet a condition, and these rows.
+    """Yield the engine that writes the results of a replay that meet a condition, and these results.
 
-    It is this process for up to ``most`` rows, and if ``most`` is None: Spark takes seconds to write any table.
+    It is this process for up to ``most`` rows, or if ``most`` is None: Spark takes seconds to write any table.
     """
     chosen = engine(f"SELECT * FROM {{results}} AS results WHERE {where}", results=results)
     if not engine.in_process and (most is None or _count_by_engine(engine, chosen) <= most):

@@ -1,4 +1,4 @@
-"""A lake of Delta tables: creates them by contract, replaces rows of a window, and appends rows at most once."""
+"""The tables of a lake: create them by contract, read them, replace rows, and append rows at most once."""
 
 import json
 import re
@@ -69,19 +69,19 @@ class Lake:
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session, which is started on first use."""
+        """The Spark session; it is started on first use."""
         if callable(self._spark):  # Spark Connect's sessions have another class
             started: SparkSession = self._spark()
             self._spark = started
         return self._spark
 
     def identifier(self, name: str) -> str:
-        """Return the name of a table for SQL: its path, or its name in the catalog."""
+        """Return the name of a table in SQL: its path, or its name in the catalog."""
         parts = [*self.root.split("."), name] if self.catalog else ["delta", f"{self.root.rstrip('/')}/{name}"]
         return ".".join(map(quoted_for_spark, parts))
 
     def has(self, name: str) -> bool:
-        """Whether the table, or every table under the view, exists."""
+        """Whether a table exists; for a view, whether all of its tables do."""
         if name in VIEWS:
             return all(map(self.has, VIEWS[name][1]))
         if name in self._seen:
@@ -96,7 +96,7 @@ class Lake:
         return there
 
     def ensure(self, table: Table) -> None:
-        """Create a table by its contract; if it exists, check that it fits the contract.
+        """Create a table by its contract, or check that the existing table fits the contract.
 
         Raises
         ------
@@ -114,7 +114,7 @@ class Lake:
         self._check(table)
 
     def require(self, tables: Iterable[Table]) -> None:
-        """Check existing tables before work begins, so that its results can be stored in them.
+        """Check that existing tables fit their contracts, before work begins whose results they will store.
 
         Raises
         ------
@@ -124,7 +124,7 @@ class Lake:
         self.ensure_all([table for table in tables if self.has(table.name)])
 
     def ensure_all(self, tables: Collection[Table]) -> None:
-        """`ensure` all tables concurrently, because each waits for a remote store."""
+        """Create or check several tables concurrently (`ensure`), because each waits for a remote store."""
         with ThreadPoolExecutor(len(tables) or 1) as pool:
             list(pool.map(self.ensure, tables))
 
@@ -144,7 +144,7 @@ class Lake:
         return self.spark.table(self.identifier(name))
 
     def _view_text(self, name: str) -> str:
-        """Return the SQL of a view with the full names of its tables, because the tables are not registered."""
+        """Return the SQL of a view with full names of its tables, which Spark does not know by their plain names."""
         text = sql_texts()[name]
         for table in VIEWS[name][1]:
             self._require(table)
@@ -152,7 +152,7 @@ class Lake:
         return text
 
     def _require(self, name: str) -> None:
-        """Check that a table exists and fits its contract, once."""
+        """Check once that a table exists and fits its contract."""
         if name not in self._checked:
             if not self.has(name):
                 raise NoInputError(
@@ -194,7 +194,7 @@ class Lake:
         return int((last.get("operationMetrics") or {}).get("numOutputRows") or 0) if there else 0
 
     def reached(self, name: str) -> DirectTable | None:
-        """Return a table to which this process commits without Spark; it may not exist yet. None if only Spark can.
+        """Return a table that this process can commit to without Spark, existing or not; None if only Spark can.
 
         delta-rs loads a table in milliseconds, Spark in half a second. It is used for tables in a folder, on S3 and on
         HDFS. Spark is needed for tables that delta-rs cannot reach, for a catalog outside a folder, and for a store
@@ -219,7 +219,7 @@ class Lake:
         return there if there and self.is_plain(name) else None
 
     def by_delta_rs(self, name: str) -> DirectTable:
-        """Return a table for access by workers and delta-rs, even if `reached` leaves it to Spark.
+        """Return a table as workers and delta-rs access it, even one that `reached` leaves to Spark.
 
         Raises
         ------
@@ -229,16 +229,16 @@ class Lake:
         return self._reached.get(name) or self._by_delta_rs(self._location(name))
 
     def _by_delta_rs(self, location: str) -> DirectTable:
-        """Return the table at a location for access by delta-rs."""
+        """Return the table at an address as delta-rs accesses it."""
         return DirectTable(store_of(location, lambda key: hadoop_setting(self.spark, key)), self.metadata)
 
     def log(self, name: str) -> deltalake.DeltaTable | None:
-        """Read the newest version of a table's Delta log; None if only Spark can."""
+        """Return the newest version of a table's Delta log; None if only Spark can read it."""
         there = self.reached(name)
         return there.log() if there else None
 
     def was_written(self, name: str) -> None:
-        """Forget the cached log of a table, because it was written."""
+        """Drop the cached Delta log of a table, because it was written to."""
         if there := self._reached.get(name):
             there.was_written()
 
@@ -256,7 +256,7 @@ class Lake:
             raise SchemaError(f"{table.name} is partitioned by {', '.join(found) or 'nothing'}", OTHER_VERSION)
 
     def files(self, name: str) -> list[str]:
-        """List the paths or addresses of a table's data files.
+        """Return the paths or addresses of a table's data files.
 
         Raises
         ------
@@ -299,7 +299,7 @@ class Lake:
         return int(self._last_commit(name)["version"])
 
     def names(self) -> list[str]:
-        """List the lake's tables, then the views for which it has all tables."""
+        """Return the names of the lake's tables, then of the views that have all their tables."""
         names = [name for name in TABLES if self.has(name)]
         known = {*TABLES, *VIEWS}
         for name, text in sorted(sql_texts().items(), key=lambda view: view[0] not in VIEWS):
@@ -308,7 +308,7 @@ class Lake:
         return names
 
     def register_views(self) -> list[str]:
-        """Register the lake's tables and views, and isr-batch's functions, for SQL by bare name.
+        """Register the lake's tables, views and functions in the Spark session, for SQL by plain name.
 
         Returns
         -------
@@ -324,7 +324,7 @@ class Lake:
         return names
 
     def query(self, text: str) -> tuple[list[dict[str, object]], list[str]]:
-        """Run a SQL query on tables and views by bare name, and collect the whole result to the driver.
+        """Run a SQL query on tables and views by plain name, and collect the result to the driver.
 
         Returns
         -------
@@ -348,7 +348,7 @@ class Lake:
             ) from error
 
     def _check(self, table: Table) -> None:
-        """Fail if the columns or types of a table differ from its contract."""
+        """Raise an error if the columns or types of a table differ from its contract."""
         log = self.log(table.name)
         found = (
             column_types_in_log(log.schema().to_json())
@@ -364,7 +364,7 @@ class Lake:
         self._checked.add(table.name)
 
     def _renew_constraints(self, table: Table) -> None:
-        """Update the constraints of a table that an earlier version of isr-batch created."""
+        """Add the constraints that a table lacks because an earlier version of isr-batch created it."""
         if log := self.log(table.name):
             renew_constraints(table, log)
             return
@@ -373,7 +373,7 @@ class Lake:
             self.spark.sql(text)
 
     def metadata(self, **more: str) -> str:
-        """Return the user metadata of a commit as JSON: the id of the run, and ``more``."""
+        """Return the user metadata of a commit as JSON: the id of this run, and ``more``."""
         return json.dumps({"run_id": self.run_id, **more})
 
     def _location(self, name: str) -> str:
@@ -390,11 +390,11 @@ class Lake:
         return f"{default.rstrip('/')}{place}"
 
     def detail(self, name: str) -> Row:
-        """Run Spark's ``DESCRIBE DETAIL`` for a table."""
+        """Return the row of Spark's ``DESCRIBE DETAIL`` for a table."""
         return self.spark.sql(f"DESCRIBE DETAIL {self.identifier(name)}").collect()[0]
 
     def _last_commit(self, name: str) -> dict[str, Any]:
-        """Read the newest entry in a table's history."""
+        """Return the newest entry of a table's history."""
         if log := self.log(name):
             return log.history(1)[0]
         return self.spark.sql(f"DESCRIBE HISTORY {self.identifier(name)} LIMIT 1").collect()[0].asDict()

@@ -22,33 +22,33 @@ OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "leader_id", "replica_id")
 INSTANTS: Final = ("arrival", "handled", "processed", "released", "completed")
 FIGURES: Final = ("fetch_offset", "leader_log_end_offset", "error_code")
-"""Columns that `LakeEngine.fetches` returns in addition to one column ``INSTANT_us`` per instant."""
+"""Columns that `LakeEngine.fetches` returns, and one column ``INSTANT_us`` per instant."""
 LARGE_ROWS_AT_A_TIME: Final = 128
-"""Rows per batch of `LakeEngine.stream`; such a row may be a segment of the log, with some 300 kB."""
+"""Rows per batch of `LakeEngine.stream`; a row may be a segment of the log with some 300 kB."""
 
 
 class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
-    """An engine that runs queries on the tables of a lake. At the end of its context, it releases its resources."""
+    """An engine that runs queries on the tables of a lake; at the end of its ``with`` block, it releases resources."""
 
     in_process: bool
     """Whether this process does the work instead of Spark."""
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
-        """Open columns of a table, by default all; the result has no rows if the lake has no such table."""
+        """Open columns of a table, by default all; empty if the lake has no such table."""
 
     def with_struct(
         self, name: str, columns: Sequence[str], struct: str, fields: Sequence[str], days: tuple[str, str]
     ) -> Rows:
-        """Open columns of a table, and a struct of its large columns, which may be read only when `stream` needs them.
+        """Open columns of a table, plus a struct of its large columns, which is read only when `stream` needs it.
 
         ``days`` are the first and the last day whose files are read.
         """
 
     def rows(self, given: pa.Table) -> Rows:
-        """Make an Arrow table of this process available to queries of this engine."""
+        """Return an Arrow table in the form that queries of this engine use."""
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
-        """Find the fetches of followers that were in progress during spans of time, one row per fetch.
+        """Return followers' fetches that were in progress during time spans, one row per fetch.
 
         Parameters
         ----------
@@ -66,7 +66,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def appends(self, spans: Rows, days: Days) -> Rows:
-        """Find the appends to a leader's partition within spans of time.
+        """Return the appends to a leader's partition during time spans.
 
         Parameters
         ----------
@@ -80,19 +80,19 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def by_key(self, rows: Rows, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> Rows:
-        """Apply a function to the rows of each key, one key at a time."""
+        """Apply a function to the rows of each key, one key after the other."""
 
     def stream(self, rows: Rows, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema) -> Rows:
-        """Apply a function to a stream of rows, eagerly and only once.
+        """Apply a function, at once and only once, to a stream of rows sorted by keys.
 
         Rows with equal keys arrive together and in order, in batches of `LARGE_ROWS_AT_A_TIME`, because they may be
         large.
         """
 
     def only(self, rows: Rows, wanted: Rows, keys: Sequence[str]) -> Rows:
-        """Keep only the rows whose ``keys`` occur in ``wanted``, so that a view is computed for these alone.
+        """Return the rows whose ``keys`` occur in ``wanted``; other rows of a view are not computed.
 
-        For a view, each of its tables is filtered by those of the keys that it has.
+        For a view, each of its tables is filtered by those keys that it has.
         """
 
     def union(self, *rows: Rows) -> Rows:
@@ -102,22 +102,22 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """Run a SELECT statement, in which ``{name}`` is replaced by a table."""
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        """Write a struct in this engine's dialect, with one expression per field."""
+        """Return a struct expression in this engine's SQL, from one expression per field."""
 
     def literal(self, value: str | int) -> str:
-        """Write a literal in this engine's dialect."""
+        """Return a value as a literal in this engine's SQL."""
 
     def keep(self, rows: Rows) -> Rows:
-        """Compute rows now, and keep them, because they will be used several times."""
+        """Compute rows now, and store the result, because several queries will use them."""
 
     def listed(self, rows: Rows) -> list[dict[str, Any]]:
-        """Collect rows to this process, as dictionaries."""
+        """Return rows in this process, as dictionaries."""
 
     def arrow(self, rows: Rows) -> pa.Table:
-        """Collect rows to this process, as an Arrow table."""
+        """Return rows in this process, as an Arrow table."""
 
     def columns(self, rows: Rows) -> list[str]:
-        """Return the names of the columns of rows."""
+        """Return the names of the rows' columns."""
 
     def replace(
         self,
@@ -127,7 +127,9 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         days: tuple[str, str] | None = None,
         files: Sequence[FileOfWorker] = (),
     ) -> int:
-        """Replace the rows that meet a condition with the given rows and those in workers' files; return their number.
+        """Replace the rows of a table that meet a condition by ``rows`` and by the rows in ``files``.
+
+        Return the number of rows written.
 
         If the condition only selects some days, ``days`` are the first and the last of them; files of other days are
         not read.
@@ -138,7 +140,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
 
 
 def appends_text(days: Days) -> str:
-    """Write the query of `LakeEngine.appends` over a table ``append_log``."""
+    """Return the query of `LakeEngine.appends` over a table ``append_log``."""
     same = " AND ".join(f"appends.{name} = spans.{name}" for name in FOLLOWER[:-1])
     return f"""
         SELECT /*+ BROADCAST(spans) */ spans.*, unix_micros(append_time) AS append_us

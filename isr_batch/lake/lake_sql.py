@@ -1,4 +1,4 @@
-"""Run SQL in which a lake's tables have plain names, each query on a suitable engine (`isr_batch.lake.engines`)."""
+"""Run SQL that names a lake's tables plainly; each query runs on DuckDB or Spark (`isr_batch.lake.engines`)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +24,7 @@ Value = str | Sequence[tuple[object, ...]]
 
 
 class LakeSql(AbstractContextManager["LakeSql"]):
-    """Runs queries on a lake's tables by bare name, in the common SQL of Spark and DuckDB.
-
-    Compare instants by ``unix_micros``: DuckDB needs an extension to compare its two types of timestamps.
+    """Runs queries that name a lake's tables plainly, in the common SQL of Spark and DuckDB.
 
     Parameters
     ----------
@@ -74,18 +72,18 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         return self._here.arrow(self._here(_with_marks(text, tables), **tables))
 
     def _tables(self, text: str) -> dict[str, Rows | None]:
-        """Open the tables that a query names."""
+        """Open the tables that a query names; None for those that only Spark can read."""
         return {name: self._table(name) for name in re.findall(r"\w+", text) if name in TABLES or name in VIEWS}
 
     @cached_property
     def _spark(self) -> LakeEngine:
-        """Open Spark as the engine, with isr-batch's functions."""
+        """The Spark engine, with isr-batch's functions registered."""
         for text in sql_texts("functions").values():
             self.lake.spark.sql(text)
         return self._opened.enter_context(BySpark(self.lake))
 
     def _table(self, name: str) -> Rows | None:
-        """Open a table for queries in this process; None if Spark has to read it."""
+        """Open a table for queries in this process; None if only Spark can read it."""
         if name not in self._read:
             parts = VIEWS[name][1] if name in VIEWS else (name,)
             here = all(self._here.reads(part) and stored_bytes(self.lake, part) <= sizes.READ_BYTES for part in parts)
@@ -94,19 +92,19 @@ class LakeSql(AbstractContextManager["LakeSql"]):
 
 
 def _with_marks(text: str, tables: Mapping[str, object]) -> str:
-    """Replace the names of tables in a query by ``{name}``, the form that a `LakeEngine` expects."""
+    """Replace the names of tables in a query by ``{name}``, as a `LakeEngine` expects."""
     text = re.sub(r"[{}]", r"\g<0>\g<0>", text)
     named = rf"\b((?i:FROM|JOIN))\s+({'|'.join(tables) or '(?!)'})\b(\s+AS \w+)?"
     return re.sub(named, lambda at: f"{at[1]} {{{at[2]}}}{at[3] or f' AS {at[2]}'}", text)
 
 
 def lake_sql_for_spark(text: str, **values: Value) -> str:
-    """Write a query of `LakeSql` in the form that `isr-batch sql` accepts."""
+    """Return a query of `LakeSql` as `isr-batch sql` accepts it."""
     return _sql_with_values(text, values, sql_literal)
 
 
 def _sql_with_values(text: str, values: Mapping[str, Value], quote: Callable[[str], str]) -> str:
-    """Replace ``:name`` in a query by its value."""
+    """Replace each ``:name`` in a query by its value."""
 
     def written(value: object) -> str:
         return quote(value) if isinstance(value, str) else "NULL" if value is None else repr(value)

@@ -1,4 +1,4 @@
-"""A lease on a lake's results. Without it, two concurrent writers would leave tables with rows of both.
+"""Let only one run at a time write results to a lake; otherwise tables could have rows of two runs.
 
 Leases are numbered rows of a Delta table that accepts each number once: the run that appends the row with the next
 number holds the lease. While it works, it appends a heartbeat every BEAT. The lease ends when the run releases it, when
@@ -33,14 +33,14 @@ from isr_batch.lake.tables.outputs import RUN_LEASE
 BEAT: Final = timedelta(minutes=2)
 EXPIRY: Final = timedelta(minutes=10)
 _OLD_EXPIRY: Final = timedelta(hours=6)
-"""Expiry for a run of an earlier version of isr-batch, which sends no heartbeats."""
+"""Time after which a lease held by an earlier version of isr-batch ends; such a run sends no heartbeats."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Turn:
-    """The lease on a lake's results that this run holds."""
+    """The lease on a lake's results, held by this run."""
 
     lake: Lake
     number: int
@@ -63,7 +63,7 @@ class Turn:
 
 @contextmanager
 def leased(lake: Lake) -> Iterator[Turn]:
-    """Hold the exclusive lease on a lake's results.
+    """Hold the exclusive lease on a lake's results while the block runs.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def leased(lake: Lake) -> Iterator[Turn]:
 
 @contextmanager
 def sole_writer(lake: Lake) -> Iterator[None]:
-    """Hold the lease for writing input tables as well, if the lake is on S3, where Spark can lose concurrent commits.
+    """Hold the lease while input tables are written, if the lake is on S3, where Spark can lose concurrent commits.
 
     On S3, Spark checks that a version of the table is free and then writes it, in two steps. A multi-writer log store
     (``spark.delta.logStore.s3a.impl``) makes the lease unnecessary.
@@ -123,14 +123,14 @@ def _scheme_of_lake(lake: Lake) -> str:
 
 
 def _last_turn_of_lease(lake: Lake) -> dict[str, Any] | None:
-    """Read the last row of the lease; None if nothing ever held it."""
+    """Return the last row of the lease; None if no run has ever held it."""
     lake.was_written(RUN_LEASE.name)  # another process may have written
     turns = read_columns(lake, RUN_LEASE.name, RUN_LEASE.column_names).to_pylist()
     return max(turns, key=lambda row: (row["turn"], row["given_back"], row["taken_time"]), default=None)
 
 
 def _write_turn_of_lease(lake: Lake, number: int, what: str, *, given_back: bool = False) -> None:
-    """Append a row to the lease, which fails if the same row is there."""
+    """Append a row to the lease table; fail if another run has appended it first."""
     row = {
         "turn": number, "run_id": lake.run_id, "host": str(_this_process_of_lease()), "pid": os.getpid(),
         "taken_time": datetime.now(UTC), "given_back": given_back,
@@ -140,7 +140,7 @@ def _write_turn_of_lease(lake: Lake, number: int, what: str, *, given_back: bool
 
 
 def _beat_of_lease(lake: Lake, number: int, ended: threading.Event) -> None:
-    """Append heartbeats until the event ``ended``; runs in a thread."""
+    """Append heartbeats to the lease table until the event ``ended`` is set; runs in a thread."""
     beats = 0
     while not ended.wait(BEAT.total_seconds()):
         beats += 1
@@ -152,7 +152,7 @@ def _beat_of_lease(lake: Lake, number: int, ended: threading.Event) -> None:
 
 @dataclass(frozen=True)
 class _LeaseProcess:
-    """Identity of a process, with its machine and start time, because process numbers are reused.
+    """The identity of a process: machine, start time and so on, because process ids are reused.
 
     Attributes
     ----------
@@ -169,14 +169,14 @@ class _LeaseProcess:
 
     @classmethod
     def parse(cls, text: str) -> "_LeaseProcess":
-        """Read an identity from its text in the lease."""
+        """Parse a process's identity from its text in the lease table."""
         return cls(*(*text.split("|"), "", "", "")[:4])
 
     def __str__(self) -> str:
         return f"{self.host}|{self.boot}|{self.namespace}|{self.started}"
 
     def is_gone(self, pid: int) -> bool:
-        """Whether the process is known to have ended, as seen from this process."""
+        """Whether this process can see that the other one, with this process id, has ended."""
         own = _this_process_of_lease()
         if (self.host, self.boot, self.namespace) == (own.host, own.boot, own.namespace) and self.boot:
             return _started(pid) != self.started
@@ -207,7 +207,7 @@ def _started(pid: int) -> str:
 
 
 def _is_process_of_lease_there(pid: int) -> bool:
-    """Whether a process with this number runs on this machine."""
+    """Whether a process with this id runs on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -218,14 +218,14 @@ def _is_process_of_lease_there(pid: int) -> bool:
 
 
 def _is_lease_turn_over(row: dict[str, Any]) -> bool:
-    """Whether the lease was released, its process has ended, or its heartbeats stopped."""
+    """Whether a lease has ended: it was released, its process ended, or its heartbeats stopped."""
     process = _LeaseProcess.parse(row["host"])
     expiry = EXPIRY if process.boot else _OLD_EXPIRY
     return bool(row["given_back"] or process.is_gone(row["pid"]) or datetime.now(UTC) - row["taken_time"] > expiry)
 
 
 def _holder_of_lease(holder: dict[str, Any] | None) -> str:
-    """Name the run that holds the lease, for a message."""
+    """Return the words for the run that holds the lease, for a message."""
     if holder is None:
         return "another run"
     return f"run {holder['run_id']} (process {holder['pid']} on {_LeaseProcess.parse(holder['host']).host})"

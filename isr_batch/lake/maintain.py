@@ -1,4 +1,4 @@
-"""Maintain a lake's tables: compact small files, delete unreferenced files, drop old states of replays.
+"""Maintain a lake's tables: merge small files, delete unreferenced files, drop old states of replays.
 
 delta-rs is tried first, because it takes milliseconds per table; Spark takes about four seconds, whatever the size.
 """
@@ -27,7 +27,7 @@ Row = dict[str, object]
 
 
 def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]:
-    """Compact and clean every table of the lake.
+    """Merge small files and delete unreferenced ones in every table of the lake.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]
 
 
 def _maintain_old_states(lake: Lake, days: int) -> None:
-    """Delete the states of replays before the last ``days`` days."""
+    """Delete the stored replay states of all but the last ``days`` days."""
     kept = pc.min_max(read_columns(lake, REPLAY_STATE.name, ["event_date"])["event_date"])
     first, last = kept["min"].as_py(), kept["max"].as_py()
     if last is not None and first <= last - timedelta(days=days):
@@ -64,7 +64,7 @@ def _maintain_old_states(lake: Lake, days: int) -> None:
 
 
 def _maintain_table(lake: Lake, table: Table, retain_hours: int) -> Row:
-    """Compact and clean a table; return its row of the result."""
+    """Maintain one table; return its row of the result."""
     before, size = _count_data_files(lake, table)
     there = lake.direct(table.name)
     if there and size <= sizes.MAINTAINED_BYTES:
@@ -80,7 +80,7 @@ def _maintain_table(lake: Lake, table: Table, retain_hours: int) -> Row:
 
 
 def _maintain_here(there: DirectTable, table: Table, retain_hours: int) -> None:
-    """Compact and clean a table without Spark."""
+    """Maintain a table without Spark."""
     said = CommitProperties(custom_metadata={"userMetadata": there.metadata()})
     try:
         # Tables with large rows are read by location: their files are large, with small row groups
@@ -97,14 +97,14 @@ def _maintain_here(there: DirectTable, table: Table, retain_hours: int) -> None:
 
 
 def _maintain_checksums(folder: Path) -> None:
-    """Delete the checksums of data files that no longer exist."""
+    """Delete checksum files whose data file no longer exists."""
     for sums in folder.rglob(".*.parquet.crc"):
         if "_delta_log" not in sums.parts and not sums.with_name(sums.name[1 : -len(".crc")]).exists():
             sums.unlink(missing_ok=True)
 
 
 def _count_data_files(lake: Lake, table: Table) -> tuple[int, int]:
-    """Return the number of a table's data files, and their size in bytes."""
+    """Return the number of a table's data files, and their total size in bytes."""
     if there := lake.reached(table.name):
         sizes = [file["size_bytes"] for file in there.data_files()]
         return len(sizes), sum(sizes)

@@ -1,4 +1,4 @@
-"""A lake whose tables exist only in this process's memory: for notebooks, and for tasks of users' own Spark jobs."""
+"""A lake in this process's memory, for notebooks and for tasks of users' own Spark jobs."""
 
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
@@ -15,7 +15,7 @@ from isr_batch.lake.tables.timelines import VIEWS
 
 
 class MemoryLake(Lake):
-    """A lake in memory, for all code that reads a lake's tables through Arrow or DuckDB.
+    """A lake whose tables are Arrow tables in memory, for code that reads a lake through Arrow or DuckDB.
 
     Parameters
     ----------
@@ -32,25 +32,25 @@ class MemoryLake(Lake):
         self.tables[table] = rows
 
     def has(self, name: str) -> bool:
-        """Override `Lake.has`."""
+        """Whether a table was given; for a view, whether all its tables were (overrides `Lake.has`)."""
         return all(map(self.has, VIEWS[name][1])) if name in VIEWS else self._rows(name) is not None
 
     def ensure(self, table: Table) -> None:
-        """Override `Lake.ensure`."""
+        """Add an empty table if it was not given (overrides `Lake.ensure`)."""
         self.tables.setdefault(table, no_rows(table))
 
     def direct(self, name: str) -> "MemoryTable | None":
-        """Override `Lake.direct`."""
+        """Return a table in memory, empty if it was not given (overrides `Lake.direct`)."""
         rows = self._rows(name)
         return MemoryTable(no_rows(TABLES[name]) if rows is None else rows)
 
     def _rows(self, name: str) -> pa.Table | None:
-        """Return the rows of a table; None if it was not given."""
+        """Return the rows of a table by name; None if it was not given."""
         return next((rows for table, rows in self.tables.items() if table.name == name), None)
 
 
 class MemoryTable(DirectTable):
-    """A table of a `MemoryLake`, with the methods of a `DirectTable` that reads need."""
+    """A table in memory, with those methods of a `DirectTable` that reads need."""
 
     size_bytes = 0
 
@@ -58,17 +58,17 @@ class MemoryTable(DirectTable):
         self._rows = rows
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
-        """Override `DirectTable.read`."""
+        """Return columns of the rows whose text columns have one of the values in ``wanted``."""
         rows = self._rows
         for column, values in wanted.items():
             rows = rows.filter(pc.is_in(rows[column], pa.array(values, pa.string())))
         return cast_rows(rows, schema)
 
     def open(self, schema: pa.Schema) -> pa.Table:
-        """Override `DirectTable.open`."""
+        """Return columns of all rows."""
         return self.read(schema, {})
 
 
 def _no_spark() -> NoReturn:
-    """Fail, because tables in memory never need a session."""
+    """Fail: tables in memory never need a Spark session."""
     raise AssertionError("tables in memory are read without Spark")

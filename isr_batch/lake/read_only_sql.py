@@ -1,4 +1,4 @@
-"""Check, before it runs, that a SQL text for Spark only queries the tables of a lake."""
+"""Check, before Spark runs a user's SQL, that it only queries the tables of the lake."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -28,14 +28,14 @@ _QUERY: Final = frozenset({
 _WITH_PLAN: Final = {"ExplainCommand": "logicalPlan", "DescribeQueryCommand": "plan"}
 """Statements that describe a query without running it, and the field that has its plan."""
 _LEAVES: Final = frozenset({"Literal", "UnresolvedAttribute", "UnresolvedRelation"})
-"""Nodes with only names and values in them, which need no further check; most nodes are of these kinds."""
+"""Kinds of nodes with only names and values in them, which need no check; most nodes are of these kinds."""
 _TABLES: Final = frozenset({"UnresolvedRelation", "UnresolvedTableOrView"})
 _RUNS_JAVA: Final = frozenset({"java_method", "reflect", "try_reflect"})
 _ROWS_OF: Final = frozenset({
     "explode", "explode_outer", "inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer", "range",
     "stack",
 })  # fmt: skip
-"""Allowed table-valued functions."""
+"""Table-valued functions that a query may use."""
 _PLAN: Final = "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan"
 _ITERABLE: Final = "scala.collection.Iterable"
 _PRODUCT: Final = "scala.Product"
@@ -74,7 +74,7 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
 
 @contextmanager
 def errors_of_read_only_query() -> Iterator[None]:
-    """Turn every error of a user's query into a UsageError, including those for which PySpark has no class.
+    """Turn every error of a user's query into a UsageError, including errors for which PySpark has no class.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def errors_of_read_only_query() -> Iterator[None]:
 
 
 class _ReadOnlyCheck:
-    """Checks all values in a plan, because some nodes keep functions and queries in fields that `children` omits."""
+    """Checks all values in a parsed plan, because some nodes have functions and queries that `children` omits."""
 
     def __init__(self, spark: SparkSession, names: Collection[str]) -> None:
         java: Java = spark._jvm  # noqa: SLF001
@@ -112,7 +112,7 @@ class _ReadOnlyCheck:
         self._has = ", ".join(names) or "no table"
 
     def plan(self, plan: Java) -> None:
-        """Check every node of a parsed plan."""
+        """Check every node of a parsed plan; refuse the query if one is not allowed."""
         rest: list[tuple[Java, frozenset[str], int]] = [(plan, frozenset(), 0)]
         while rest:
             part, named, level = rest.pop()
@@ -135,7 +135,7 @@ class _ReadOnlyCheck:
                     rest += [(each, named, level + (form in _NODES)) for each in self._made_of(part, form)]
 
     def _kind_of(self, part: Java) -> tuple[str, str]:
-        """Return the class of a part of a plan, and the form by which its parts are listed."""
+        """Return the Java class of a part of a plan, and how its own parts are listed."""
         name = part.getClass().getName()
         if name not in self._forms:
             forms = (form for form in _FORMS if is_instance_of(self._gateway, part, form))
@@ -143,11 +143,11 @@ class _ReadOnlyCheck:
         return name.rpartition(".")[2], self._forms[name]
 
     def _made_of(self, part: Java, form: str) -> Iterable[Java]:
-        """List the parts of a part."""
+        """Return the parts that a part of a plan consists of."""
         return self._list(part.toSeq() if form == _ITERABLE else part.productIterator().toSeq()) if form else ()
 
     def _node(self, node: Java, kind: str, form: str, named: frozenset[str]) -> None:
-        """Refuse a node that does not belong to a query."""
+        """Refuse a node of a kind that queries do not have."""
         if form == _PLAN and kind not in _QUERY:
             words = re.sub(r"(?<!^)(?=[A-Z])", " ", kind.strip("$")).lower()
             raise UsageError(f"this is not a query on the lake's tables: {words}", HINT)
@@ -163,12 +163,12 @@ class _ReadOnlyCheck:
             raise UsageError("names computed with IDENTIFIER are not allowed", HINT)
 
     def _table(self, words: list[str], named: frozenset[str]) -> None:
-        """Refuse a table that is neither the lake's nor defined in the query."""
+        """Refuse a table that is neither in the lake nor defined in the query."""
         if len(words) > 1 or words[0].lower() not in self._names | named:
             raise UsageError(f"the lake has no {'.'.join(words)}", f"it has {self._has}. {HINT}")
 
     def _function(self, words: list[str], known: Collection[str]) -> None:
-        """Refuse a function that is unknown or runs Java."""
+        """Refuse a function that Spark does not have, or that runs Java code."""
         name = ".".join(words).lower()
         if name not in known or name in _RUNS_JAVA:
             raise UsageError(f"function {name} is not allowed in a query", HINT)

@@ -1,4 +1,4 @@
-"""The run log: one row per command that ran on a lake, successful or not."""
+"""Write the table run_log: one row per command that ran on a lake, successful or not."""
 
 import logging
 import time
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunCounts:
-    """Counts of rows that a step read, wrote and refused, for ``run_log``."""
+    """How many rows a step read, wrote and refused."""
 
     rows_in: int = 0
     rows_out: int = 0
@@ -40,7 +40,7 @@ class RunCounts:
 
 
 class Run:
-    """The id, start and counts of a running command, for its row of ``run_log``."""
+    """A running command: its id, start and counts, for its row of ``run_log``."""
 
     def __init__(self) -> None:
         self.counts = RunCounts()
@@ -56,7 +56,7 @@ def new_run_id() -> str:
 
 
 def is_still_valid(lake: Lake, run_id: str, command: str, config_hash: str) -> bool:
-    """Whether a command succeeded with these settings and this version of the code, and no input has changed since."""
+    """Whether a command succeeded with these settings and this code, and the input tables are the same since."""
     columns = ("command", "config_hash", "code_version", "status", "input_table_versions")
     rows = read_columns(lake, RUN_LOG.name, columns, {"run_id": run_id}).to_pylist()
     now = {"command": command, "config_hash": config_hash, "code_version": _code_version(), "status": "done"}
@@ -86,7 +86,7 @@ def _end_of_run(error: Exception | SystemExit) -> tuple[int, str]:
 
 @contextmanager
 def write_run_log(lake: Lake, command: str, window: str | None, config_hash: str) -> Iterator[Run]:
-    """Write a row of ``run_log`` when the block ends, with or without an error.
+    """Write a row of ``run_log`` for the command in the block when it ends, with or without an error.
 
     An error is only recorded if the lake already has a table: a mistyped path must not become a lake.
     """
@@ -94,7 +94,7 @@ def write_run_log(lake: Lake, command: str, window: str | None, config_hash: str
     started, clock = datetime.now(UTC), time.monotonic()
 
     def write(exit_code: int, message: str | None) -> None:
-        """Append the row of this run."""
+        """Append the row of this command to ``run_log``."""
         versions = _versions_of_input(lake)
         row = {
             "run_id": lake.run_id,

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class SmallTables:
-    """Replaces and appends rows of small tables of a lake without Spark.
+    """Replaces and appends rows of a lake's small tables, without Spark.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class SmallTables:
         self.sql = sql
 
     def takes(self, table: Table, days: Days | None = None, where: str | None = None) -> DirectTable | None:
-        """Return the table if `replace` can write it with delta-rs and has to rewrite little of it; None if not.
+        """Return the table if `replace` can write it with delta-rs and needs to rewrite little of it; otherwise None.
 
         The table is created if it does not exist.
 
@@ -119,7 +119,7 @@ class SmallTables:
             raise SchemaError(f"{broken} rows break the contract of {table.name}, or are outside the rows to replace")
 
         def replacing(there: deltalake.DeltaTable) -> Actions:
-            """Return the actions that replace the rows on top of a version of the table."""
+            """Return the actions that replace the rows, for one version of the table."""
             gone: list[RemoveAction] = []
             after = [rows.cast(schema)]
             for file in data_files(there, days):
@@ -136,7 +136,7 @@ class SmallTables:
         return int(rows.num_rows) + sum(file.rows for file in files)
 
     def add_files(self, table: Table, files: Sequence[FileOfWorker]) -> None:
-        """Add files to the table in one commit; their rows must meet the contract.
+        """Commit files that were written before; their rows must meet the contract.
 
         Raises
         ------
@@ -167,14 +167,14 @@ class SmallTables:
         new = [*_small_files_written(to.store, table, rows)]
 
         def unless_done(there: deltalake.DeltaTable) -> Actions:
-            """Return the actions that append the row, unless a version already has its key."""
+            """Return the actions that append the row, or nothing if this version of the table has its key."""
             return new if there.transaction_version(key) is None else []
 
         # If two processes write the same key, the later one fails with a conflict, and finds the key when it retries.
         commit(to, table, unless_done, [Transaction(key, 1, now_ms())])
 
     def _committed_to(self, table: Table) -> DirectTable | None:
-        """Return a table to which deltalake can commit, which is faster than Spark; None if it cannot."""
+        """Return the table if deltalake can commit to it, which is faster than Spark; otherwise None."""
         if there := self.lake.reached(table.name):
             return there
         try:
@@ -187,15 +187,15 @@ class SmallTables:
         return None
 
     def select(self, rows: pa.Table, where: str) -> pa.Table:
-        """Keep the rows that meet a SQL condition, which must be valid for both Spark and DuckDB."""
+        """Return the rows that meet a SQL condition valid for both Spark and DuckDB."""
         return rows_that_meet(self.sql, rows, where)
 
     def count_broken(self, table: Table, rows: pa.Table, where: str = "true") -> int:
-        """Count the rows that break the contract of a table, or do not meet a condition (`contract_sql`)."""
+        """Count the rows that break the contract of a table, or do not meet a condition."""
         return count_breaking_contract(self.sql, table, rows, where)
 
     def _replaced(self, store: Store, table: Table, file: dict[str, Any], where: str) -> int:
-        """Count the rows of a file that match a condition, and set its ``num_records``, which a Delta log may lack."""
+        """Count the rows of a file that meet a condition, and set its ``num_records``, which a Delta log may lack."""
         schema = arrow_schema(table)
         named = [field for field in schema if field.name in re.findall(r"\w+", where)]
         found = rows = 0
@@ -207,12 +207,12 @@ class SmallTables:
 
 
 def _size_of_small_files(files: Sequence[dict[str, Any]]) -> int:
-    """Add up the sizes of files."""
+    """Return the total size of files in bytes."""
     return sum(file["size_bytes"] for file in files)
 
 
 def _small_files_written(store: Store, table: Table, rows: pa.Table) -> Iterator[AddAction]:
-    """Write the rows to new files, one per partition, without statistics because the rows are few."""
+    """Write rows to new files, one per partition, and yield the actions that add them; few rows need no statistics."""
     for part, day in _parts_of_small_table(rows, table.partitioned_by):
         file = DayFile(table, store, day, rows.schema)
         file.write(part)
@@ -220,7 +220,7 @@ def _small_files_written(store: Store, table: Table, rows: pa.Table) -> Iterator
 
 
 def _parts_of_small_table(rows: pa.Table, by: tuple[str, ...]) -> Iterator[tuple[pa.Table, str]]:
-    """Split rows by partition, each part with its value."""
+    """Split rows by partition; yield each part with its partition value."""
     if not by:
         if rows.num_rows:
             yield rows, ""

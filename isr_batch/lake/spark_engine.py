@@ -1,4 +1,4 @@
-"""Spark as the engine for SQL over the tables of a lake."""
+"""Run SQL over a lake's tables with Spark."""
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,12 +45,12 @@ MOST_OF_TASK: Final = 1 << 28
 """Smallest and largest input of a replay's task, in bytes of files: about one million and 60 million events. A smaller
 task would not be worth the tenths of a second that each task costs."""
 FILES_AT_A_TIME: Final = 64
-"""Maximum number of tasks that read where the rows of large columns are."""
+"""Maximum number of tasks that list the locations of rows with large columns."""
 _ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
 class _Late(NamedTuple):
-    """Describes a struct of large columns that workers read later, by location: store, fields, size of files."""
+    """A struct of large columns that workers read later, by location: its store, its fields, the size of the files."""
 
     store: Store
     schema: pa.Schema
@@ -58,7 +58,7 @@ class _Late(NamedTuple):
 
 
 class BySpark(LakeEngine):
-    """Runs queries in the lake's Spark session."""
+    """The engine that runs queries in the lake's Spark session."""
 
     in_process = False
 
@@ -75,7 +75,7 @@ class BySpark(LakeEngine):
             self._lake.spark.catalog.dropTempView(view)
 
     def table(self, name: str, columns: Sequence[str] = ()) -> DataFrame:
-        """Implement `LakeEngine.table`."""
+        """Open columns of a table as a Spark frame (`LakeEngine.table`)."""
         columns = columns or contract_of(name).column_names
         if not self._lake.has(name):
             return self.rows(contract_schema(name, columns).empty_table())
@@ -87,10 +87,10 @@ class BySpark(LakeEngine):
     def with_struct(
         self, name: str, columns: Sequence[str], struct: str, fields: Sequence[str], days: tuple[str, str]
     ) -> DataFrame:
-        """Implement `LakeEngine.with_struct`: the struct only has the location of the row, and `stream` reads it.
+        """Open columns of a table, with the location of each row in place of the struct; `stream` reads the struct.
 
-        If the struct had the data, Spark would move all of it through its memory, to disk, and through a pipe to its
-        Python workers.
+        If the struct had the data (`LakeEngine.with_struct`), Spark would move all of it through its memory, to disk,
+        and through a pipe to its Python workers.
         """
         there = self._lake.direct(name) if self._lake.has(name) else None
         if there is None:
@@ -106,11 +106,11 @@ class BySpark(LakeEngine):
         )
 
     def rows(self, given: pa.Table) -> DataFrame:
-        """Implement `LakeEngine.rows`."""
+        """Return an Arrow table as a Spark frame (`LakeEngine.rows`)."""
         return self._lake.spark.createDataFrame(given)
 
     def fetches(self, spans: DataFrame, days: Days) -> DataFrame:
-        """Implement `LakeEngine.fetches`."""
+        """Return the fetches in progress during time spans (`LakeEngine.fetches`)."""
         instants = ", ".join(f"unix_micros({name}_time) AS {name}_us" for name in INSTANTS)
         return self(
             f"""
@@ -125,11 +125,11 @@ class BySpark(LakeEngine):
         )  # fmt: skip
 
     def appends(self, spans: DataFrame, days: Days) -> DataFrame:
-        """Implement `LakeEngine.appends`."""
+        """Return the appends to partitions during time spans (`LakeEngine.appends`)."""
         return self(appends_text(days), append_log=self.table(APPEND_LOG.name), spans=spans)
 
     def by_key(self, rows: DataFrame, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> DataFrame:
-        """Implement `LakeEngine.by_key`."""
+        """Apply a function to the rows of each key, in workers (`LakeEngine.by_key`)."""
         names = schema.names
 
         def of_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -140,7 +140,7 @@ class BySpark(LakeEngine):
     def stream(
         self, rows: DataFrame, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
     ) -> Rows:
-        """Implement `LakeEngine.stream`; the result is kept on disk."""
+        """Apply a function to a sorted stream of rows, in workers (`LakeEngine.stream`); the result is kept on disk."""
         late = {name: self._late[name] for name in rows.columns if name in self._late}
         if late:
             # Partitioned by range, not by hash, because adjacent keys are in the same row groups of the files.
@@ -155,7 +155,7 @@ class BySpark(LakeEngine):
         return made
 
     def _tasks(self, size_bytes: int) -> int:
-        """Choose the number of tasks for an amount of data."""
+        """Return the number of tasks for an amount of data in bytes."""
         try:
             cores = self._lake.spark.sparkContext.defaultParallelism
         except (AttributeError, PySparkException):  # over Spark Connect
@@ -163,16 +163,16 @@ class BySpark(LakeEngine):
         return max(1, min(TASKS_A_CORE * cores, size_bytes // LEAST_OF_TASK), size_bytes // MOST_OF_TASK)
 
     def only(self, rows: DataFrame, wanted: DataFrame, keys: Sequence[str]) -> DataFrame:
-        """Implement `LakeEngine.only`; Spark moves the filter below the joins of a view."""
+        """Return the rows whose keys are in ``wanted`` (`LakeEngine.only`); Spark filters below the joins of a view."""
         shared = [name for name in keys if name in rows.columns]
         return rows.join(wanted.select(*shared).distinct(), shared, "left_semi").select(*rows.columns)
 
     def union(self, *rows: DataFrame) -> Rows:
-        """Implement `LakeEngine.union`."""
+        """Concatenate rows, with null for missing columns (`LakeEngine.union`)."""
         return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), rows)
 
     def __call__(self, text: str, **tables: DataFrame) -> DataFrame:
-        """Implement `LakeEngine.__call__`."""
+        """Run a SELECT statement on tables (`LakeEngine.__call__`)."""
         used = {name: self._view(rows) for name, rows in tables.items() if f"{{{name}}}" in text}
         return self._session.sql(text.format(**used) if used else text)
 
@@ -181,7 +181,7 @@ class BySpark(LakeEngine):
         return in_utc(self._lake.spark)
 
     def _view(self, rows: DataFrame) -> str:
-        """Register rows as a temporary view; return its name."""
+        """Register rows as a temporary view, and return the view's name."""
         # Not `spark.sql(text, name=rows)`: it drops its views at once, and Spark drops persisted rows together with a
         # view.
         self._views.append(f"rows_{uuid.uuid4().hex}")
@@ -189,19 +189,19 @@ class BySpark(LakeEngine):
         return self._views[-1]
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        """Implement `LakeEngine.struct`."""
+        """Return a struct expression in Spark's SQL (`LakeEngine.struct`)."""
         return "named_struct({})".format(", ".join(f"'{name}', {text}" for name, text in fields.items()))
 
     def literal(self, value: str | int) -> str:
-        """Implement `LakeEngine.literal`."""
+        """Return a literal in Spark's SQL (`LakeEngine.literal`)."""
         return sql_literal(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
 
     def keep(self, rows: DataFrame) -> DataFrame:
-        """Implement `LakeEngine.keep`."""
+        """Persist rows in memory or on disk, because several queries will use them (`LakeEngine.keep`)."""
         return self._persisted(rows, StorageLevel.MEMORY_AND_DISK_DESER)
 
     def _persisted(self, rows: DataFrame, level: StorageLevel) -> DataFrame:
-        """Persist rows at a storage level, or collect them where Spark refuses to persist."""
+        """Persist rows at a storage level; where Spark refuses to persist, collect them."""
         try:
             self._kept.append(rows.persist(level))
         except PySparkException:  # serverless platforms refuse to persist
@@ -209,15 +209,15 @@ class BySpark(LakeEngine):
         return self._kept[-1]
 
     def listed(self, rows: DataFrame) -> list[dict[str, Any]]:
-        """Implement `LakeEngine.listed`."""
+        """Return rows as dictionaries (`LakeEngine.listed`)."""
         return [row.asDict() for row in rows.collect()]
 
     def arrow(self, rows: DataFrame) -> pa.Table:
-        """Implement `LakeEngine.arrow`."""
+        """Return rows as an Arrow table (`LakeEngine.arrow`)."""
         return rows.toArrow()
 
     def columns(self, rows: DataFrame) -> list[str]:
-        """Implement `LakeEngine.columns`."""
+        """Return the names of the rows' columns (`LakeEngine.columns`)."""
         return rows.columns
 
     def replace(
@@ -228,19 +228,22 @@ class BySpark(LakeEngine):
         days: tuple[str, str] | None = None,  # noqa: ARG002
         files: Sequence[FileOfWorker] = (),
     ) -> int:
-        """Implement `LakeEngine.replace`; Spark prunes files by the condition."""
+        """Replace the rows of a table that meet a condition (`LakeEngine.replace`).
+
+        Spark skips files by the condition.
+        """
         assert not files
         return self._lake.replace(table, rows, where)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
-        """Implement `LakeEngine.amend`."""
+        """Update columns of existing rows (`LakeEngine.amend`)."""
         self._lake.amend(table, rows, key, *columns)
 
 
 def _rows_with_locations(
     store: Store, files: Sequence[Mapping[str, Any]], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of files with their locations in the last column; runs in a worker."""
+    """Yield the rows of files with the location of each row in the last column; runs in a worker."""
     *columns, struct = schema
     for number in (number.as_py() for batch in batches for number in batch.column("id")):
         rows = read_file(store, store.files(), files[number], pa.schema(columns), {})
@@ -251,7 +254,7 @@ def _rows_with_locations(
 def _with_late_read(
     late: Mapping[str, _Late], work: OfBatches, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Read the structs that arrive as locations, and pass the rows to ``work``; runs in a worker."""
+    """Read the structs that arrive as locations, and pass complete rows to ``work``; runs in a worker."""
     readers = {name: FileRows(of.store, of.schema) for name, of in late.items()}
 
     def read() -> Iterator[pa.RecordBatch]:
@@ -267,7 +270,7 @@ def _with_late_read(
 
 @contextmanager
 def rows_at_a_time(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Use small batches while a plan with large rows is made and run."""
+    """Let Spark use batches of ``rows`` rows while the block makes and runs a plan with large rows."""
     usual = {name: str(spark.conf.get(name)) for name in _ROWS_AT_A_TIME}
     for name in _ROWS_AT_A_TIME:
         spark.conf.set(name, str(rows))

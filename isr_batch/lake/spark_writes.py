@@ -21,7 +21,7 @@ _CONFLICTS: Final[tuple[type[Exception], ...]] = tuple(
 
 
 def retrying(write: Callable[[], object], name: str) -> None:
-    """Call ``write``, which writes to a table with Spark, and call it again if another process committed first.
+    """Call ``write``, a write to a table by Spark, again as long as another process commits first.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def retrying(write: Callable[[], object], name: str) -> None:
 
 
 def conformed(table: Table, rows: DataFrame) -> DataFrame:
-    """Select a contract's columns by name, and cast them to its types.
+    """Return the contract's columns of some rows, cast to the contract's types.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def amend(identifier: str, rows: DataFrame, key: Sequence[str], columns: Sequenc
 
 
 def is_delta(spark: SparkSession, place: str) -> bool:
-    """Check whether an address has a Delta table.
+    """Whether an address has a Delta table.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Read SQL from files next to the code."""
+"""Read SQL texts from files next to the code."""
 
 import re
 from importlib.resources import files
@@ -6,7 +6,7 @@ from itertools import takewhile
 
 
 def sql_texts(folder: str = "") -> dict[str, str]:
-    """Read the SQL texts of the views by name, or those of a subfolder: ``functions`` (Spark's) or ``duckdb``."""
+    """Return SQL texts by name: of the views, or of a subfolder, ``functions`` (for Spark) or ``duckdb``."""
     entries = (files("isr_batch.lake") / "sql" / folder).iterdir()
     return {
         entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
@@ -27,7 +27,7 @@ def comment_of(text: str) -> str:
 
 
 def text_of(package: str, name: str, **values: object) -> str:
-    """Read a SQL file of a package's folder ``sql`` without its comments, and substitute ``$name``."""
+    """Return a SQL file from a package's folder ``sql``, without comments, with values in place of ``$name``."""
     text = (files(package) / "sql" / f"{name}.sql").read_text(encoding="utf-8")
     text = re.sub(r"^ *--.*\n", "", text, flags=re.MULTILINE)
     return re.sub(r"\$(\w+)", lambda found: str(values[found[1]]), text)

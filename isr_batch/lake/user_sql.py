@@ -1,4 +1,4 @@
-"""Run users' SQL on tables and views by bare name, in DuckDB, or in Spark if requested or if only Spark can read."""
+"""Run users' SQL on a lake's tables and views by plain name: in DuckDB, or in Spark if asked or needed."""
 
 import re
 from typing import Any, Final
@@ -24,15 +24,15 @@ _QUERY: Final = re.compile(
     r"(SELECT|FROM|WITH|VALUES|TABLE|DESCRIBE|EXPLAIN|SHOW|SUMMARIZE|PIVOT|UNPIVOT)\b"
 )
 _QUERY_NODES: Final = {"CTE", "RECURSIVE_CTE", "SELECT", "SET_OPERATION"}
-"""Kinds of nodes that a parsed query may have. Any other is refused, because even a common table expression may delete
-rows or write a file."""
+"""Kinds of nodes that a user's parsed query may have. Any other is refused, because even a common table expression may
+delete rows or write a file."""
 _CHANGES: Final = {"COPY", "CREATE", "DELETE", "INSERT", "MERGE", "UPDATE"}
 _NO_QUERY: Final = "`isr-batch sql` only asks, such as SELECT * FROM spurious_shrinks"
 Answer = tuple[list[dict[str, Any]], list[str]]
 
 
 def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
-    """Run a query, and collect the whole result in this process.
+    """Run a user's query, and collect the whole result in this process.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
 
 
 def _is_query_for_spark(lake: Lake) -> bool:
-    """Decide whether Spark runs a query, and report the choice."""
+    """Whether Spark runs the query; the choice is reported."""
     if lake.engine.wanted == "auto" and (lake.catalog or lake.reached("run_log") is None):
         lake.engine.say("engine spark: only Spark can read tables at this location; --engine local tries DuckDB")
         return True
@@ -77,7 +77,7 @@ def _is_query_for_spark(lake: Lake) -> bool:
 
 
 def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
-    """Run a query in DuckDB; instants have the type TIMESTAMP, in UTC."""
+    """Run a query in DuckDB; in the result, instants are TIMESTAMP in UTC."""
     query = _QUERY.match(text)
     if query is None:
         raise UsageError("this is not a query", _NO_QUERY)
@@ -104,7 +104,7 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
 
 
 def _require_query(sql: ArrowSql, text: str) -> None:
-    """Refuse a statement that does anything but query, by its parsed plan."""
+    """Refuse a statement that is not a query, by its parsed form."""
     statements = duckdb.extract_statements(text)
     if len(statements) != 1:
         raise UsageError("several statements", "ask one query per call")
@@ -127,7 +127,7 @@ def _require_query(sql: ArrowSql, text: str) -> None:
 
 
 def _explained(text: str) -> str:
-    """Return the statement that an EXPLAIN is about, without the options of EXPLAIN."""
+    """Return the statement in an EXPLAIN, without the words of EXPLAIN and its options."""
     _, *rest = _words_of_user_sql(text)
     begins = [at for at, _ in rest[rest[0][1].upper() == "ANALYZE" :]]
     statement = text.encode()[begins[0] :].decode()
@@ -140,7 +140,7 @@ def _explained(text: str) -> str:
 
 
 def _words_of_user_sql(text: str) -> list[tuple[int, str]]:
-    """List the tokens of a statement, each with its first byte, without comments."""
+    """Return the tokens of a statement, each with the position of its first byte, without comments."""
     data, found = text.encode(), duckdb.tokenize(text)
     ends = [*(at for at, _ in found[1:]), len(data)]
     return [
@@ -150,7 +150,7 @@ def _words_of_user_sql(text: str) -> list[tuple[int, str]]:
 
 
 def _asked(text: str, names: list[str]) -> set[str]:
-    """Return the tables and views that a query needs: those that it names, and those that these views name in turn."""
+    """Return the tables and views that a query names, and those that these views name in turn."""
     views, asked, rest = views_for_duckdb(), set[str](), {*re.findall(r"\w+", text)} & {*names}
     while rest:
         asked |= rest
@@ -159,7 +159,7 @@ def _asked(text: str, names: list[str]) -> set[str]:
 
 
 def _view_for_user_sql(lake: Lake, name: str) -> ArrowView:
-    """Open a table or view for DuckDB; instants have no zone."""
+    """Open a table or view for DuckDB; instants lose their time zone."""
     if name not in TABLES:
         return ArrowView(views_for_duckdb()[name], {}, pa.schema([]))
     columns = contract_of(name).column_names

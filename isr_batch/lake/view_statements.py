@@ -1,4 +1,4 @@
-"""Write the SQL with which other engines can query a lake's tables and views by bare name."""
+"""Write SQL that lets other engines query a lake's tables and views by plain name."""
 
 import re
 from typing import Literal
@@ -15,7 +15,7 @@ from isr_batch.lake.tables.outputs import TABLES
 
 
 def view_statements(lake: Lake, dialect: Literal["spark", "duckdb"]) -> list[str]:
-    """Write the statements that register a lake's tables and views in another session.
+    """Return the statements that register a lake's tables and views in another session.
 
     Parameters
     ----------
@@ -40,13 +40,13 @@ def view_statements(lake: Lake, dialect: Literal["spark", "duckdb"]) -> list[str
 
 
 def create_catalog_views(lake: Lake) -> None:
-    """Create the views of a lake in a catalog, or replace those of an earlier release."""
+    """Create the views of a lake in its catalog, or replace those of an earlier release."""
     for statement in _for_a_catalog(lake):
         lake.spark.sql(statement)
 
 
 def _statements_for_spark(lake: Lake) -> list[str]:
-    """Write the statements for a Spark session."""
+    """Return the statements for a Spark session."""
     views = sql_texts()
     texts = {name: f"SELECT * FROM {lake.identifier(name)}" if name in TABLES else views[name] for name in lake.names()}
     created = [f"CREATE OR REPLACE TEMPORARY VIEW {name} AS\n{text.strip()}" for name, text in texts.items()]
@@ -54,7 +54,7 @@ def _statements_for_spark(lake: Lake) -> list[str]:
 
 
 def _for_a_catalog(lake: Lake) -> list[str]:
-    """Write the statements for a catalog, with full names: stored views must not depend on the current schema."""
+    """Return the statements for a catalog, with full names: stored views must not depend on the current schema."""
     views, statements = sql_texts(), []
     names = lake.names()
     for name in names:
@@ -71,7 +71,7 @@ def _for_a_catalog(lake: Lake) -> list[str]:
 
 
 def _statements_for_duckdb(lake: Lake) -> list[str]:
-    """Write the statements for DuckDB, including the functions that Spark has and DuckDB lacks."""
+    """Return the statements for DuckDB, including functions that Spark has and DuckDB lacks."""
     views = views_for_duckdb()
     texts = {name: _query_on_files(lake, name) if name in TABLES else views[name] for name in lake.names()}
     return [
@@ -82,7 +82,7 @@ def _statements_for_duckdb(lake: Lake) -> list[str]:
 
 
 def _query_on_files(lake: Lake, name: str) -> str:
-    """Write a query on the files of a table; its instants are UTC without a zone."""
+    """Return a query on the files of a table; its instants are UTC without a zone."""
     table = TABLES[name]
     log = lake.log(name)
     if log is None or not lake.is_plain(name):

@@ -1,1 +1,1 @@
-"""Replay the input tables through every rule: packing, days, results."""
+"""Replay the input tables through every rule: pack events, choose days, run the kernel, write results."""

@@ -1,4 +1,4 @@
-"""Keep track of replayed days: the day from which a replay can continue, and the days that are stale.
+"""Keep track of replayed days: which are stale, and from which day a replay can continue.
 
 The result of a day depends on the log of that day and of all days before it. Therefore each day has a fingerprint: a
 hash of the day's input and of the fingerprint of the day before. The stored state at the end of a day is valid as long
@@ -35,7 +35,7 @@ from udfs.batches.rule_runs import RuleRun
 from udfs.kernel.ledger import DAY_US
 
 HOLE_DAYS: Final = 7
-"""A gap of up to this many days without input is part of a replay, because a term may continue across it; longer gaps
+"""A gap of up to this many days without input is part of a replay, because a term may continue across it. Longer gaps
 are skipped."""
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 DONE, STALE, MISSING = "done", "stale", "not replayed"
@@ -43,16 +43,19 @@ DONE, STALE, MISSING = "done", "stale", "not replayed"
 
 @dataclass(frozen=True)
 class InputFingerprints:
-    """Fingerprints of all days with input: hashes of a day's input and of all input before."""
+    """The fingerprint of each day with input: a hash of that day's input and of all input before."""
 
     by_day: dict[date, str]
 
     def at(self, day: date) -> str:
-        """Return the fingerprint of a day; for a day without input, that of the day before."""
+        """Return the fingerprint of a day; a day without input has the fingerprint of the day before."""
         return self.by_day.get(max((given for given in self.by_day if given <= day), default=day), "")
 
     def days(self, window: Window = Window()) -> list[date]:  # noqa: B008 frozen
-        """List the days from the first to the last with input, in a window, without gaps of over `HOLE_DAYS` days."""
+        """Return the days of a window from the first to the last with input.
+
+        Gaps over `HOLE_DAYS` days are left out.
+        """
         given = sorted(self.by_day)
         every = given[:1]
         for before, day in pairwise(given):
@@ -63,13 +66,13 @@ class InputFingerprints:
 
 
 def fingerprints(lake: Lake) -> InputFingerprints:
-    """Compute the fingerprints of all days of a lake, from packed segments and the small input tables."""
+    """Compute the fingerprint of each day of a lake, from packed segments and the small input tables."""
     with engine_for(lake, _SMALL) as engine:
         return fingerprints_by(engine)
 
 
 def fingerprints_by(engine: LakeEngine) -> InputFingerprints:
-    """Compute the fingerprints of all days with a given engine, as `fingerprints` does."""
+    """Do what `fingerprints` does, with a given engine."""
     tables = {name: engine.table(name) for name in _SMALL}
     tables["fetch_segments"] = engine.table("fetch_segments", _OF_SEGMENTS)
     tables["terms"] = engine(JOINED, **tables)
@@ -112,25 +115,25 @@ _PARTS: Final = (
     ("late", "late_checks", "unix_micros(due_time)", (*SET_KEY, "unix_micros(due_time)", "unix_micros(ran_time)"),
      "true"),
 )  # fmt: skip
-"""The parts of a replay's input that are hashed: name, table, time, columns, and condition."""
+"""The parts of a replay's input that are hashed, each with name, table, time, columns and condition."""
 
 
 def _hash_of(kind: str, *columns: str) -> str:
-    """Return SQL for a hash that both engines compute alike, with 60 bits so that it is never negative."""
+    """Return a SQL expression for a hash of columns that both engines compute alike; 60 bits, so never negative."""
     values = ", ".join(f"coalesce(lower(CAST({column} AS STRING)), '')" for column in columns)
     return f"CAST(conv(substr(md5(concat_ws('|', '{kind}', {values})), 1, 15), 16, 10) AS BIGINT)"
 
 
 def states_key(runs: Sequence[RuleRun]) -> str:
-    """Return the key under which states of replays are stored: a hash of the rule runs, in order, and of the code."""
+    """Return the key of stored states: a hash of the rule runs, in order, and of the code."""
     return _hash_of_days(digest_of(), *([run.rule, sorted(run.params.items())] for run in runs))
 
 
 @dataclass(frozen=True)
 class DaysOfReplay:
-    """The days that a replay of a window must process, the states from which it continues, and those that it stores.
+    """The days that a replay of a window processes, the states from which it continues, and those that it stores.
 
-    The days are considered not replayed until `mark` is called.
+    The days are not marked as replayed until `mark` is called.
     """
 
     lake: Lake
@@ -139,10 +142,10 @@ class DaysOfReplay:
     known: InputFingerprints
     """Fingerprints of the input when the replay began."""
     to_replay: Window
-    """The window that the replay reads. It begins after the day of the stored states; without states, it is
-    unbounded."""
+    """The window that the replay reads: from the day after the stored states on, or from the beginning without states.
+    """
     states_of: date | None
-    """The day at whose end the kept states were stored; None without states."""
+    """The day at whose end the stored states were taken; None without states."""
 
     @property
     def days(self) -> list[date]:
@@ -157,7 +160,7 @@ class DaysOfReplay:
         return engine(f"SELECT * FROM {{states}} AS states WHERE {where}", states=engine.table(REPLAY_STATE.name))
 
     def keep_states(self, engine: LakeEngine, results: Rows) -> dict[str, int]:
-        """Write the states at the end of the window, if it has an end; return the number of rows by table."""
+        """Write the states at the end of the window, if it has an end; return the number of rows written, by table."""
         last = self.window.last_day
         if last is None:
             return {}
@@ -169,7 +172,7 @@ class DaysOfReplay:
         return {REPLAY_STATE.name: engine.replace(REPLAY_STATE, states, where, (str(last), str(last)))}
 
     def mark(self) -> None:
-        """Mark the days as replayed, which must happen after all their results were written."""
+        """Mark the days as replayed; to be called after all their results were written."""
         now, key = datetime.now(UTC), states_key(self.runs)
         rows = [
             {"event_date": day, "rule": rule, "runs": key, "line": self.known.at(day), "run_id": self.lake.run_id,
@@ -199,7 +202,7 @@ def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysO
 def _latest_states(
     lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints
 ) -> tuple[Window, date | None]:
-    """Find the latest valid states before a window; return the window that begins after them, and their day."""
+    """Find the latest valid states before a window; return the rest of the window, and the day of these states."""
     if not window.start:
         return window, None
     rows = read_columns(lake, REPLAY_STATE.name, ["event_date", "line"], {"runs": states_key(runs)})
@@ -229,21 +232,21 @@ def of_rules(runs: Sequence[RuleRun]) -> str:
 
 
 def undone_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> list[date]:
-    """List the days of a window that a replay with these runs must do: stale ones, and ones not replayed yet."""
+    """Return the days of a window that a replay with these rule runs has yet to do: stale or never replayed."""
     marks = read_columns(lake, REPLAYED_DAYS.name, ("event_date", "rule", "line"), {"runs": states_key(runs)})
     done = {(row["event_date"], row["rule"], row["line"]) for row in marks.to_pylist()}
     return [day for day in known.days(window) if any((day, run.rule, known.at(day)) not in done for run in runs)]
 
 
 def run_of_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> str | None:
-    """Return the ``run_id`` of the command that replayed all days of a window with these runs; None if none did."""
+    """Return the ``run_id`` of the command that replayed all days of a window with these rule runs, or None."""
     marks = read_columns(lake, REPLAYED_DAYS.name, ("event_date", "run_id"), {"runs": states_key(runs)})
     run_ids = {row["run_id"] for row in marks.to_pylist() if window.has(row["event_date"])}
     return run_ids.pop() if len(run_ids) == 1 and not undone_days(lake, window, runs, known) else None
 
 
 def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[dict[str, object]]:
-    """Return whether each day is done, stale or missing, for `status`, one row per set of rules.
+    """Return whether each day is done, stale or missing, one row per day and set of rules, for `status`.
 
     Returns
     -------

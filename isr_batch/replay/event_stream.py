@@ -1,8 +1,8 @@
-"""Turn the input tables into one stream of rows for the kernel: events, in the order in which their leader saw them.
+"""Make the kernel's input from the input tables: one stream of events, in the order in which their leader saw them.
 
-Every row belongs to a set: one partition on one leader. Events of a broker as a whole (silences, logged checks, and
-which followers may join) become one row in each set that they concern. Fetches and appends, which are nearly all of the
-log, come as packed segments.
+Every row belongs to a set: one partition on one leader. An event of a broker as a whole (a silence, a logged check, a
+follower that may join from now on) becomes one row in each set that it concerns. Fetches and appends, which are nearly
+all of the log, come as packed segments.
 """
 
 from typing import Final
@@ -64,7 +64,7 @@ def event_stream(
     kept: Rows | None = None,
     where: str = "true",
 ) -> Rows:
-    """Return the kernel's input rows of all sets (a partition on a leader) in the window, in no particular order.
+    """Return the kernel's input rows of all sets in the window, in no particular order.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def event_stream(
 
 
 def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) -> Rows:
-    """Return the kernel's input rows that are neither fetches nor appends: few, and not packed into segments.
+    """Return the kernel's input rows that are neither fetches nor appends; they are few, and not packed.
 
     Some of these rows are inferred from Shrinking lines, or from the absence of such lines: when a check ran, the log
     end that the check saw, and how long the ISR write took. They are included only if ``pinned`` is true. ``late`` are
@@ -114,7 +114,7 @@ def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None =
 
 
 def joined_terms(engine: LakeEngine) -> Rows:
-    """Return the terms of leaders, one row per term, even if a term spans logs that were read one after the other."""
+    """Return the terms of leaders, one row per term, even if the term spans logs that were read separately."""
     return engine(JOINED, leader_epochs=engine.table("leader_epochs"))
 
 
@@ -126,7 +126,7 @@ def _event_rows_as_sql(kind: object, source: str, *more: str, **columns: str) ->
 
 
 def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
-    """Return the kernel's rows that begin leaders' terms, each with the term's settings, replicas and initial state."""
+    """Return the rows that begin terms in the kernel, each with the leader's settings, the replicas and the state."""
     term = engine.struct({
         "leader_epoch": "leader_epoch",
         "end_us": "unix_micros(end_time)",
@@ -154,7 +154,7 @@ def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
 
 
 def _segments_in_window(engine: LakeEngine, window: Window, where: str) -> Rows:
-    """Return the packed segments of a window as rows of the stream."""
+    """Return the packed segments of a window as rows of the kernel's input."""
     columns = (*SET_COLUMNS, "first_time", "event_date")
     segments = engine.with_struct("fetch_segments", columns, "segment", SEGMENT.names, window.handled_days)
     of_days = f"(SELECT * FROM {{segments}} AS segments WHERE {window.handled_in} AND {where}) AS of_days"
@@ -166,7 +166,7 @@ def _segments_in_window(engine: LakeEngine, window: Window, where: str) -> Rows:
 def _states_at_begin(engine: LakeEngine, kept: Rows, window: Window) -> Rows:
     """Return the stored states from which a window's replay continues, with ends of terms that became known since.
 
-    A leader that restarts begins another term of the same epoch; the state belongs to the last one before the window.
+    A leader that restarts begins another term of the same epoch; a state belongs to the last term before the window.
     """
     ends = f"""
         SELECT {_KEY}, max_by(unix_micros(end_time), start_time) AS end_us,

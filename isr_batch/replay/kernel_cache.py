@@ -1,4 +1,4 @@
-"""The kernels of the replay and of the simulation, compiled once per machine.
+"""Keep the machine code of the replay's and the simulation's kernels on disk, compiled once per machine.
 
 ``python -m isr_batch.replay.kernel_cache`` compiles the replay (`make setup`); without it, the first replay does.
 """
@@ -20,7 +20,7 @@ from udfs.simulation.loop import simulation_loop
 
 @lru_cache(maxsize=1)
 def keep_compiled() -> None:
-    """Let numba load the kernels' machine code from disk in this process, and save there what it compiles."""
+    """Let numba load the kernels' machine code from disk in this process, and save newly compiled code there."""
     keep_packing_compiled()
     entries = (
         replay.begin_replay_of_term, replay.replay_has_room, replay.advance_replay, replay.close_day_of_replay,

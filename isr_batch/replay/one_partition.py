@@ -1,4 +1,4 @@
-"""Compute the timelines of one partition on request, for `timeline`: they are not stored in the lake."""
+"""Compute the timelines of one partition, for the command `timeline`, without storing them in the lake."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,7 +34,7 @@ _RUNS: Final = f"""
 """
 
 Partition = tuple[str | None, str, int]
-"""Cluster, topic and partition; the cluster may be None if only one has the topic."""
+"""Cluster, topic and partition; the cluster may be None if only one cluster has the topic."""
 
 
 def timelines_of_one_partition(
@@ -78,7 +78,7 @@ def timelines_of_one_partition(
 
 
 def _not_one_partition(lake: Lake, partition: Partition, clusters: Sequence[str]) -> NoInputError:
-    """Make the error that the lake has no such partition, or several clusters have it."""
+    """Return the error that no cluster of the lake has this partition, or that several have it."""
     cluster_id, topic, partition_id = partition
     topics = sorted(set(read_columns(lake, "leader_epochs", ("topic",))["topic"].to_pylist()))
     if topics and topic not in topics:
@@ -93,7 +93,7 @@ def _not_one_partition(lake: Lake, partition: Partition, clusters: Sequence[str]
 
 
 def write_parquet_of_one_partition(timelines: Mapping[str, pa.Table], folder: Path) -> None:
-    """Write each timeline to a Parquet file of its name."""
+    """Write each timeline to a Parquet file, named after the timeline."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows in timelines.items():
         pq.write_table(rows, folder / f"{name}.parquet")
@@ -104,7 +104,7 @@ def timelines_of_results(
     fetch_log: pa.Table,
     window: Window = Window(),  # noqa: B008 frozen
 ) -> dict[str, pa.Table]:
-    """Make the rows of the timelines from the results of a replay, as the views of a lake make them from stored tables.
+    """Return the rows of both timelines from the results of a replay, as the views of a lake show stored results.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Replay a log to compute only its ISR changes, without writing anything."""
+"""Replay a log only for its ISR changes, and write nothing."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ def own_changes(
     late: pa.Table | None = None,
     sets: pa.Table | None = None,
 ) -> pa.Table:
-    """Replay the whole log of some partitions, and return the ISR changes.
+    """Replay the whole log of some partitions, and return the ISR changes of each rule run.
 
     Parameters
     ----------

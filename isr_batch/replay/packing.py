@@ -45,12 +45,12 @@ from udfs.batches.results import SET_COLUMNS
 from udfs.batches.segments import DamagedSegmentError, pack_segments
 
 PIECES_AT_A_TIME = 1024
-"""Number of chunks in a batch that a worker reads from a file, or gets from Spark; a chunk has at most 70 kB."""
+"""Number of chunks per batch that a worker reads from a file, or gets from Spark; a chunk has at most 70 kB."""
 PIECES_HERE = 64
-"""Number of chunks in a batch in this process: fewer, because all columns of a batch are sorted at once, and should fit
+"""Number of chunks per batch in this process: fewer, because all columns of a batch are sorted at once, and should fit
 into the processor's cache."""
 SHARE_BYTES = 1 << 25
-"""Size, in bytes, of the columns that one packing task reads from the files of fetches and appends."""
+"""How many bytes of columns one packing task reads from the files of fetches and appends."""
 
 _OF = {
     FETCH_LOG.name: (event_chunks_of_fetches, (*KEY, *COLUMNS_OF_FETCHES.values(), "later_by")),
@@ -74,7 +74,7 @@ FilesOfTables = Mapping[str, list[DataFile] | None]
 
 
 class Part(NamedTuple):
-    """A part of a file: every ``parts``-th row group, from ``number`` on."""
+    """A part of a file: every ``parts``-th row group, beginning with row group ``number``."""
 
     file: DataFile
     number: int
@@ -118,7 +118,7 @@ def pack_stale_days(lake: Lake) -> int:
 
 @contextmanager
 def damaged_segments_explained() -> Iterator[None]:
-    """Turn the error of a damaged segment into a message with the remedy.
+    """Turn the error about a damaged segment into a message with the remedy.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def damaged_segments_explained() -> Iterator[None]:
 
 
 def _files_to_pack(lake: Lake, table: Table, days: Sequence[date]) -> list[DataFile] | None:
-    """List the files with the rows of some days; None if Spark has to read them."""
+    """Return the files with the rows of some days; None if only Spark can read them."""
     there = lake.direct(table.name)
     if there is None:
         return None
@@ -148,7 +148,7 @@ def _files_to_pack(lake: Lake, table: Table, days: Sequence[date]) -> list[DataF
 
 
 def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
-    """Pack fetches and appends into sorted chunks in this process; None if they are too many, or need Spark."""
+    """Return fetches and appends as sorted chunks, made in this process; None if they are too many, or need Spark."""
     read = {name: of_table for name, of_table in files.items() if of_table is not None}
     if len(read) < len(files) or sum(file.size for of_table in read.values() for file in of_table) > sizes.PACKED_BYTES:
         return None
@@ -168,7 +168,7 @@ def _chunks_in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def _chunks_of_days(lake: Lake, table: Table, where: str, files: FilesOfTables) -> DataFrame:
-    """Read the rows of some days of a table, and pack them into chunks of events (``event_chunks.PIECES``)."""
+    """Return the plan that reads the rows of some days, and makes chunks of events (``event_chunks.PIECES``)."""
     make, columns = _OF[table.name]
     of_table = files[table.name]
     if of_table is None:
@@ -177,7 +177,7 @@ def _chunks_of_days(lake: Lake, table: Table, where: str, files: FilesOfTables) 
     shares = _shares_of_packing(of_table)
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pack the rows of a task's share of the files."""
+        """Make chunks of a task's share of the files."""
         mine = [part for batch in numbers for number in batch.column("id") for part in shares[number.as_py()]]
         return make(batch for part in mine for batch in _rows_to_pack(part, columns))
 
@@ -205,7 +205,7 @@ def _rows_to_pack(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch
 
 
 def _packed_chunks(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
-    """Sort chunks by set and time, make segments of them, and apply a function to the segments."""
+    """Return the plan that sorts chunks, makes segments of them, and applies ``work`` to the segments."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Make segments of sorted chunks, and apply ``work`` to them."""
@@ -234,12 +234,12 @@ def _conformed_segments(
 def _segments_written(
     conform: OfBatches, store: Store, where: str, segments: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Write segments to files of their table; runs in a worker."""
+    """Write segments to files of the table ``fetch_segments``, in a worker."""
     return with_files_written(FETCH_SEGMENTS, store, where, ArrowSql, conform(segments))
 
 
 def _load_kernels() -> None:
-    """Load the functions that pack segments, only when there is something to pack: loading numba takes time."""
+    """Let numba load the functions that pack segments; called only if there is something to pack, as it takes time."""
     from isr_batch.replay.kernel_cache import keep_packing_compiled
 
     keep_packing_compiled()

@@ -1,10 +1,10 @@
-"""The replay: sort the events, and pass them once through the kernel, which applies all rules.
+"""Replay the log: sort the events, and pass them once through the kernel, which applies all rules.
 
-The kernel needs the rows of each set together and in order. For a small log, this process sorts the rows and runs the
-kernel; for a large one, Spark shuffles and sorts them, and each worker runs the kernel on its share. Nearly all events
-are packed, thousands per row (``fetch_segments``), so that few rows are shuffled. A worker streams its sets one after
-the other; it holds one Arrow batch, the overlapping segments, the state of one set, and a bounded buffer of results
-(docs/adr/0002-one-pass.md, 0012-packed-segments.md, 0020-small-logs-in-the-driver.md).
+The kernel needs the rows of each set (one partition on one leader) together and in order. For a small log, this process
+sorts the rows and runs the kernel; for a large one, Spark shuffles and sorts them, and each worker runs the kernel on
+its share. Nearly all events are packed, thousands per row (``fetch_segments``), so that few rows are shuffled. A worker
+streams its sets one after the other; it holds one Arrow batch, the overlapping segments, the state of one set, and a
+bounded buffer of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md, 0020-small-logs-in-the-driver.md).
 """
 
 import json
@@ -54,12 +54,12 @@ from udfs.records import ROW_ORDER
 from udfs.rules import ALL_RULES
 
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
-"""Columns by which the kernel's rows are sorted: by set, then by time."""
+"""Columns by which the kernel's input is sorted: by set, then by time."""
 
 
 @dataclass(frozen=True)
 class ReplaySummary:
-    """Result of a replay: the numbers of rows read and written, the days, and which timelines were written."""
+    """The outcome of a replay: numbers of rows read and written, the days, and which timelines were written."""
 
     rows_in: int
     rows_out: dict[str, int]
@@ -70,13 +70,13 @@ class ReplaySummary:
 
 
 def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
-    """Return the rules of the settings (``all`` or names) with their parameters, which the settings have validated."""
+    """Return the rule runs that the settings ask for: rules (``all`` or names) with their parameters."""
     chosen = ALL_RULES if list(replay.rules) == ["all"] else list(replay.rules)
     return [RuleRun(name, {k: int(v) for k, v in replay.params.get(name, {}).items()}) for name in chosen]
 
 
 def engine_of_replay(lake: Lake, window: Window = Window()) -> LakeEngine:  # noqa: B008 frozen
-    """Choose the engine for a replay by the setting, and by the number of fetches and appends in the window."""
+    """Choose the engine for a replay: as the settings say, or by the number of fetches and appends in the window."""
     events = events_to_replay(lake, window)
     return (
         BySpark(lake) if lake.engine.by_spark(events, sizes.REPLAYED_EVENTS, "fetches and appends") else InProcess(lake)
@@ -94,7 +94,7 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
     around_shrinks: bool = False,
     result_files: ResultFiles | None = None,
 ) -> Rows:
-    """Replay a stream of ``isr_batch.replay.event_stream``, up to the end of a window.
+    """Replay the rows of ``isr_batch.replay.event_stream`` up to the end of a window.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
 
 
 def ready_to_replay(lake: Lake) -> None:
-    """Check that a lake has input for a replay, and pack the days that have changed into ``fetch_segments``.
+    """Require input for a replay in the lake, and pack the days that have changed into ``fetch_segments``.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def ready_to_replay(lake: Lake) -> None:
 
 
 def events_to_replay(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen
-    """Count the fetches and appends of a window."""
+    """Return the number of fetches and appends in a window."""
     with InProcess(lake) as engine:  # two columns of few rows are read
         segments = engine.table("fetch_segments", ("events", "event_date"))
         text = f"SELECT sum(events) AS events FROM {{segments}} WHERE {window.condition}"
@@ -153,11 +153,11 @@ def replay(
     *,
     timelines: Timelines | None = None,
 ) -> ReplaySummary:
-    """Replay every set of the lake through the given rules, and write their decisions.
+    """Replay every set of the lake under the given rule runs, and write the results.
 
-    Only results inside the window are written, replacing those of the same rules for it. A window with a first day is
-    replayed from the latest stored state before that day that is still valid; without such a state, from the first day
-    of the lake. A window with a last day stores the states at its end. By default all timelines are written; if
+    Only results inside the window are written; they replace those of the same rules and days. A window with a first day
+    is replayed from the latest stored state before that day that is still valid; without such a state, from the first
+    day of the lake. A window with a last day stores the states at its end. By default all timelines are written; if
     there are many events, only those around shrinks; and if the workers cannot write to the lake's store, none.
 
     Raises
@@ -200,7 +200,7 @@ def replay(
 
 
 def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mapping[str, Store], Timelines, str]:
-    """Return the stores for timelines, by kind of result; which timelines are written; and that choice in words."""
+    """Return the folders of timelines (by kind of result), which timelines are written, and this choice in words."""
     if wanted:
         return {} if wanted == "none" else stores_of_timelines(lake), wanted, wanted
     events = events_to_replay(lake, window)

@@ -1,4 +1,4 @@
-"""Let Spark's workers write the results from which scores are computed to files of their tables.
+"""Let Spark's workers write results (all but timelines) directly to files of their tables.
 
 For a log with many ISR changes, Spark took longer to write these results than its workers took to replay the log. A
 worker with few results sends them to the driver, so that tables do not get one file per task.
@@ -29,9 +29,9 @@ from isr_batch.window import Window
 from udfs.batches.results import SCORED, SET_COLUMNS
 
 RESULT_FILE: Final = "result file"
-"""Kind of the results that report a written file; the column FILE has the report as JSON."""
+"""Kind of a result row that reports a written file; its column FILE has the report as JSON."""
 HELD_ROWS: Final = 1 << 15
-"""Rows that a worker collects before it writes them; rows of sets that may continue are held back longer."""
+"""Number of rows that a worker collects before it writes them. Rows of sets that may continue are held back longer."""
 _OF_SET: Final = ["rule", *SET_COLUMNS]
 
 
@@ -58,7 +58,7 @@ class ResultFiles(NamedTuple):
 
 
 def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | None:
-    """Return where workers write results that replace the rows that meet a condition; None if they cannot."""
+    """Return where workers write results that replace the rows meeting a condition; None if workers cannot write."""
     stores = {}
     with ArrowSql() as sql:
         small = SmallTables(lake, sql)
@@ -71,7 +71,7 @@ def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | No
 
 
 def results_written(results: Iterator[pa.RecordBatch], to: ResultFiles) -> Iterator[pa.RecordBatch]:
-    """Write results to files, and pass other rows through; this runs in a worker.
+    """Write results to files, and pass all other rows through; this runs in a worker.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def reported_result_files(reports: Sequence[str]) -> dict[str, list[FileOfWorker
 
 
 class _HeldResultFiles:
-    """The results that a task has collected and not yet written."""
+    """Results that a task has collected and not yet written."""
 
     def __init__(self, to: ResultFiles) -> None:
         self.to = to
@@ -113,7 +113,7 @@ class _HeldResultFiles:
         self.files: dict[str, TaskFiles] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Collect results, and write them when there are many."""
+        """Collect results, and write them once there are many."""
         self.waiting.append(batch)
         self.rows += batch.num_rows
         if self.rows > self.to.held_rows:
@@ -124,7 +124,7 @@ class _HeldResultFiles:
             self.rows = int(going_on.sum())
 
     def close(self) -> Iterator[pa.RecordBatch]:
-        """Write the rest, and yield the reports of the files; few results are yielded as they are."""
+        """Write the rest, and yield reports of the files; if there are few results in all, yield these instead."""
         if not self.files and self.rows <= self.to.few_of_task:
             yield from self.waiting
             return
@@ -153,7 +153,10 @@ class _HeldResultFiles:
 
 
 def _sets_that_may_go_on(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Mark the results of each rule's last set: more may follow, and a set's changes must be processed together."""
+    """Mark the results of each rule's last set.
+
+    More may follow, and the changes of a set must be processed together.
+    """
     numbered = rows.select(_OF_SET).append_column("n", pa.array(np.arange(len(rows))))
     changes = numbered.filter(pc.equal(rows["result"], "change"))
     last = numbered.take(changes.group_by("rule").aggregate([("n", "max")])["n_max"]).select(_OF_SET)

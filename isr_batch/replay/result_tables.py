@@ -1,4 +1,4 @@
-"""Convert results of a replay or a simulation (``udfs.batches.results.RESULT_SCHEMA``) to rows of the tables."""
+"""Convert the results of a replay or a simulation (``udfs.batches.results.RESULT_SCHEMA``) to rows of the tables."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ Asks = Callable[..., Rows]
 SCORED_TABLES: Final = (ISR_CHANGES, SHRINK_VERDICTS, PARTITION_SCORES, REPLICA_SCORES)
 _FOLLOWER: Final = ", ".join((*SET_KEY, "rule", "params_json", "replica_id"))
 _SHRINK: Final = (*SET_KEY, "rule", "params_json", "replica_id", "change_time")
-"""Columns that together identify a shrink."""
+"""Columns that together identify a shrink of one follower."""
 _DATED: Final = {"change_time": "timestamp_micros(time_us)", "event_date": "CAST(timestamp_micros(time_us) AS DATE)"}
 _IN_ORDER: Final = "ORDER BY time_us, CASE kind WHEN 'shrink' THEN 0 ELSE 1 END"
 """SQL for the order of changes: at the same instant, changes by checks and appends come before those by fetches."""
@@ -35,7 +35,7 @@ _RESTORED: Final = f"""
 
 
 def scored_result_tables(engine: Asks, results: Rows, tables: Sequence[Table] = SCORED_TABLES) -> dict[Table, Rows]:
-    """Return the rows of some of the tables from which scores are computed, with their time and day."""
+    """Return the rows of the tables from which scores are computed, or some of them, with time and day."""
     if len(tables) == 1:  # one query is faster to plan than two
         (table,) = tables
         return {table: engine(_sql_of_result_table(table).replace("{changes}", f"({_CHANGES})"), results=results)}
@@ -44,7 +44,10 @@ def scored_result_tables(engine: Asks, results: Rows, tables: Sequence[Table] = 
 
 
 def shrinks_of_results(results: pa.Table) -> pa.Table:
-    """Return the rows of ``shrink_verdicts`` as `scored_result_tables` does: for few rows, a query takes longer."""
+    """Return the rows of ``shrink_verdicts``, as `scored_result_tables` does, but without SQL.
+
+    For few rows, planning the query takes longer than this.
+    """
     changes = results.filter(pc.equal(results["result"], "change"))
     kinds, times, reasons = (changes[name].to_pylist() for name in ("kind", "time_us", "depends_on"))
     followers = [*zip(*(changes[name].to_pylist() for name in _FOLLOWER.split(", ")), strict=True)]
@@ -76,7 +79,7 @@ def shrinks_of_results(results: pa.Table) -> pa.Table:
 
 
 def _sql_of_result_table(table: Table) -> str:
-    """Write the query that makes a table's rows from results."""
+    """Return the query that makes a table's rows from results."""
     if table is ISR_CHANGES:
         return _select_of_result_table(ISR_CHANGES, "{changes} AS changes", _DATED)
     if table is SHRINK_VERDICTS:
@@ -113,7 +116,7 @@ RESTORED_BY: Final = (ISR_CHANGES.name, SHRINK_VERDICTS.name)
 
 
 def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None:
-    """Set restored_time of shrinks if the follower came back on the other side of the window's beginning or end."""
+    """Set restored_time of shrinks whose follower was back only after the window, or was dropped before it."""
     if window == Window():
         return
     names = (*_SHRINK, "restored_time")
@@ -129,13 +132,13 @@ def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None
 
 
 def _select_of_result_table(table: Table, source: str, computed: Mapping[str, str]) -> str:
-    """Write the SELECT for the columns of a table; each is a column of the same name, or computed."""
+    """Return the SELECT for a table's columns, each taken from the source or computed by an expression."""
     columns = (f"{computed[name]} AS {name}" if name in computed else name for name in table.column_names)
     return f"SELECT {', '.join(columns)} FROM {source}"
 
 
 def _measures_by_name(names: Sequence[str]) -> dict[str, str]:
-    """Write SQL for measures, which the kernel numbers, by name."""
+    """Return SQL for each measure by name; the kernel returns measures as a list."""
     return {name: f"element_at(measures, {number})" for number, name in enumerate(names, 1)}
 
 
@@ -163,5 +166,5 @@ _CHANGES: Final = f"""
       ) AS at_this_time WHERE kind <> 'doubt'
     ) AS changes
 """
-"""SQL that adds depends_on to changes, from results of kind doubt: what a shrink depends on; the expand that undoes it
-depends on the same."""
+"""SQL that adds the column depends_on, the reason why a change is only possible, to ISR changes, from results of kind
+doubt. The expand that undoes such a shrink gets the same reason."""

@@ -1,8 +1,8 @@
 """Let workers write timelines, which are nearly all rows of a replay, directly to the folders of their tables.
 
-Most rows are shared by several rule runs. Each row is written once, with a bit for each run that shares it, to one file
-per task and day. A task writes with Arrow to any store that delta-rs reaches, and reports its files to the driver. One
-commit adds the files (``timeline_tables``); files of a failed task are never added, and VACUUM removes them.
+Most rows are shared by several rule runs. Each row is written once, with a bit for each rule run that shares it, to one
+file per task and day. A task writes with Arrow to any store that delta-rs reaches, and reports its files to the driver.
+One commit adds the files (``timeline_tables``); files of a failed task are never added, and VACUUM removes them.
 docs/adr/0024-timelines-once.md has the savings.
 """
 
@@ -25,9 +25,10 @@ from udfs.batches.results import RESULT_SCHEMA
 from udfs.kernel.ledger import DAY_US
 
 FILE: Final = "file"
-"""Kind of the results that report a written file or a set of runs, and the column with the report as JSON."""
+"""Kind of a result row that reports a written file or a set of rule runs, and name of the column with the report as
+JSON."""
 SCHEMA: Final = RESULT_SCHEMA.append(pa.field(FILE, pa.string()))
-"""Schema of a replay's results, with one more column for reports of written files."""
+"""Schema of a replay's results, with the column FILE for reports of written files."""
 
 ROW_GROUP: Final = 1 << 16
 """Number of rows that a task collects for a file before it writes them as a row group."""
@@ -45,7 +46,7 @@ _IN_RESULTS: Final = {"time": "time_us", "isr": "isr_after"}
 def timelines_kept(
     results: Iterator[pa.RecordBatch], stores: Mapping[str, Store], since_us: int, replay_id: str
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of timelines, pass others through, and report the files and their runs at the end.
+    """Write the rows of timelines to files, pass all other rows through, and report the files at the end.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ def timelines_kept(
 
 
 def replay_of(run_set: str) -> str:
-    """Return the replay that a set of runs belongs to."""
+    """Return the id of the replay that a set of rule runs belongs to."""
     return run_set.partition("-")[0]
 
 
@@ -101,7 +102,7 @@ class _TimelineFiles:
         self.days_of: defaultdict[str, set[str]] = defaultdict(set)
 
     def add(self, kind: str, batch: pa.RecordBatch, since_us: int) -> None:
-        """Add rows of a timeline from some time on."""
+        """Add the rows of a timeline that are not earlier than ``since_us``."""
         for day, rows in _timeline_by_day(self._named(batch), since_us, self.schemas[kind]):
             sets = rows.column("run_set")
             for index in np.unique(np.asarray(sets.indices)):
@@ -115,7 +116,7 @@ class _TimelineFiles:
             self._write(max(self.rows_waiting, key=self.rows_waiting.__getitem__))
 
     def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Replace the kernel's numbers of sets of runs by names that are unique in the lake."""
+        """Replace the kernel's sets of rule runs by names that are unique in the lake."""
         sets = batch.column("run_set")
         names = []
         for runs in sets.dictionary.to_pylist():
@@ -125,7 +126,7 @@ class _TimelineFiles:
         return batch.set_column(batch.schema.get_field_index("run_set"), "run_set", named)
 
     def _write(self, key: Key) -> None:
-        """Write the waiting rows of a kind and day to their file."""
+        """Write the rows collected for a timeline and day to their file."""
         kind, day = key
         if key not in self.files:
             self.files[key] = DayFile(TIMELINES[kind], self.stores[kind], _date_of_timeline(day), self.schemas[kind])
@@ -135,7 +136,7 @@ class _TimelineFiles:
         del self.rows_waiting[key]
 
     def close(self) -> Iterator[dict[str, Any]]:
-        """Close the files; return their entries for the Delta log, and those of their runs for ``rule_runs``."""
+        """Close the files; return their entries for the Delta log, and the rows of ``rule_runs`` for them."""
         for key in list(self.waiting):
             self._write(key)
         with ThreadPoolExecutor(
@@ -147,7 +148,7 @@ class _TimelineFiles:
             yield {"run_set": run_set, "runs": json.loads(self.run_sets[run_set]), "days": sorted(days)}
 
     def abandon(self) -> None:
-        """Close the timeline files of a task that failed, unfinished, so that no table gets them."""
+        """Close the files of a failed task, unfinished, so that no table gets them."""
         for file in self.files.values():
             file.abandon()
 

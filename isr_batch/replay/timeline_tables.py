@@ -1,9 +1,9 @@
-"""Commit the timelines that workers wrote to the lake.
+"""Add the timelines that workers wrote as files to the lake.
 
 First, the files are added to ``replica_states`` and ``partition_states``. Then one commit of ``rule_runs`` makes the
 replay's days and rules refer to the new rows: before this commit the views show the old rows of both timelines, after
-it the new ones. Last, the files of replays to which no rule of their day refers any more are removed. A killed or
-concurrent replay leaves, at worst, unreferenced rows, which `maintain` deletes.
+it the new ones. Last, files of earlier replays are removed if ``rule_runs`` no longer refers to them for their day. A
+killed or concurrent replay leaves, at worst, unreferenced rows, which `maintain` deletes.
 """
 
 import json
@@ -109,7 +109,7 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
 
 
 def take_out_unnamed(lake: Lake) -> None:
-    """Delete the timelines that no row of ``rule_runs`` names, left by killed replays; no replay may be running."""
+    """Delete the timelines that ``rule_runs`` does not refer to, left by killed replays; no replay may be running."""
     if not lake.has(RULE_RUNS.name):
         return
     for table in TIMELINES.values():
@@ -124,7 +124,7 @@ def take_out_unnamed(lake: Lake) -> None:
 
 
 def _unreferenced(lake: Lake, table: Table) -> list[dict[str, Any]]:
-    """List the days and sets of runs in a table of timelines that no row of ``rule_runs`` names."""
+    """Return the days and sets of rule runs in a timeline's table that ``rule_runs`` does not refer to."""
     columns = ("event_date", "run_set")
     with engine_for(lake, (table.name,)) as engine:
         found = engine(
@@ -139,7 +139,7 @@ def _unreferenced(lake: Lake, table: Table) -> list[dict[str, Any]]:
 
 
 def _timeline_runs(each: File, days: Collection[date]) -> list[dict[str, Any]]:
-    """Make the rows of ``rule_runs`` for one set of runs, one per rule run and day."""
+    """Return the rows of ``rule_runs`` for one reported set of rule runs, one per rule run and day."""
     return [
         {
             "run_set": each["run_set"], "run": run, "rule": rule, "params_json": params_json,
@@ -164,7 +164,7 @@ def _add_timeline_files(lake: Lake, table: Table, files: Sequence[FileOfWorker])
 
 
 def _remove_files(lake: Lake, table: Table, replaced: set[tuple[str, str]]) -> None:
-    """Remove from a table the files that have only rows of these days and replays."""
+    """Remove from a table the files in which all rows are of these days and replays."""
 
     def gone(there: DeltaTable) -> Actions:
         """Return the actions that remove the files of replaced replays."""

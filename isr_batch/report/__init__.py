@@ -1,4 +1,4 @@
-"""Write the HTML report of a lake (`report`), and the pages of sweeps and of server.log evidence."""
+"""Write HTML pages: the report of a lake (`report`), sweeps, and the evidence of server.log."""
 
 from isr_batch.report.page import write_report
 

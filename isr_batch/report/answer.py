@@ -1,4 +1,4 @@
-"""Summarise a lake in some sentences: the drops by each cluster's brokers, and rules that would have avoided them."""
+"""Summarise a lake in some sentences: the followers that brokers dropped, and rules that would have kept them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from isr_batch.lake.lake import Lake
 
 @dataclass(frozen=True)
 class Answer:
-    """The data of the answer: the brokers' own drops, and per cluster a better rule, and the evidence of log lines.
+    """The data of the answer: the brokers' own drops, and by cluster a better rule and the evidence of log lines.
 
     Attributes
     ----------
@@ -34,12 +34,12 @@ class Answer:
 
     @property
     def lines(self) -> list[str]:
-        """Return the answer as sentences, ten lines at most."""
+        """The answer as sentences, ten lines at most."""
         return incidents_answer(self.own, self.better, self.by_lines)
 
 
 def answer_of(lake: Lake) -> Answer:
-    """Read the data of the answer from a lake with a replay."""
+    """Read the data of the answer from a lake that was replayed."""
     own, scores = own_shrinks(lake), read_scores_for_choices(lake)
     return Answer(
         own,
@@ -49,7 +49,7 @@ def answer_of(lake: Lake) -> Answer:
 
 
 def _by_lines(lake: Lake, cluster_id: str) -> list[str]:
-    """Write the answer that the lines of server.log give for a cluster."""
+    """Return the answer that the lines of server.log give for a cluster."""
     evidence = read_evidence_table(lake, cluster_id)
     of_cluster = read_columns(
         lake, "coverage", ("cluster_id", "broker_id", "log"), {"cluster_id": cluster_id}

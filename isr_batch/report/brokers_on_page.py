@@ -1,4 +1,4 @@
-"""Describe each broker of a cluster as leader and as follower, with its silences, pauses and other troubles."""
+"""Describe each broker of a cluster for the report: as leader, as follower, its silences, pauses and other troubles."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ LISTED: Final = 12
 
 
 def fetches_between_brokers(sql: LakeSql) -> list[Row]:
-    """Count the fetches of each cluster by leader and follower."""
+    """Count the fetches in each cluster by leader and follower."""
     return sql("""
         SELECT cluster_id, leader_id, replica_id, CAST(sum(run_length) AS BIGINT) AS fetches
         FROM fetch_log GROUP BY cluster_id, leader_id, replica_id
@@ -80,14 +80,14 @@ def brokers_on_page(
 
 
 def _share_of_broker(rows: Sequence[Row], side: str, broker: int, number: str) -> str:
-    """Write a broker's share of a number, in percent."""
+    """Return a broker's share of a number, as leader or as follower (``side``), in percent."""
     every = sum(row[number] for row in rows)
     of_broker = sum(row[number] for row in rows if row[side] == broker)
     return f"{100 * of_broker / every:.0f} %" if every else ""
 
 
 def _drops(pairs: Sequence[Row], side: str, broker: int) -> str:
-    """Write a broker's share of the drops by leaders, as leader or as follower, and its drops by verdict."""
+    """Return a broker's share of the drops by leaders, as leader or follower (``side``), and its drops by verdict."""
     counts: Counter[str] = Counter()
     for row in pairs:
         counts[row["verdict"]] += row["drops"] if row[side] == broker else 0
@@ -100,25 +100,25 @@ def _drops(pairs: Sequence[Row], side: str, broker: int) -> str:
 
 
 def _lengths_of_silences(times_ms: Sequence[int]) -> str:
-    """Write how often a broker was silent, and for how long."""
+    """Return how often a broker was silent, and for how long, as text."""
     return f"{times_in_words(len(times_ms))}, {seconds_text(times_ms)}" if times_ms else ""
 
 
 def _brokers_of_cluster(rows: pa.Table, cluster_id: str, by: str) -> list[Row]:
-    """Select and sort the rows of a cluster."""
+    """Return the rows of one cluster, sorted by a column."""
     found: list[Row] = rows.filter(pc.equal(rows["cluster_id"], cluster_id)).sort_by(by).to_pylist()
     return found
 
 
 def _with_instants_in_us(rows: pa.Table, *names: str) -> pa.Table:
-    """Add instants as microseconds since 1970."""
+    """Add columns ``*_us`` with the instants of some columns as microseconds since 1970."""
     for name in names:
         rows = rows.append_column(f"{name}_us", rows[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
     return rows
 
 
 def _silences(own: OwnShrinks, cluster_id: str) -> dict[int, list[tuple[int, int]]]:
-    """List the silences of each broker of a cluster."""
+    """Return the silences of each broker of a cluster, as (start, end) in microseconds."""
     events = own.tables["broker_events"]
     silent = _with_instants_in_us(events.filter(pc.equal(events["kind"], "silent")), "event_time", "end_time")
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -128,7 +128,7 @@ def _silences(own: OwnShrinks, cluster_id: str) -> dict[int, list[tuple[int, int
 
 
 def _troubles(own: OwnShrinks, cluster_id: str, form: str) -> dict[int, list[Row]]:
-    """List the troubles of each broker of a cluster, each with a sentence."""
+    """Return the troubles of each broker of a cluster, each with a sentence."""
     found: dict[int, list[Row]] = defaultdict(list)
     for row in _brokers_of_cluster(
         _with_instants_in_us(own.tables["broker_troubles"], "from_time", "until_time"), cluster_id, "from_time_us"

@@ -1,4 +1,4 @@
-"""Build the charts of the report, as Vega-Lite. Text and lines use the page's colour, for light and dark."""
+"""Build the charts of the report as Vega-Lite. Text and lines have the page's text colour, in light and dark mode."""
 
 import json
 import math
@@ -55,12 +55,12 @@ def _cause_colour(rows: Rows) -> alt.Color:
 
 
 def chart_tooltips(*fields: str) -> list[alt.Tooltip]:
-    """Make the tooltip fields of a mark. Given as text, Altair would validate each against its whole schema."""
+    """Return the tooltip fields of a mark; given as text, Altair would validate each against its whole schema."""
     return [alt.Tooltip(field) for field in fields]
 
 
 def shrinks_by_cause_chart(rows: Rows) -> Spec:
-    """Draw a bar chart: shrinks of each rule by primary cause."""
+    """Return a bar chart: shrinks of each rule by primary cause."""
     rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
         alt.Chart({"values": list(rows)})
@@ -77,7 +77,7 @@ def shrinks_by_cause_chart(rows: Rows) -> Spec:
 
 
 def shrinks_in_time_chart(rows: Rows) -> Spec:
-    """Draw a tick chart: shrinks of each rule over time by cause, with those of the brokers."""
+    """Return a chart with a tick for each shrink over time, one row per rule and one for the brokers, by cause."""
     rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
         alt.Chart({"values": as_shown(rows)})
@@ -97,7 +97,7 @@ def shrinks_in_time_chart(rows: Rows) -> Spec:
 
 
 def as_shown(rows: Rows) -> list[dict[str, Any]]:
-    """Shift instants (milliseconds), because Vega shows UTC: they then read as the time of the zone that is shown."""
+    """Shift instants (milliseconds) to the time zone that is shown, because Vega always shows UTC."""
     names = ("at_ms", "from_ms", "until_ms")
     return [
         row | {name: row[name] + offset_us(int(1000 * row[name])) // 1000 for name in names if name in row}
@@ -106,7 +106,7 @@ def as_shown(rows: Rows) -> list[dict[str, Any]]:
 
 
 def time_axis(field: str) -> alt.X:
-    """Return the time axis of instants that `as_shown` has moved into the time zone."""
+    """Return the time axis for a field that `as_shown` has shifted."""
     return alt.X(
         f"{field}:T",
         title=zone_name(),
@@ -116,25 +116,25 @@ def time_axis(field: str) -> alt.X:
 
 
 def tradeoff_chart(rows: Rows) -> Spec:
-    """Draw a scatter plot: mistakes against detection time."""
+    """Return a scatter plot of rules: mistakes against detection time."""
     return frontier_chart([_rated(row) | {"place": ""} for row in rows], "partition")
 
 
 def sweeps_chart(rows: Rows) -> Spec:
-    """Draw curves of sweeps: mistakes against detection time, one curve per rule and parameters but the lag time."""
+    """Return the curves of sweeps, mistakes against detection time: one per rule and parameters except the lag time."""
     return frontier_chart(
         [_rated(row) | {"rule": " ".join([row["rule"], *_chart_settings(row)])} for row in rows], "follower"
     )
 
 
 def _chart_settings(row: dict[str, Any]) -> list[str]:
-    """List the parameters of a rule run, except lag time and min.insync.replicas."""
+    """Return the parameters of a rule run as text, except lag time and min.insync.replicas."""
     others = json.loads(row["params_json"]).items()
     return [f"{name}={value}" for name, value in sorted(others) if name not in {LAG_TIME, "min_insync_replicas"}]
 
 
 def _rated(row: dict[str, Any]) -> dict[str, Any]:
-    """Set the rate of a run without mistakes to the upper end of its interval: a logarithmic axis has no zero."""
+    """Set the rate of a rule run without mistakes to the upper end of its interval: a logarithmic axis has no zero."""
     seen = row["spurious"] > 0
     rate = row["mistakes"] if seen else row["high"]
     return {**row, "params_json": None, "seen": seen, "mistakes": rate, "low": row["low"] or rate / 10}
@@ -151,7 +151,7 @@ NARROWEST: Final = 560
 def frontier_chart(
     rows: Rows, whose: str = "follower", mistakes: float | None = None, detection_ms: float | None = None
 ) -> Spec:
-    """Draw curves: mistakes against detection time, one point per lag time.
+    """Return curves of mistakes against detection time, with one point per lag time.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def _rule_colour(field: str, rules: Sequence[str]) -> alt.Color:
 
 
 def costs_chart(rows: Rows) -> Spec:
-    """Draw scatter plots: each cost against the number of mistakes, one panel per cost."""
+    """Return scatter plots of rules, one panel per cost: the cost against the number of mistakes."""
     groups = list(dict.fromkeys(row["rule"] for row in rows))
     base = (
         alt.Chart({"values": list(rows)})
@@ -269,7 +269,7 @@ def costs_chart(rows: Rows) -> Spec:
 
 
 def heat_map(rows: Rows) -> Spec:
-    """Draw a heat map: time since each follower was caught up."""
+    """Return a heat map: how long ago each follower was caught up, over time."""
     limits = list(AGE_COLOURS)[1:]
     colour = alt.Color(
         "lag_times:Q",
@@ -295,7 +295,7 @@ def heat_map(rows: Rows) -> Spec:
 
 
 def durations_chart(rows: Rows) -> Spec:
-    """Draw a box plot: quartiles, median, minimum and maximum of durations."""
+    """Return a box plot: quartiles, median, minimum and maximum of durations."""
     rules = rule_names_by_release(row["rule"] for row in rows)
     scale = alt.Scale(type="symlog", constant=0.001)
     axis = alt.Axis(format=".6~g", values=[0, 0.01, 0.1, 1, 10, 100, 1000, 10000, 100000], labelOverlap=True)
@@ -322,7 +322,7 @@ def durations_chart(rows: Rows) -> Spec:
 
 
 def disagreement_chart(rows: Rows) -> Spec:
-    """Draw a matrix: number of shrinks that the rule of a row makes and the rule of a column does not."""
+    """Return a matrix: how many shrinks the rule of the row makes and the rule of the column does not."""
     names = _alike(rows)
     cells = {(names[row["makes"]], names[row["makes_not"]]): row["shrinks"] for row in rows}
     values = [{"makes": makes, "makes_not": other, "shrinks": shrinks} for (makes, other), shrinks in cells.items()]
@@ -345,7 +345,7 @@ def disagreement_chart(rows: Rows) -> Spec:
 
 
 def _alike(rows: Rows) -> dict[str, str]:
-    """Map each rule to the name of a group of rules that make the same shrinks, whose figures are all equal."""
+    """Return, for each rule, the name of its group: rules with equal figures, because they make the same shrinks."""
     of: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
     for row in rows:
         for side, other in (("makes", "makes_not"), ("makes_not", "makes")):
@@ -357,7 +357,7 @@ def _alike(rows: Rows) -> dict[str, str]:
 
 
 def held_by_leader_chart(rows: Rows) -> Spec:
-    """Draw a scatter plot: time since a follower was caught up, and how much of it the leader caused."""
+    """Return a scatter plot: time since a follower was caught up, and how much of it the leader caused."""
     longest = max(row[name] for row in rows for name in ("lag_s", "lag_time_s"))
     edges = [
         {"lag_s": at, "held_s": at - limit, "edge": name}

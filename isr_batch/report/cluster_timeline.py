@@ -1,4 +1,4 @@
-"""Lay out a picture of a cluster's log: one lane per broker, with drops, silences, elections and restarts."""
+"""Lay out the timeline of a cluster: one lane per broker, with drops, silences, elections and restarts."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -60,14 +60,14 @@ class TimelineTarget(NamedTuple):
 def cluster_timeline(
     own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], TimelineTarget]
 ) -> ClusterTimeline:
-    """Lay out the timeline of one cluster.
+    """Return the layout of one cluster's timeline.
 
     Parameters
     ----------
     own : OwnShrinks
     cluster : dict
         One of ``own.clusters``.
-    targets : mapping of (int, int) to Target
+    targets : mapping of (int, int) to TimelineTarget
         Targets by broker and number of the incident.
     """
 
@@ -81,7 +81,7 @@ def cluster_timeline(
     middle = {broker: LANE * lane + LANE // 2 + 4 for broker, lane in lane_of.items()}
 
     def x(us: float) -> float:
-        """Return the position of an instant, cut to the timeline."""
+        """Return the position of an instant in percent; instants outside the timeline are moved to its ends."""
         return share_of_timeline(min(max(us, first), last), (first, last))
 
     shown = [row for row in events if row["broker_id"] in brokers]
@@ -132,7 +132,7 @@ def cluster_timeline(
 
 
 def _labels_with_room(shaded: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Keep a label if even the narrowest page has room for it before the lane's next shading or end."""
+    """Keep the labels that have room, even on the narrowest page, before the lane's next shaded area or end."""
     ordered = sorted(shaded, key=lambda one: (one["y"], one["x"]))
     for number, one in enumerate(ordered):
         later = [other["x"] for other in ordered[number + 1 : number + 2] if other["y"] == one["y"]]
@@ -177,7 +177,7 @@ def _bars(
     within: tuple[int, int],
     targets: Mapping[tuple[int, int], TimelineTarget],
 ) -> list[dict[str, Any]]:
-    """Stack the drops of a time slot by verdict: those by the broker upwards, those of the broker downwards."""
+    """Stack the drops in each time slot by verdict: drops by the broker upwards, drops of the broker downwards."""
     slots: dict[tuple[int, str, int], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in drops:
         slots[lane_of[row["broker_id"]], row["side"], row["slot"]][row["verdict"]].append(row)

@@ -1,4 +1,4 @@
-"""Write the page of the evidence in server.log alone, for logs without anything to replay."""
+"""Write the page with the evidence of server.log, for logs without fetches to replay."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,13 +16,13 @@ from isr_batch.report.page import write_page
 from isr_batch.shown_times import day_and_time, time_of_day, zone_name
 
 MOST = 500
-"""Maximum number of a cluster's shrinks that are listed."""
+"""Number of shrinks per cluster that are listed at most."""
 DRAWN = 5_000
-"""Maximum number of a cluster's shrinks that are drawn."""
+"""Number of shrinks per cluster that are drawn at most."""
 
 
 def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Mapping[str, Sequence[str]]) -> None:
-    """Write the HTML page of the evidence in server.log.
+    """Write the HTML page with the evidence of server.log.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Ma
 
 
 def _drops_in_time(rows: pa.Table) -> Spec:
-    """Draw the drops by time, leader and replica, in the colour of the suspect."""
+    """Return a chart of the drops by time, leader and replica, in the colour of the suspect."""
     values = [
         {
             "at_ms": row["change_time"].timestamp() * 1000, "pair": f"{row['leader_id']} dropped {row['replica_id']}",
@@ -78,7 +78,7 @@ def _drops_in_time(rows: pa.Table) -> Spec:
 
 
 def _storms_on_evidence_page(rows: pa.Table) -> list[dict[str, Any]]:
-    """Make the rows of the table of storms."""
+    """Return the rows for the table of storms."""
     return [
         {
             f"first shrink, {zone_name()}": day_and_time(storm.first),
@@ -93,7 +93,7 @@ def _storms_on_evidence_page(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def _whole_evidence_page(after_ms: int | None, *, at_most: bool) -> str:
-    """Write after how long the ISRs were complete again."""
+    """Return the time after which the ISRs were complete again, in ms, as text."""
     if after_ms is None:
         return "not in the log"
     return f"at most {after_ms}" if at_most else str(after_ms)

@@ -1,4 +1,4 @@
-"""Build the first screen of each cluster: headline, timeline, incidents, matrix of drops, better rules."""
+"""Collect the first screen of each cluster's report: headline, timeline, incidents, matrix of drops, better rules."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -21,14 +21,15 @@ from isr_batch.report.cluster_timeline import TimelineTarget, brokers_in_view, c
 from isr_batch.report.shrinks_on_page import ShrinkOnPage
 
 SHOWN: Final = 2
-"""Number of incidents whose cards are open above the timeline; up to MOST others follow below it, one line each."""
+"""Number of incidents whose cards are open above the timeline; up to MOST others are listed below it in one line per
+incident."""
 MOST: Final = 100
 
 
 def first_screens(
     own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, ShrinkOnPage], fetches: Sequence[Row]
 ) -> list[dict[str, Any]]:
-    """Build the template's content for each cluster, those with most healthy followers dropped first.
+    """Return the template's variables for each cluster; clusters with most healthy followers dropped come first.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ def first_screens(
 def _screen(
     own: OwnShrinks, cluster: Row, scores: Sequence[Row], worst: Sequence[Row], cells: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Build the first screen of one cluster."""
+    """Return the template's variables for the first screen of one cluster."""
     name = cluster["cluster_id"]
     listed = {
         incident_key(one)[1:]: f"{'s-' if cell['shrink'] else ''}{cell['id']}"
@@ -89,7 +90,7 @@ def _screen(
 
 
 def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, str]]:
-    """Choose the figures of the row at the top, each with label, value, remark, and a verdict that sets its colour.
+    """Return the figures in the row at the top, each with label, value, remark, and a verdict that sets its colour.
 
     Parameters
     ----------
@@ -128,7 +129,7 @@ def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, 
 
 
 def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, str] | None:
-    """Name the broker at fault for most drops of healthy followers, with their number; without such, of other drops."""
+    """Return words for the broker at fault for most drops of healthy followers (else of others), and its share."""
     kinds = {"spurious": "healthy", "genuine": "behind", "unknown": "not judged"}
     verdict = next((verdict for verdict in kinds if counts[verdict]), None)
     if verdict is None:
@@ -148,7 +149,7 @@ def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, 
 
 
 def drop_matrix_on_screen(pairs: Sequence[Row], cluster_id: str) -> dict[str, Any]:
-    """Lay out the matrix of drops: one row per leader, one column per follower, drops by verdict in each cell.
+    """Return the matrix of drops: one row per leader, one column per follower, drops by verdict in each cell.
 
     Parameters
     ----------
@@ -179,7 +180,7 @@ def drop_matrix_on_screen(pairs: Sequence[Row], cluster_id: str) -> dict[str, An
 
 
 def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
-    """Say which lag time would have kept the healthy followers at the brokers' own checks; empty without such drops."""
+    """Return a sentence on the lag time that would have kept the healthy followers; empty if none was dropped."""
     lags = [one["healthy_lag_ms"] for one in incidents if one["healthy_lag_ms"] is not None]
     if not lags:
         return ""
@@ -199,7 +200,7 @@ def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
 def _incident_on_first_screen(
     one: Row, number: int, shrink: ShrinkOnPage | None, drops: Sequence[Row]
 ) -> dict[str, Any]:
-    """Describe one incident for the template."""
+    """Return the template's variables for one incident."""
     card = incident_card(one, drops)
     return {
         "id": f"i{number}-{one['fault_id']}-{one['incident']}", "shrink": shrink, "card": card,
@@ -209,7 +210,7 @@ def _incident_on_first_screen(
 
 
 def _cells_of_choice(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict[str, str]:
-    """Make the cells of one row in the table of rules."""
+    """Return the cells of one row in the table of rules."""
     others = ", ".join(run for run in one.runs if run not in one.yours)
     alike = f"; {others} alike" if others else ""
     note = " (a reference: no broker can know this much)" if one.reference else ""
@@ -233,13 +234,13 @@ def _cells_of_choice(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict
 
 
 def _without_zeros(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Leave out the columns of the table of rules in which all values are zero or empty."""
+    """Drop the columns of the table of rules in which all values are zero or empty."""
     kept = [name for name in (rows[0] if rows else ()) if {row[name] for row in rows} - {"0", "0 s", "none"}]
     return [{name: row[name] for name in kept} for row in rows]
 
 
 def _span_on_first_screen(least_and_most: Span | None) -> str:
-    """Write a range of seconds."""
+    """Return a range of seconds as text."""
     if least_and_most is None:
         return "not known"
     least, most = map(three_digits, least_and_most)

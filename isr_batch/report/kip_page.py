@@ -58,7 +58,7 @@ _FIGURES: Final = {
     "flaps": "shrinks reverted within the lag time",
 }
 EXACT: Final = 1000
-"""Below this, fractions are shown, to four digits."""
+"""Figures below this are shown with fractions, to four digits."""
 _PAIRED: Final = {
     "spurious": "mistakes: spurious shrinks (by blame)",
     "within_lag": "mistakes by lag: shrinks of a follower within the lag time",
@@ -101,7 +101,7 @@ for no others.
 
 
 def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] = ()) -> str:
-    """Write the Markdown page that compares two rules.
+    """Return the Markdown page that compares two rules.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def _order(row: Row, old: str) -> tuple[object, ...]:
 
 
 def _differences(lakes: Sequence[Lake], old: str, new: str) -> list[str]:
-    """Compare the figures of both rules over all clusters, with intervals."""
+    """Return lines that compare the figures of both rules over all clusters, with 95 % intervals."""
     names = ("cluster_id", "event_date", "leader_id", "replica_id")
     found: dict[str, dict[tuple[object, ...], Row]] = {old: {}, new: {}}
     for number, lake in enumerate(lakes):
@@ -171,7 +171,7 @@ def _differences(lakes: Sequence[Lake], old: str, new: str) -> list[str]:
 
 
 def _interval(values: Floats, sign: str = "") -> str:
-    """Write a figure with its interval."""
+    """Return a figure with its interval as text."""
     figure = figure_of_draws(values)
     if not isfinite(figure.value):
         return "-"
@@ -183,7 +183,7 @@ def _interval(values: Floats, sign: str = "") -> str:
 
 
 def _added(causes: Sequence[Sequence[Row]]) -> list[Row]:
-    """Add up the shrinks of several lakes, cause by cause."""
+    """Add up the shrinks of several lakes by cause."""
     names = [name for name in causes[0][0] if name != "cause"]
     added = {
         cause: {name: sum(row[name] for rows in causes for row in rows if row["cause"] == cause) for name in names}
@@ -193,7 +193,7 @@ def _added(causes: Sequence[Sequence[Row]]) -> list[Row]:
 
 
 def _figures(runs: Sequence[Row]) -> list[str]:
-    """Write a table with the figures of these rule runs."""
+    """Return the table with the figures of these rule runs."""
     columns = [f"{row['rule']}, {_params_on_kip_page(row['params_json'])}" for row in runs]
     rows = [
         {"figure": title} | {column: row[name] for column, row in zip(columns, runs, strict=True)}
@@ -203,7 +203,7 @@ def _figures(runs: Sequence[Row]) -> list[str]:
 
 
 def _params_on_kip_page(params_json: str) -> str:
-    """Write the parameters of a rule run."""
+    """Return the parameters of a rule run as text."""
     return ", ".join(f"{name} {value}" for name, value in json.loads(params_json).items())
 
 
@@ -215,7 +215,7 @@ def markdown_table(columns: Iterable[str], rows: Iterable[Row]) -> list[str]:
 
 
 def _cell_of_kip_page(value: object) -> str:
-    """Write a value in a table."""
+    """Return a value as text for a table cell."""
     if value is None:
         return "-"
     if not isinstance(value, (int, float)):

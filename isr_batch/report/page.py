@@ -1,4 +1,4 @@
-"""Write the report page: collect the numbers, and render the templates."""
+"""Write the report page: collect its figures, and render its templates."""
 
 import json
 import os
@@ -51,7 +51,7 @@ RULE_COLUMNS = {
     "offline_if_leader_dies_seconds": "offline if leaders died, s", "lost_records": "acknowledged records lost then",
     "high_watermark_stalled_seconds": "high watermark stalled, s",
 }  # fmt: skip
-"""Columns of ``rule_scores``, and their headings on the page."""
+"""Columns of ``rule_scores`` in the table of rules, and their headings."""
 CHECKED = (
     "cluster_id", "leader_id", "kind", "status", "note", "time_error_ms", "last_caught_up_error_ms",
     *(
@@ -79,7 +79,7 @@ THEME: dict[str, Any] = {
 def write_report(
     lake: Lake, out: Path, own: OwnShrinks | None = None, warnings: Mapping[str, Sequence[str]] | None = None
 ) -> None:
-    """Write the report of a lake.
+    """Write the HTML report of a lake.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def write_report(
 
 
 def _rules(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """Make the table of rules: one row per group of rule runs with the same decisions."""
+    """Return the table of rules: one row per group of rule runs with the same decisions."""
     return [
         {"rule": ", ".join(name_of_choice(row, rows) for row in group)}
         | {title: _least_and_most([row[name] for row in group]) for name, title in RULE_COLUMNS.items()}
@@ -144,7 +144,7 @@ def _rules(rows: Sequence[Row]) -> list[dict[str, object]]:
 
 
 def _least_and_most(values: Sequence[Any]) -> object:
-    """Write the smallest and the largest of the known values; None without any."""
+    """Return the smallest and the largest known value as text; None if none is known."""
     shown = [rounded(value) for value in sorted(value for value in values if value is not None)]
     if not shown:
         return None
@@ -152,7 +152,7 @@ def _least_and_most(values: Sequence[Any]) -> object:
 
 
 def _by_lines(lake: Lake) -> dict[str, dict[str, Any]]:
-    """Collect the answers of server.log (and of request logs) for the page, for each cluster with a drop."""
+    """Return the answers of server.log (and of request logs) for the page, by cluster with a drop."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names)
     rows = rows.sort_by([(name, "ascending") for name in ("change_time", "source_file", "source_line", "replica_id")])
     clusters = sorted(set(rows["cluster_id"].to_pylist()))
@@ -204,7 +204,7 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
 
 
 def page_scope(sql: LakeSql) -> str:
-    """Summarise the input in the lake in one sentence."""
+    """Return one sentence on the fetches in the lake: how many, of how many partitions, in which clusters, and when."""
     rows = sql("""
         SELECT
           cluster_id, CAST(sum(run_length) AS BIGINT) AS fetches, count(DISTINCT (topic, partition_id)) AS partitions,
@@ -222,7 +222,7 @@ def page_scope(sql: LakeSql) -> str:
 
 
 def _vega() -> str:
-    """Return Vega's scripts, from the user's cache if possible: bundling them takes longer than all else on a page."""
+    """Return Vega's scripts, from the user's cache if possible; bundling them takes longer than the rest of a page."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "isr-batch"
     kept = folder / f"vega-{version('vl-convert-python')}-{VEGA_LITE}.js"
     try:
@@ -243,13 +243,13 @@ def _vega() -> str:
 
 
 def _data_of_page(charts: dict[str, Spec]) -> Markup:
-    """Write the charts as JSON for a script element."""
+    """Return the charts as JSON for a script element."""
     # Names in it may hold anything: a tag would end the script, and `<!--` would keep it from ending.
     return Markup(json.dumps(_shown_on_page(charts), separators=(",", ":")).replace("<", "\\u003c"))  # noqa: S704 (JSON without a tag)
 
 
 def _shown_on_page(value: object) -> object:
-    """Make all texts in a value safe to show (`isr_batch.printable`)."""
+    """Return a value in which all texts are safe to show (`isr_batch.printable`)."""
     if isinstance(value, str):
         return value if isinstance(value, Markup) else printable_lines(value)
     if isinstance(value, dict):
@@ -258,6 +258,6 @@ def _shown_on_page(value: object) -> object:
 
 
 def _safe_on_page(script: str) -> Markup:
-    """Keep a script from ending its HTML element."""
+    """Return a script that cannot end its HTML element early."""
     # Nothing else: `</` is also what a regular expression for `<` ends with.
     return Markup(re.sub(r"</(?=script)", r"<\\/", script, flags=re.IGNORECASE))  # noqa: S704 (a script that we ship)

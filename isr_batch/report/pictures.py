@@ -1,4 +1,4 @@
-"""Define the report's charts: title, explanation, SQL query and drawing function of each; drawn cluster by cluster."""
+"""List the report's charts, each with title, explanation, SQL query and drawing function, and draw them by cluster."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +12,9 @@ from isr_batch.report.charts import Rows, Spec
 from isr_batch.rule_names import rule_names_by_release
 
 MOST: Final = 2_500
-"""Maximum number of rows in a chart; more could not be distinguished, and would make the page slow to open."""
+"""Number of rows that a chart draws at most; more could not be distinguished, and would make the page slow to open."""
 OF_OWN_RULE: Final = ("heat", "held")
-"""Names of the charts about the rule that the brokers ran; the other charts compare rules."""
+"""Charts about the rule that the brokers ran; the other charts compare rules."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class DrawnPicture:
-    """A chart of one cluster. ``chart`` is None if there are no rows; ``cut`` is whether it leaves out some rows."""
+    """A chart of one cluster; ``chart`` is None if it has no rows; ``cut`` says whether rows are left out."""
 
     picture: Picture
     place: str
@@ -51,7 +51,7 @@ class DrawnPicture:
 
 
 def draw_pictures(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[DrawnPicture]]:
-    """Draw the charts of each cluster.
+    """Return the charts of each cluster.
 
     Parameters
     ----------
@@ -80,20 +80,20 @@ def draw_pictures(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[DrawnP
 
 
 def _values_of_picture(ran: Mapping[str, str]) -> dict[str, Sequence[tuple[str, ...]]]:
-    """Return the values that the queries of the charts need."""
+    """Return the values of the parameters in the charts' queries."""
     return {"own": [*ran.items()], "rules": [(rule,) for rule in sorted(set(ran.values()))]}
 
 
 def sql_of_picture(name: str) -> str:
-    """Return the SQL of a chart, from this folder's ``sql/``."""
+    """Return the SQL of a chart, from the folder ``sql/`` next to this file."""
     return (files("isr_batch.report") / "sql" / f"{name}.sql").read_text(encoding="utf-8").strip()
 
 
 def alike_rules_in_picture(draw: Callable[[Rows], Spec]) -> Callable[[Rows], Spec]:
-    """Wrap the drawing function of a chart: equal rows of several rules become one row, named after all of them."""
+    """Wrap a drawing function: equal rows of several rules become one row, with the names of all of them."""
 
     def drawn(rows: Rows) -> Spec:
-        """Draw rows after equal rows of several rules have been merged."""
+        """Draw the rows, after equal rows of several rules are merged."""
         of: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in rows:
             of[row["rule"]].append({name: value for name, value in row.items() if name != "rule"})
@@ -106,7 +106,7 @@ def alike_rules_in_picture(draw: Callable[[Rows], Spec]) -> Callable[[Rows], Spe
 
 
 def pictures(ran: Mapping[str, str]) -> list[Picture]:
-    """List all charts.
+    """Return all charts of the report.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
     own = "the rule that the brokers ran"
 
     def made(name: str, title: str, how: str, draw: Callable[[Rows], Spec]) -> Picture:
-        """Make a chart with its query."""
+        """Return a chart with its query."""
         return Picture(name, title, how, lake_sql_for_spark(sql_of_picture(name), **_values_of_picture(ran)), draw)
 
     return [

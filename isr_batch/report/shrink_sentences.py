@@ -1,4 +1,4 @@
-"""Describe one shrink in sentences, from the replay's row and the broker's log line."""
+"""Describe one shrink in sentences, from its row in the replay's results and the broker's log line."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -15,13 +15,13 @@ STANDS: Final = {
     "out": "Dropped before by",
     "apart": "Some dropped, some kept by",
 }
-"""Words for the decision of other rules on a shrink, which precede the names of the rules."""
+"""For each decision of another rule on a shrink, the words before the names of the rules that made it."""
 
 
 def shrink_sentences(
     facts: Sequence[Row], partition: str, rule: str, lag_time_ms: int, stands: Mapping[str, Sequence[str]]
 ) -> tuple[str, list[str]]:
-    """Describe a shrink: a headline, one to three sentences per follower, and the decisions of other rules.
+    """Return a headline, and sentences on a shrink: one to three per follower, then the decisions of other rules.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def shrink_sentences(
 
 
 def _follower_sentence(row: Row, lag_time_ms: int) -> str:
-    """Describe a dropped follower: verdict, lag, and what it lacked."""
+    """Return a sentence on a dropped follower: verdict, lag, and the records that it lacked."""
     verdict = f"{row['verdict']}, because {CAUSES_IN_STORY[row['primary_cause']]}"
     if row["depends_on"]:
         verdict += f" (possible, not certain: it depends on {DEPENDS_ON[row['depends_on']]})"
@@ -74,7 +74,7 @@ def _follower_sentence(row: Row, lag_time_ms: int) -> str:
 
 
 def _lacked(row: Row) -> str:
-    """Say what the follower lacked according to the leader, whose knowledge may be outdated."""
+    """Return words for the records that the follower lacked as far as its leader knew."""
     ends = row["leader_log_end_offset"], row["follower_log_end_offset"]
     if None in ends or ends[1] < 0:
         return ""

@@ -1,4 +1,4 @@
-"""Collect one shrink for each of the worst incidents: its rows, its swim lane, and all drops."""
+"""Collect one shrink of each of the worst incidents: sentences, its swim lane, and the incident's drops."""
 
 import json
 from collections import defaultdict
@@ -15,11 +15,11 @@ from isr_batch.report.swim_lane_on_page import SwimLaneOnPage, swim_lane_on_page
 from isr_batch.shown_times import time_text, zone_name
 
 MOST: Final = 100
-"""Maximum number of incidents, over all clusters, whose shrink is on the page; other incidents have a command."""
+"""Number of incidents, over all clusters, whose shrink is on the page at most; for others there is a command."""
 LISTED: Final = 24
-"""Maximum number of an incident's drops that are listed."""
+"""Number of an incident's drops that are listed at most."""
 FURTHEST: Final = 3
-"""Maximum number of lag times that a swim lane shows on either side of a shrink."""
+"""A swim lane shows at most this many lag times before and after a shrink."""
 
 
 class ShrinkOnPage(NamedTuple):
@@ -48,7 +48,7 @@ class ShrinkInQuery(NamedTuple):
 
 
 def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[Key, ShrinkOnPage]:
-    """Collect a shrink of each of the worst incidents.
+    """Return one shrink of each of the worst incidents.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) 
 
 
 def _with_causes(facts: Sequence[Row], one: ShrinkInQuery, drops: Sequence[Row]) -> list[Row]:
-    """Replace the replay's causes by those of the incident, which also know of responses that were not delivered."""
+    """Replace the replay's causes by the incident's, which take undelivered responses into account."""
     shrink = one.topic, one.partition_id, one.change_us
     causes = {
         row["replica_id"]: row["cause"] for row in drops
@@ -98,13 +98,13 @@ def _with_causes(facts: Sequence[Row], one: ShrinkInQuery, drops: Sequence[Row])
 
 
 def choose_shrinks_on_page(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> tuple[list[Row], list[ShrinkInQuery]]:
-    """Choose the worst incidents, and a shrink of each."""
+    """Choose the worst incidents, and one shrink of each."""
     worst = [one for one in incidents_worst_first(own.incidents) if one["rule"]][:MOST]
     return worst, [_shown_shrinks(number, one, drops[incident_key(one)]) for number, one in enumerate(worst)]
 
 
 def _shown_shrinks(number: int, incident: Row, drops: Sequence[Row]) -> ShrinkInQuery:
-    """Choose the shrink of an incident that the page shows, and the time range of its swim lane."""
+    """Choose the shrink that the page shows for an incident, and the time range of its swim lane."""
     place = (incident["topic"], incident["partition_id"], incident["example_us"], incident["rule"])
     same = [row for row in drops if (row["topic"], row["partition_id"], row["change_us"], row["rule"]) == place]
     first = same[0]
@@ -133,7 +133,7 @@ def _shrinks_by_id(rows: Sequence[Row]) -> dict[int, list[Row]]:
 
 
 def _drop_on_page(row: Row) -> dict[str, Any]:
-    """Make the row of a drop in an incident's list."""
+    """Return the row for one drop in an incident's list."""
     back = None if row["restored_us"] is None else (row["restored_us"] - row["change_us"]) / 1e6
     return {
         zone_name(): f"{time_text(row['change_us'], '%H:%M:%S')}.{row['change_us'] // 1000 % 1000:03}",

@@ -21,7 +21,7 @@ FIGURES = {
     "high_watermark_stalled_seconds": "high watermark stalled, s",
     "acks_all_latency_ms_p99": "99 % of acks=all waits, ms", "refused_appends": "refused appends",
 }  # fmt: skip
-"""Columns of ``sweep_scores``, and their headings on the page."""
+"""Columns of ``sweep_scores`` in the page's table, and their headings."""
 
 
 def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> None:
@@ -60,24 +60,24 @@ def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> N
 
 
 def _place_on_sweep_page(row: Row) -> str:
-    """Name the cluster and the class of topics of a row."""
+    """Return the cluster and the class of topics of a row as text."""
     return f"{row['cluster_id']}, {row['topic_class']} topics"
 
 
 def _whose_sweep(row: Row, grid: SweepGrid) -> str:
-    """Name the cluster, topics, rule and parameters of an advice."""
+    """Return the cluster, topics, rule and parameters of an advice as text."""
     others = swept_params(row["other_params_json"], grid)
     chosen = f" {LAG_TIME}={row['recommended_lag_time_max_ms']}" if row["recommended_lag_time_max_ms"] else ""
     return f"{_place_on_sweep_page(row)}, {row['rule']}{' ' if others else ''}{others}{chosen}"
 
 
 def _curve_of_sweep(row: Row, grid: SweepGrid) -> str:
-    """Name the rule and the parameters other than the lag time, which the rows of one curve share."""
+    """Return the name of a curve: the rule and the parameters other than the lag time."""
     return f"{row['rule']} {swept_params(curve_of_advice(row)[-1], grid)}".rstrip()
 
 
 def _mark_on_sweep_page(row: Row, grid: SweepGrid) -> dict[str, Any]:
-    """Make the point of a lag time in the chart."""
+    """Return the point of a lag time in the chart."""
     seen = row["spurious"] > 0
     high = row["mistakes_per_follower_day_high"]
     rate = row["mistakes_per_follower_day"] if seen else high
@@ -95,7 +95,7 @@ def _mark_on_sweep_page(row: Row, grid: SweepGrid) -> dict[str, Any]:
 
 
 def _figures_of_sweep(row: Row, grid: SweepGrid) -> dict[str, Any]:
-    """Make the row of a lag time in the table."""
+    """Return the row of a lag time in the table."""
     labels = {
         "topics": f"{_place_on_sweep_page(row)}, {_curve_of_sweep(row, grid)}",
         "lag time, ms": f"{row[LAG_TIME]:,}",
@@ -104,5 +104,5 @@ def _figures_of_sweep(row: Row, grid: SweepGrid) -> dict[str, Any]:
 
 
 def _written_sweep_page(value: object) -> str | None:
-    """Write a value in the table."""
+    """Return a value as text for a table cell."""
     return None if value is None else f"{value:,}" if isinstance(value, int) else str(rounded(value))

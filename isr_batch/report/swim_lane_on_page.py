@@ -1,4 +1,4 @@
-"""Lay out one partition around a shrink: offsets, lag, troubles, and the replicas outside the ISR under each rule."""
+"""Lay out the swim lane of one partition around a shrink: offsets, lag, troubles, ISR membership under each rule."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,12 +10,12 @@ from isr_batch.report.cluster_timeline import EDGE, share_of_timeline, timeline_
 from isr_batch.rule_names import rule_names_by_release
 
 HEIGHTS: Final = {"offset": 96, "lag": 56}
-"""Heights of curves in pixels; their width is a thousand units, which the page stretches."""
+"""Heights of the graphs in pixels; their width is a thousand units, which the page stretches."""
 WIDE: Final = 1000
 TOP: Final = 3
 BROKERS: Final = "the brokers"
 COLOURS: Final = 6
-"""Number of distinguishable lines of followers: three colours, solid and dashed."""
+"""Number of followers whose lines can be distinguished: three colours, solid and dashed."""
 
 Span = tuple[int, int]
 
@@ -123,7 +123,7 @@ def swim_lane_on_page(
 
 
 def _bar_on_swim_lane(row: Row, within: Span) -> dict[str, Any]:
-    """Lay out the bar of a time outside the ISR."""
+    """Return the bar for a time outside the ISR."""
     x = share_of_timeline(row["from_us"], within)
     lasts = f"{three_digits((row['until_us'] - row['from_us']) / 1e6)} s"
     what = row["verdict"] if row["cause"] is None else f"{row['verdict']}: {row['cause'].replace('_', ' ')}"
@@ -134,7 +134,7 @@ def _bar_on_swim_lane(row: Row, within: Span) -> dict[str, Any]:
 
 
 def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequence[str]) -> list[dict[str, Any]]:
-    """Make a row per group of rules that had a follower out at equal times for equal causes; the brokers' is last."""
+    """Return one row per group of rules that had a follower out of the ISR at equal times; the brokers' row is last."""
     groups: dict[str, list[str]] = defaultdict(list)
     bars = {}
     for rule in (*rules, BROKERS):
@@ -148,7 +148,7 @@ def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequen
 
 
 def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[str]) -> dict[str, list[str]]:
-    """Group the rules by what they decided about the followers that a shrink drops: made, kept, out or apart."""
+    """Return the rules by what they decided about the followers of a shrink: made, kept, out or apart."""
     left = {row["follower"] for row in away if row["from_us"] == change_us and row["line"] in rules}
     spans: dict[tuple[str, int], list[Span]] = defaultdict(list)
     for row in away:
@@ -162,7 +162,7 @@ def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[st
 
 
 def _stand_on_swim_lane(away: Sequence[Span], change_us: int, lag_us: int) -> str:
-    """Say what a rule decided about a shrink, from the times for which it had the follower out of the ISR."""
+    """Return what a rule decided about a shrink, from the times for which it had the follower out of the ISR."""
     if any(abs(out_us - change_us) <= lag_us for out_us, _ in away):
         return "made"
     return "out" if any(out_us < change_us < back_us for out_us, back_us in away) else "kept"
@@ -171,7 +171,7 @@ def _stand_on_swim_lane(away: Sequence[Span], change_us: int, lag_us: int) -> st
 def _curves_on_swim_lane(
     title: str, rows: Sequence[Row], within: Span, css: dict[str, str], limit: float | None
 ) -> CurvesOfSwimLane:
-    """Lay out one graph with a line per follower."""
+    """Return one graph, with a line per follower."""
     height, lag = HEIGHTS[title], title == "lag"
     values = [row["value"] for row in rows if row["value"] is not None]
     least = 0.0 if lag else min(values)
@@ -211,7 +211,7 @@ def _with_start_of_lag(points: Sequence[tuple[int, float]], from_us: int) -> lis
 
 
 def _path_on_swim_lane(points: Sequence[tuple[float, float | None]], *, steps: bool) -> str:
-    """Write an SVG path of steps or straight lines; redundant points are dropped, and None is a gap."""
+    """Return an SVG path of steps or straight lines; redundant points are dropped, and None is a gap."""
     parts: list[str] = []
     last: float | None = None
     for x, y in points:

@@ -1,1 +1,1 @@
-"""Score rules: correct decisions and costs, compared with the brokers and with other rules."""
+"""Score the rules of a replay: how many decisions were right, at what cost, compared with brokers and other rules."""

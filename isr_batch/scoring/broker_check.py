@@ -1,8 +1,9 @@
-"""Compare the brokers' decisions with those of a replay of the rule that they ran.
+"""Compare the ISR changes that brokers logged with those that the replay of their rule makes.
 
-Only timing is taken from the log: the phase of isr-expiration, when a logged check ran (``broker_events``), and which
-checks were late (`isr_batch.scoring.late_checks`). The replay itself decides which replicas leave and join, with
-every offset and time behind it. `predict` compares a replay without any times from the lines of changes.
+The replay takes only timing from the log: the phase of isr-expiration, when a logged check ran (``broker_events``), and
+which checks were late (`isr_batch.scoring.late_checks`). Which replicas leave and join is the replay's own decision,
+with every offset and time behind it. `predict_broker_changes` compares a replay without any times from the lines about
+changes.
 """
 
 import json
@@ -32,13 +33,12 @@ from udfs.kernel.partition import CHECK_SLACK_US
 from udfs.rules import REGISTRY, rule_of_release
 
 RACE_MS: Final = 5
-"""A fetch or an append within this many milliseconds of a change may have come before or after it (a race), because
-timestamps are truncated to milliseconds and written some time after the event. With a wider limit, nearly every
-mismatch on a busy partition would be a race."""
+"""A fetch or an append within this many ms of a change may have come before or after it (a race), because timestamps
+are truncated to milliseconds and written some time after the event. With a wider limit, nearly every mismatch on a busy
+partition would be a race."""
 
 NEAR_MS: Final = 1
-"""Two times that differ by at most this, in ms, are equal: Kafka's clock and the log's timestamps are truncated to
-ms."""
+"""Two times at most this many ms apart are equal: Kafka's clock and the log's timestamps are truncated to ms."""
 CLOSE_MS: Final = 100
 """A logged expand may be this many ms later than the replayed one, because the controller records it tens of ms after
 the leader's decision."""
@@ -59,13 +59,13 @@ HELD: Final = (
     "leader_epochs", "observed_isr_changes", "isr_changes", "coverage", "controller_records", "broker_events",
     "mapped_clusters",
 )  # fmt: skip
-"""Tables whose rows a comparison holds in memory; logs are read in batches."""
+"""Tables that a comparison holds in memory; fetches and appends are read in batches."""
 _CHANGE: Final = (*SET_KEY, "rule", "params_json", "replica_id", "kind", "change_time")
 
 
 @dataclass(frozen=True)
 class BrokerCheckSummary:
-    """One row of counts per cluster, leader and kind of change.
+    """The outcome of a comparison: one row of counts per cluster, leader and kind of change.
 
     ``races`` are unmatched changes whose order the log does not show; ``unknown`` are those outside the coverage of the
     log; the last four columns count matched changes, and the last three of them are null if no figure was logged.
@@ -75,18 +75,18 @@ class BrokerCheckSummary:
 
     @property
     def matched(self) -> int:
-        """Number of changes that both log and replay have."""
+        """Number of changes that are both in the log and in the replay."""
         return sum(row["matched"] for row in self.rows)
 
     @property
     def matched_ratio(self) -> float:
-        """Share of matched changes in the changes of both sides; 1 without changes."""
+        """Matched changes, as a share of all changes in the log or the replay; 1 without changes."""
         total = sum(row["matched"] + row["missing"] + row["extra"] for row in self.rows)
         return self.matched / total if total else 1.0
 
 
 def can_be_compared(lake: Lake) -> bool:
-    """Whether the lake may have the brokers' own changes; for a user's own tables that depends on the mapping."""
+    """Whether the lake may have the brokers' own changes; a user's own tables may lack them."""
     mapped = read_columns(lake, "mapped_clusters", ["cluster_id", "mapped"]).to_pylist()
     of_tables = {row["cluster_id"] for row in mapped if "changes" not in json.loads(row["mapped"])}
     terms = read_columns(lake, "leader_epochs", ["cluster_id", "broker_version"]).to_pylist()
@@ -98,11 +98,11 @@ def can_be_compared(lake: Lake) -> bool:
 
 
 def validate(lake: Lake) -> BrokerCheckSummary:
-    """Match the leaders' own logged ISR changes with the replayed ones, and write ``replay_check``.
+    """Match the ISR changes that leaders logged with the replayed ones, and write ``replay_check``.
 
     If the replay of the brokers' own rule makes a change that their logs do not have, that change is not certain,
     whatever the timestamps allow. Neither is a change by another rule at the same check or fetch. Both become
-    ``possible`` here, and the scores count them as such.
+    ``possible`` here, and the scores treat them so.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def validate(lake: Lake) -> BrokerCheckSummary:
 
 
 def _mark_possible(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
-    """Mark changes as possible; there are many if the brokers did not run the rule of their release."""
+    """Set these changes to ``possible``; there are many if the brokers did not run the rule of their release."""
     with leased(lake):
         # The table from which Spark recomputes the changes is written last, so that a crash before leaves nothing out.
         for table in (SHRINK_VERDICTS, ISR_CHANGES):
@@ -128,7 +128,7 @@ def _mark_possible(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
 
 
 def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
-    """Match the logged changes with those of a replay that uses no times from the lines of changes; it is not stored.
+    """Match the logged changes with those of a replay that uses no times from lines about changes; store nothing.
 
     Raises
     ------
@@ -142,13 +142,13 @@ def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
 
 
 def own_rules(engine: LakeEngine) -> list[RuleRun]:
-    """Return a rule run with default parameters for each rule that the brokers' releases have."""
+    """Return a rule run with default parameters for each rule that a release of the brokers has."""
     terms = _comparable_terms(engine, {name: engine.table(name) for name in HELD})
     return [RuleRun(rule) for rule in _releases_to_check(engine, {"terms": terms})[1]]
 
 
 def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows:
-    """Compare the lake's ``isr_changes``, or other ``changes``, with those of the brokers: rows of ``replay_check``."""
+    """Return the rows of ``replay_check`` for the lake's ``isr_changes``, or for other ``changes``."""
     tables = compared(engine, lake, changes)
     tables["races"] = _races(engine, tables)
     words = {"depends_on": list(DEPENDS_ON), "words": list(DEPENDS_ON.values())}
@@ -157,7 +157,7 @@ def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows
 
 
 def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dict[str, Rows]:
-    """Compare as `matched` does, up to table ``doubted``: each change with its counterpart, or why it has none."""
+    """Return all intermediate tables of `matched`, up to ``doubted``: each change with its counterpart or a reason."""
     tables = {name: engine.table(name) for name in HELD}
     if changes is not None:
         tables["isr_changes"] = changes
@@ -176,7 +176,7 @@ def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dic
 
 
 def _comparable_terms(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Return the terms of leaders, except those from a user's own tables that lack the brokers' own changes."""
+    """Return the terms of leaders, without those of a user's own tables that lack the brokers' own changes."""
     text = """
         SELECT * FROM {terms} AS terms WHERE cluster_id NOT IN (
           SELECT cluster_id FROM {mapped_clusters} AS mapped_clusters WHERE get_json_object(mapped, '$.changes') IS NULL
@@ -186,7 +186,7 @@ def _comparable_terms(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
 
 
 def _nothing_to_check(engine: LakeEngine, lake: Lake, tables: dict[str, Rows]) -> NoInputError:
-    """Make the error that the lake has no ISR changes of brokers to compare with."""
+    """Return the error that the lake has no logged ISR changes to compare with."""
     clusters = engine.listed(engine("SELECT cluster_id, mapped FROM {mapped_clusters} ORDER BY 1", **tables))
     if not clusters:
         return NoInputError(
@@ -222,7 +222,7 @@ def ask_broker_check(engine: LakeEngine, name: str, tables: dict[str, Rows]) -> 
 
 
 def _releases_to_check(engine: LakeEngine, tables: dict[str, Rows]) -> tuple[Rows, list[str]]:
-    """Return, for each ``version`` of the brokers, the rule of its release (``ran``), and ``checks_per_lag_time``."""
+    """Return, for each ``version`` of the brokers, the rule of that release (``ran``), and ``checks_per_lag_time``."""
     known = "SELECT DISTINCT broker_version FROM {terms} WHERE broker_version IS NOT NULL ORDER BY broker_version"
     versions = [row["broker_version"] for row in engine.listed(engine(known, **tables))]
     ran = [rule_of_release(apache_release(version)) for version in versions]
@@ -232,7 +232,7 @@ def _releases_to_check(engine: LakeEngine, tables: dict[str, Rows]) -> tuple[Row
 
 
 def _require_replayed(engine: LakeEngine, lake: Lake, ran: list[str]) -> None:
-    """Fail if the lake has no replay of a rule that the brokers ran."""
+    """Refuse a lake without a replay of a rule that the brokers ran."""
     scores = engine.table("partition_scores", ["rule"])
     replayed = {row["rule"] for row in engine.listed(engine("SELECT DISTINCT rule FROM {scores}", scores=scores))}
     if not replayed & set(ran):
@@ -243,7 +243,7 @@ def _require_replayed(engine: LakeEngine, lake: Lake, ran: list[str]) -> None:
 
 
 def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Return, for each ``params_json``, those parameters that are settings of a broker, such as the lag time."""
+    """Return, for each ``params_json``, the parameters that are broker settings, such as the lag time."""
     found = engine.listed(engine("SELECT DISTINCT params_json FROM {isr_changes}", **tables))
     texts = [row["params_json"] for row in found]
     given = [json.loads(text) for text in texts]
@@ -255,7 +255,7 @@ def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
 
 
 def _races(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Find fetches and appends that the replay may have on the wrong side of a logged shrink that it does not make."""
+    """Return fetches and appends near a logged shrink that the replay does not make: their order is unknown."""
     unexplained = ask_broker_check(engine, "unexplained", tables)
     ends = "SELECT min(from_us) AS from_us, max(until_us) AS until_us FROM {unexplained}"
     (span,) = engine.listed(engine(ends, unexplained=unexplained))
@@ -267,7 +267,7 @@ def _races(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
 
 
 def require_match(summary: BrokerCheckSummary, min_matched_ratio: float) -> None:
-    """Fail when too few ISR changes of brokers and replay are the same.
+    """Raise an error if too few ISR changes of brokers and replay match.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Sum up a replay by pair of brokers and day, and put intervals around figures by drawing such pairs.
+"""Sum up a replay by pair of brokers and day, and compute 95 % intervals by drawing pairs (bootstrap).
 
 Shrinks come in bursts, and a fault hits all partitions of a pair of brokers. So pairs are drawn, not shrinks. All rules
 are summed up over the same draws, so that their differences have intervals too.
@@ -16,7 +16,7 @@ from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
 
 DRAWS: Final = 2000
-"""Draws of a bootstrap: enough for the ends of a 95 % interval."""
+"""Number of bootstrap draws, enough for the ends of a 95 % interval."""
 ENDS: Final = (2.5, 97.5)
 
 Floats = npt.NDArray[np.float64]
@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure and its 95 % interval; NaN where it is not defined."""
+    """A figure and its 95 % interval; NaN where undefined."""
 
     value: float
     low: float
@@ -33,7 +33,7 @@ class Figure:
 
 
 def sums_of_broker_pairs(lake: Lake) -> pa.Table:
-    """Sum up what each rule did about each pair of leader and follower, on each day.
+    """Return sums of each rule's results by pair of leader and follower and by day.
 
     Sums over whole partitions are shared out among the followers of a leader.
     """
@@ -54,14 +54,15 @@ _OF_SHRINK: Final = {
     "within_lag": "verdict IN ('spurious', 'genuine') AND true_lag_ms < "
     "CAST(get_json_object(params_json, '$.replica_lag_time_max_ms') AS BIGINT)",
 }
-"""Shrinks, by verdict; the mistakes by lag are those of a follower whose true lag was within the lag time. Whole
-milliseconds are stored, so that a true lag of the lag time and a fraction is stored as the lag time."""
+"""SQL conditions for the shrinks that are counted, by verdict. A mistake by lag is a shrink of a follower whose true
+lag was within the lag time. Whole milliseconds are stored, so a true lag of the lag time and a fraction is stored as
+the lag time."""
 SUMMED: Final = (*_OF_PARTITION, *_OF_FOLLOWER, *_OF_SHRINK, "detection_ms")
 _LEADER: Final = "cluster_id, event_date, leader_id, rule"
 
 
 def _sum(names: Sequence[str]) -> str:
-    """Write SQL that sums up columns."""
+    """Return SQL that sums up columns."""
     return ", ".join(f"CAST(sum({name}) AS DOUBLE) AS {name}" for name in names)
 
 
@@ -87,7 +88,7 @@ _PAIRS: Final = f"""
 
 
 def drawn_sums(rows: Sequence[Row], columns: Sequence[str], stream: int = 0) -> dict[str, Floats]:
-    """Sum up columns over all rows, and then over the rows of each draw.
+    """Return sums of columns, first over all rows, then over the rows of each draw.
 
     Parameters
     ----------
@@ -110,14 +111,14 @@ def share_of_sums(part: Floats, whole: Floats) -> Floats:
 
 
 def figure_of_draws(values: Floats) -> Figure:
-    """Make a figure of its value over all blocks, which comes first, and its values of the draws."""
+    """Return the figure over all blocks, which is the first value, with the interval of the other values, the draws."""
     drawn = values[1:][np.isfinite(values[1:])]
     low, high = np.percentile(drawn, ENDS) if len(drawn) else (np.nan, np.nan)
     return Figure(float(values[0]), float(low), float(high))
 
 
 def _sums_of_leaders(rows: Sequence[Row]) -> list[Row]:
-    """Sum up the pairs of each leader: they are drawn together, because a leader that stops drops all its followers."""
+    """Add up the pairs of each leader. They are drawn together, because a leader that stops drops all its followers."""
     sums: dict[tuple[object, object], dict[str, float]] = {}
     for row in rows:
         of_leader = sums.setdefault((row["cluster_id"], row["leader_id"]), dict.fromkeys(SUMMED, 0.0))
@@ -127,7 +128,7 @@ def _sums_of_leaders(rows: Sequence[Row]) -> list[Row]:
 
 
 def figures_of_pairs(rows: Sequence[Row]) -> dict[str, Floats]:
-    """Compute the figures of a rule from its pairs: over all pairs first, then of each draw of leaders.
+    """Return a rule's figures from its pairs of brokers: over all pairs first, then for each draw of leaders.
 
     Parameters
     ----------

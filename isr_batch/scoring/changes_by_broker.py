@@ -1,4 +1,4 @@
-"""Find out which ISR changes of a broker, under one rule, share a notification or an ISR write request."""
+"""Group each broker's ISR changes, under each rule, by the notification or ISR write request that carries them."""
 
 from typing import Final
 
@@ -12,13 +12,13 @@ BY_BROKER: Final = {
     "notification": (with_notified, "notified_us", ("notified_us",)),
     "request": (with_requests, "request", ("request", "writes", "in_second")),
 }
-"""For each kind of group (notification, request): the function that adds columns to a broker's changes, the column that
-numbers the groups, and all added columns."""
+"""For each kind of group (notification, request): the function that adds columns to a broker's changes, the column with
+the group's number, and all added columns."""
 _KEYS: Final = ("cluster_id", "rule", "params_json", "leader_id")
 
 
 def changes_by_broker(engine: LakeEngine, changes: Rows, what: str) -> Rows:
-    """Return one row per change that a rule makes, with the id of its notification or of its request."""
+    """Return one row per ISR change that a rule makes, with the id of its notification or request."""
     work, number, added = BY_BROKER[what]
     rows = engine(
         f"""

@@ -1,4 +1,7 @@
-"""The controller's statements about clusters and partitions. Spark's workers, which lack most packages, use it too."""
+"""Records of what the controller stated about clusters and partitions.
+
+Runs in Spark's workers, which lack most packages.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +9,10 @@ from typing import NamedTuple
 
 
 class ControllerWord(NamedTuple):
-    """A statement of the controller at a time: about all topics if ``topic`` is None, and likewise for partitions."""
+    """A statement of the controller at a time.
+
+    ``topic`` None means all topics, ``partition_id`` None all partitions.
+    """
 
     at_us: int
     number: int
@@ -22,11 +28,12 @@ class ControllerWord(NamedTuple):
 
 @dataclass(frozen=True)
 class ControlledCluster:
-    """A cluster's settings for eligible leader replicas, over time.
+    """Whether a cluster has eligible leader replicas (ELR), and the controller's statements over time.
 
     Parameters
     ----------
-    words : sequence of ControllerWord Statements in order of time.
+    words : sequence of ControllerWord
+        Statements in order of time.
     source : str
         Source of ``elr_enabled``: given, recorded, release, logged, snapshot or unknown.
     enabled : bool, optional

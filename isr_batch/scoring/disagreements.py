@@ -1,10 +1,11 @@
 """Find the shrinks that some rules make and others do not.
 
-Rules drop the same follower for the same reason at different times: one checks twice per lag time, another
-once, a third immediately. So shrinks of one follower by different runs of rules are one event when each comes
-at most its own lag time after the event's first. A run's second shrink begins another event.
+Rules drop the same follower for the same reason at different times: one checks twice per lag time, another once, a
+third immediately. So the shrinks of one follower by several rule runs are one event if each comes at most its own lag
+time after the first. A second shrink by the same rule run begins another event.
 
-A run is named by its rule; where a term was replayed with several parameter sets of a rule, by rule and parameters.
+A rule run is named by its rule, or, where a term was replayed with several parameter sets of a rule, by rule and
+parameters.
 """
 
 from datetime import date, timedelta
@@ -38,7 +39,7 @@ _SET: Final = ", ".join(SET_KEY)
 
 
 def write_disagreements(lake: Lake, window: Window) -> int:
-    """Write ``rule_disagreements`` for the days of a window, over all rules in the lake.
+    """Write ``rule_disagreements`` for the days of a window, from all rule runs in the lake.
 
     Returns
     -------
@@ -52,7 +53,7 @@ def write_disagreements(lake: Lake, window: Window) -> int:
 
 
 def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineRows:  # noqa: B008 frozen
-    """Make the rows of ``rule_disagreements`` for events that begin in the window."""
+    """Return the rows of ``rule_disagreements`` for events that begin in the window."""
     tables = {name: engine.table(name) for name in TABLES}
     shrinks = engine(
         f"SELECT * FROM {{shrinks}} WHERE {window.condition}", shrinks=shrink_events(engine, tables["shrink_verdicts"])
@@ -63,11 +64,11 @@ def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineR
     )
 
     def runs(stand: str) -> str:
-        """Write SQL that collects the runs with this decision."""
+        """Return SQL for the list of rule runs with this decision."""
         return f"array_sort(collect_list(CASE WHEN stand = '{stand}' THEN run END))"
 
     def by_run(name: str) -> str:
-        """Write SQL for a map from each run that made the shrink to a value."""
+        """Return SQL for a map from each rule run that made the shrink to a value."""
         entries = f"collect_list(CASE WHEN stand = '{MADE}' THEN struct(run, {name}) END)"
         return f"map_from_entries(array_sort({entries}))"
 
@@ -86,7 +87,7 @@ def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineR
 
 
 def runs_that_may_disagree(engine: LakeEngine, scores: EngineRows, terms: EngineRows) -> EngineRows:
-    """Return, for each term and day, the rule runs that were replayed for it, if two of them may decide differently.
+    """Return, for each term and day, the rule runs replayed for it, if two of them may decide differently.
 
     Parameters
     ----------
@@ -122,7 +123,7 @@ def runs_that_may_disagree(engine: LakeEngine, scores: EngineRows, terms: Engine
 
 
 def shrink_events(engine: LakeEngine, verdicts: EngineRows) -> EngineRows:
-    """Find the event of each shrink, on which rules may disagree.
+    """Return each shrink with the event that it belongs to, on which rules may disagree.
 
     Parameters
     ----------
@@ -157,7 +158,7 @@ _EVENTS: Final = pa.schema(
 def disagreements_at_events(
     engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows, changes: EngineRows
 ) -> EngineRows:
-    """Return, for events on which runs disagree, the decision of each run that was replayed for that day.
+    """Return, for each event on which rule runs disagree, the decision of each one that was replayed for that day.
 
     Parameters
     ----------
@@ -218,7 +219,7 @@ def disagreements_at_events(
 
 
 def compare_rules(lake: Lake, first: str, second: str) -> Rows:
-    """Count the shrinks that one rule makes, that the other makes, and that both make, by primary cause.
+    """Count the shrinks that only one rule makes, that only the other makes, and that both make, by primary cause.
 
     Only days for which both rules were replayed are counted. A rule that does not make a shrink may have dropped the
     follower earlier.
@@ -251,7 +252,7 @@ def compare_rules(lake: Lake, first: str, second: str) -> Rows:
 
 
 def _counts(engine: LakeEngine, first: str, second: str) -> EngineRows:
-    """Count the shrinks of two rules, on days with replays of both, by rule, primary cause and rules of the event."""
+    """Count the shrinks of two rules on days that both replayed, by rule, primary cause and rules of the event."""
     shared = f"""
         SELECT verdicts.* FROM {{shrink_verdicts}} AS verdicts JOIN (
           SELECT cluster_id, event_date FROM {{partition_scores}} WHERE rule IN ({first}, {second})
@@ -276,7 +277,7 @@ COMPARED = ("only_a", "only_b", "both_by_a", "both_by_b")
 
 
 def require_rules_to_disagree(lake: Lake, *rules: str) -> None:
-    """Refuse rules without a replay in the lake.
+    """Refuse rules that were not replayed in the lake.
 
     Raises
     ------
@@ -293,5 +294,5 @@ def require_rules_to_disagree(lake: Lake, *rules: str) -> None:
 
 
 def _moved_disagreements(day: str | None, days: int) -> str | None:
-    """Move a day by a number of days."""
+    """Return the date ``days`` later; None for None."""
     return str(date.fromisoformat(day) + timedelta(days=days)) if day else None

@@ -1,7 +1,7 @@
-"""Find the brokers that could lead if the leader died, under each rule run: table eligible_leaders, and its costs.
+"""Find which brokers could lead if the leader died, under each rule run: table eligible_leaders, and its costs.
 
-Since 4.1, KIP-966 keeps eligible leader replicas (ELR) in addition to the ISR, if the feature is enabled. Each
-rule's ELR follows from its own ISR: the brokers' ELR is not valid for another rule.
+Since 4.1, KIP-966 keeps eligible leader replicas (ELR) in addition to the ISR, if the feature is enabled. Each rule's
+ELR follows from its own ISR: the brokers' ELR is not valid for another rule.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,14 +28,14 @@ TABLES: Final = (
 )  # fmt: skip
 PARTITION: Final = ("cluster_id", "topic", "partition_id")
 FIRST_RELEASE: Final = 4
-"""First major release with the feature, which requires metadata.version 4.0-IV1."""
+"""First major release with the feature ELR, which requires metadata.version 4.0-IV1."""
 
 _SET: Final = ", ".join(SET_KEY)
 _PARTITION: Final = ", ".join(PARTITION)
 
 
 def write_eligible_leaders(lake: Lake, elr: Elr) -> int:
-    """Rebuild ``eligible_leaders`` for all runs and days of the lake: an ELR depends on all earlier changes.
+    """Rebuild ``eligible_leaders`` for all rule runs and days of the lake: an ELR depends on all earlier changes.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def write_eligible_leaders(lake: Lake, elr: Elr) -> int:
 
 
 def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineRows] | None = None) -> EngineRows:
-    """Compute the rows of table ``eligible_leaders``: who could lead, over time, under each rule run.
+    """Return the rows of table ``eligible_leaders``: the brokers that could lead, over time, under each rule run.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineR
 
 
 def _path(engine: LakeEngine) -> str:
-    """Write the query for the input of `spans_outside_isr`: partitions with a replica outside some rule run's ISR."""
+    """Return the query for the input of `spans_outside_isr`: partitions with a replica outside some rule run's ISR."""
     in_background = [engine.literal(rule.id) for rule in REGISTRY.values() if rule.isr_write_in_background]
     return f"""
         WITH runs AS (
@@ -112,7 +112,7 @@ def _path(engine: LakeEngine) -> str:
 
 
 def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
-    """Collect what controllers recorded about each cluster, and whether it has eligible leader replicas."""
+    """Return what controllers recorded about each cluster, and whether it has eligible leader replicas."""
     words: dict[str, list[ControllerWord]] = {}
     facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables_of_eligible_leaders(engine)))}
     for row in engine.listed(engine(_WORDS, **_tables_of_eligible_leaders(engine))):
@@ -124,7 +124,7 @@ def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
 
 
 def _tables_of_eligible_leaders(engine: LakeEngine) -> dict[str, EngineRows]:
-    """Open the tables from which clusters' settings are known."""
+    """Return the tables that show clusters' settings."""
     return {name: engine.table(name) for name in ("controller_records", "broker_events", "leader_epochs")}
 
 

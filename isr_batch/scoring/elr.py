@@ -1,4 +1,4 @@
-"""Compute eligible leader replicas (KIP-966, part 1): the controller's reaction to a change of the ISR.
+"""Compute eligible leader replicas (ELR, KIP-966, part 1) after a change of the ISR, as the controller does.
 
 If the ISR is smaller than min.insync.replicas after a replica has left, the replica has every committed record, because
 the high watermark is stalled from then on. Therefore it remains eligible as leader until the ISR is large enough again,

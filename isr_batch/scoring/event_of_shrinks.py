@@ -1,4 +1,7 @@
-"""Assign shrinks of one follower by several rules to events. Also used in Spark's workers, which lack most packages."""
+"""Group shrinks of one follower by several rules into events.
+
+Also used in Spark's workers, which lack most packages.
+"""
 
 import json
 from collections.abc import Iterator
@@ -8,14 +11,17 @@ import pyarrow as pa
 
 
 def with_event_of_shrinks(shrinks: pa.Table) -> pa.Table:
-    """Add ``event_us``, the event's time, to each shrink of one follower (``at_us``, ``rule``, ``params_json``)."""
+    """Add ``event_us``, the time of the event that each shrink of one follower belongs to.
+
+    Input columns: ``at_us``, ``rule``, ``params_json``.
+    """
     order = ["at_us", "rule", "params_json"]
     shrinks = shrinks.sort_by([(name, "ascending") for name in order])
     return shrinks.append_column("event_us", pa.array(_events(shrinks.select(order).to_pylist()), pa.int64()))
 
 
 def _events(shrinks: list[dict[str, Any]]) -> Iterator[int]:
-    """Yield, for each shrink, the time of the event that it belongs to; shrinks are in order of time."""
+    """Yield the time of the event that each shrink belongs to; shrinks are in order of time."""
     event_us, made = 0, set[tuple[str, str]]()
     for shrink in shrinks:
         run = (shrink["rule"], shrink["params_json"])

@@ -1,4 +1,7 @@
-"""Count the records that an heir, clean or not, lacks in a span of time. Also used in Spark's workers."""
+"""Count the records that an heir (the next leader, clean or not) lacks.
+
+Used in Spark's workers, which lack packages.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -8,18 +11,18 @@ import pyarrow as pa
 SPAN: Final = (
     "cluster_id", "topic", "partition_id", "leader_epoch", "leader_id", "rule", "params_json", "from_us",
 )  # fmt: skip
-"""Columns that identify a span of time of `spans_outside_isr`."""
+"""Columns that identify a time span of `spans_outside_isr`."""
 _TEXT: Final = frozenset({"cluster_id", "topic", "rule", "params_json"})
 FOUND: Final = pa.schema(
     [(name, pa.string() if name in _TEXT else pa.int64() if name == "from_us" else pa.int32()) for name in SPAN]
     + [("lost_records_max", pa.int64()), ("lost_us", pa.int64()), ("elr_below_high_watermark", pa.int32())]
     + [("lost_by_first_active_max", pa.int64()), ("lost_by_longest_log_max", pa.int64())]
 )
-"""Columns of the result of `heir_lacks`."""
+"""Schema of the result of `heir_lacks`."""
 
 
 def heir_lacks(rows: pa.Table) -> pa.Table:
-    """Find the largest number of records that an heir lacks within a span.
+    """Return the largest number of records that an heir lacks at any time within a span.
 
     Parameters
     ----------
@@ -71,7 +74,7 @@ def heir_lacks(rows: pa.Table) -> pa.Table:
 def _lost_uncleanly(
     active: Sequence[int], log_ends: Mapping[int, int], acknowledged: int
 ) -> tuple[int | None, int | None]:
-    """Count the records that the first active replica, and the one with the longest log, lack; None if unknown."""
+    """Return how many records the first active replica lacks, and the one with the longest log; None if unknown."""
     ends = [log_ends.get(one, -1) for one in active]
     if not ends or ends[0] < 0:
         return None, None

@@ -1,7 +1,7 @@
-"""Count the acknowledged records that an heir would lack.
+"""Count the acknowledged records that an heir (the next leader if the leader died) would lack.
 
-A clean heir is looked at while the ISR is below min.insync.replicas, an unclean one while no clean one exists. The
-high watermark is stalled under min.insync.replicas (since 3.7), and records with acks=0 or 1 are acknowledged above it.
+A clean heir is examined while the ISR is below min.insync.replicas, an unclean one while no clean heir exists. The high
+watermark is stalled under min.insync.replicas (since 3.7), and records with acks=0 or 1 are acknowledged above it.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ TABLES: Final = {
     "append_log": (*SET_KEY, "append_time", "log_end_offset", "acks"),
     "rule_runs": ("rule", "params_json", "event_date"),
 }
-"""Columns that `with_heir_offsets` reads from each table."""
+"""For each table that `with_heir_offsets` reads, the columns."""
 TIMED: Final = ("partition_timeline", "replica_changes", "append_log")
 NOTHING_TELLS: Final = ", ".join(
     f"CAST(NULL AS {kind}) AS {name}"
@@ -32,7 +32,7 @@ _KEY: Final = ", ".join(SPAN)
 
 
 def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, EngineRows]) -> EngineRows:
-    """Add to spans how many records an heir would lack, and what `hidden_records` finds hidden from consumers.
+    """Add to time spans how many records an heir would lack, and the columns of `hidden_records`.
 
     Parameters
     ----------
@@ -109,4 +109,5 @@ _EVENTS: Final = f"""
     SELECT {_KEY}, 'acked', NULL, greatest(at_us, from_us), max(value), NULL, NULL
     FROM acked GROUP BY {_KEY}, greatest(at_us, from_us)
 """
-"""SQL for each span's state at its start, and its changes; of several offsets at one instant, the last is used."""
+"""SQL for each span's state at its start and the changes in it; if an offset has several values at one instant, the
+last is used."""

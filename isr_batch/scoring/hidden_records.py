@@ -1,4 +1,4 @@
-"""Find how long a frozen high watermark hides records from consumers, for each span of time under min.insync.replicas.
+"""Compute how long a frozen high watermark hides records from consumers, per time span under min.insync.replicas.
 
 Since 3.7, the high watermark is frozen while the ISR is too small, and consumers see no record above it, whatever its
 acks. A consumer with read_committed also waits for the end of a transaction, which is not in the logs.
@@ -22,7 +22,7 @@ _RUN: Final = ", ".join(SPAN[:-1])
 
 
 def hidden_records(engine: LakeEngine, spans: EngineRows, partition_timeline: EngineRows) -> EngineRows:
-    """Sum up what the high watermark hides in each span under min.insync.replicas, for rules that freeze it then.
+    """Sum up, per time span under min.insync.replicas, the records hidden by rules that freeze the high watermark.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Follow one partition under each rule run: its ISR, its ELR by KIP-966, and its heir.
+"""Follow one partition under each rule run: its ISR, its ELR (KIP-966), and its heir (the next leader).
 
 This also runs in Spark's workers, which lack most packages.
 """
@@ -26,12 +26,12 @@ SPANS: Final = pa.schema([
     ("elr_source", pa.string()), ("elr", _INTS), ("heir_id", pa.int32()), ("offline_if_leader_dies", pa.bool_()),
     ("elr_if_on", _INTS), ("heir_if_on", pa.int32()), ("heir_if_off", pa.int32()), ("active", _INTS),
 ])  # fmt: skip
-"""Columns of the result of `spans_outside_isr`; times are epoch microseconds."""
+"""Schema of the result of `spans_outside_isr`; times are epoch microseconds."""
 
 
 @dataclass
 class _Known:
-    """The controller's statements about one partition, up to a time."""
+    """The settings and inactive brokers, by the controller's records up to some time, that matter for one partition."""
 
     enabled: bool | None
     of_topic: int | None = None
@@ -39,14 +39,14 @@ class _Known:
     inactive: set[int] = field(default_factory=set)
 
     def min_isr(self, term: Mapping[str, Any]) -> int:
-        """Return min.insync.replicas in force: the run's own value, else that of a record, else that of the term."""
+        """Return min.insync.replicas in force: the rule run's own value, else the last recorded, else the term's."""
         set_to = self.of_topic if self.of_topic is not None else self.of_cluster
         wanted = set_to if set_to is not None and term["min_isr"] == term["min_isr_of_term"] else term["min_isr"]
         return min(wanted, len(term["assigned"]))
 
 
 class _IsrPathState:
-    """The ISR of a rule, and its ELR by the cluster's own settings and as if it were on.
+    """The ISR under a rule, and the ELR: by the cluster's own settings, and as if the feature were on.
 
     Sets of brokers are bits, as in `isr_batch.scoring.elr`.
     """
@@ -58,16 +58,16 @@ class _IsrPathState:
         self.elr_if_on: int | None = None
 
     def begin(self, recorded: Iterable[int] | None, known: _Known) -> None:
-        """Set the ELR with which the log begins; one that is not recorded is unknown until an event empties it."""
+        """Set the ELR at the start of the log; if it is not recorded, it is unknown until an event makes it empty."""
         if recorded is not None and known.enabled:
             self.elr = self.elr_if_on = sum(self._bits.get(broker, 0) for broker in recorded)
 
     def change(self, isr: Iterable[int], known: _Known, min_isr: int, *, unclean: bool = False) -> None:
-        """Change the ISR, and the ELRs that follow from it."""
+        """Change the ISR, and update both ELRs."""
         wanted = sum(self._bits[broker] for broker in isr)
 
         def after(elr: int | None) -> int | None:
-            """Return an ELR after the change; None if it is still unknown."""
+            """Return the ELR after an ISR change, from the ELR before it; None if it is still unknown."""
             if unclean:
                 return 0
             found = elr_after(self.isr, elr or 0, wanted, 0, min_isr)
@@ -78,7 +78,7 @@ class _IsrPathState:
         self.isr = wanted
 
     def lose(self, broker: int | None) -> None:
-        """Remove one broker from the ELRs; all of them if ``broker`` is None."""
+        """Remove one broker from both ELRs; all brokers if ``broker`` is None."""
         if broker is None:
             self.elr = self.elr_if_on = 0
             return
@@ -87,12 +87,12 @@ class _IsrPathState:
         self.elr_if_on = None if self.elr_if_on is None else self.elr_if_on & kept
 
     def among(self, brokers: Iterable[int], replicas: int) -> list[int]:
-        """Return those of some brokers that are in a set of bits."""
+        """Return the brokers that are in the set ``replicas``."""
         return [broker for broker in brokers if self._bits[broker] & replicas]
 
 
 def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, ControlledCluster]) -> pa.Table:
-    """Find the spans of time in which a replica of one partition is outside the ISR, under each rule run.
+    """Return the time spans in which a replica of one partition is outside the ISR, under each rule run.
 
     Parameters
     ----------
@@ -149,13 +149,13 @@ def _isr_path_of_run(rows: list[dict[str, Any]], clusters: Mapping[str, Controll
 
 
 def _is_of_isr_path(change: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
-    """Whether a change was made in a term."""
+    """Whether a change of the ISR was made in a term."""
     same = change["leader_epoch"] == term["leader_epoch"] and change["leader_id"] == term["leader_id"]
     return bool(same and term["at_us"] <= change["at_us"] <= term["end_us"])
 
 
 def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
-    """Return the sort key of a change: by time, then so that each begins with the ISR that the one before leaves."""
+    """Return the sort key of an ISR change: its time; at equal times, each change begins with the ISR before it."""
     members = len(change["isr_before"])
     return change["at_us"], change["kind"], members if change["kind"] == "expand" else -members, change["isr"]
 
@@ -163,10 +163,10 @@ def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
 def _isr_commits(
     changes: Iterable[Mapping[str, Any]], term: Mapping[str, Any], writes: Mapping[int, int]
 ) -> Iterator[tuple[int, frozenset[int]]]:
-    """Yield the instants at which an ISR is committed, and that ISR.
+    """Yield each instant at which an ISR is committed, and that ISR.
 
-    A change requested by the rule is committed when its write is answered, unless another one came first: then the
-    next change begins with a different ISR.
+    A change requested by the rule is committed when its write is answered, unless another one came first: then the next
+    change begins with a different ISR.
     """
     asked: tuple[int, frozenset[int]] | None = None
     isr = frozenset(term["isr"])
@@ -194,7 +194,7 @@ def _isr_commits(
 
 
 def _answered_us(at_us: int, write_us: int, writes: Mapping[int, int]) -> int:
-    """Return when an ISR write requested at ``at_us`` is answered, by the same rule as in `udfs.kernel.isr`."""
+    """Return when an ISR write requested at ``at_us`` is answered, computed as in `udfs.kernel.isr`."""
     asked_us = max((us for us in writes if us <= at_us), default=None)
     if not write_us or asked_us is None or at_us >= writes[asked_us]:
         return at_us + write_us
@@ -202,7 +202,7 @@ def _answered_us(at_us: int, write_us: int, writes: Mapping[int, int]) -> int:
 
 
 def _hear_of_isr(word: ControllerWord, known: _Known, state: _IsrPathState) -> None:
-    """Apply a statement of the controller to what is known and to the ELRs."""
+    """Apply a statement of the controller to ``known`` and to the ELRs in ``state``."""
     if word.kind == "elr_version":
         known.enabled = (word.value or 0) > 0
     elif word.kind == "min_isr" and word.topic is None:
@@ -228,7 +228,7 @@ def _isr_path_of_term(
     state: _IsrPathState,
     cluster: ControlledCluster,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a term's rows: a row lasts from an event to the next, and is cut at midnights."""
+    """Yield a term's rows; a row lasts from one event to the next, and is cut at midnight."""
     at_us = term["at_us"]
     for then_us, _, event in [*events, (term["end_us"], 2, None)]:
         until_us = min(then_us, term["end_us"])
@@ -246,7 +246,7 @@ def _isr_path_of_term(
 def _row(
     term: Mapping[str, Any], known: _Known, state: _IsrPathState, cluster: ControlledCluster
 ) -> dict[str, Any] | None:
-    """Return a span without its time; None while all replicas are in the ISR and one of them would lead."""
+    """Return a row about ELR and heir without its times; None while all replicas are in the ISR and an heir exists."""
     order = [replica for replica in term["assigned"] if replica not in known.inactive and replica != term["leader_id"]]
     isr = state.among(term["assigned"], state.isr)
     if order and len(isr) == len(term["assigned"]):
@@ -254,7 +254,7 @@ def _row(
     enabled = known.enabled
 
     def heir(elr: int | None) -> int | None:
-        """Return the broker that would lead with this ELR; None without such a broker."""
+        """Return the broker that would lead with this ELR, or None."""
         return next(iter(state.among(order, state.isr) or state.among(order, elr or 0)), None)
 
     if_on, if_off = heir(state.elr_if_on), heir(0)
@@ -276,7 +276,7 @@ def _row(
 
 
 def _merged_isr_path(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Join equal consecutive rows of one day."""
+    """Join consecutive rows of one day that are equal."""
     last: dict[str, Any] | None = None
     for row in rows:
         adjacent = last and row["from_us"] == last["until_us"] and row["from_us"] % DAY_US

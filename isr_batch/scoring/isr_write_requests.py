@@ -10,14 +10,14 @@ import pyarrow as pa
 from udfs.rules import REGISTRY
 
 ANSWER_US: Final = 5_000
-"""Time, in microseconds, until an AlterPartition request is answered, if the rule run does not set another."""
+"""Time, in microseconds, from an AlterPartition request to the response, if the rule run does not set another."""
 STEP_US: Final = 10
 """Assumed time, in microseconds, between the ISR writes of two partitions at the same check."""
 SECOND_US: Final = 1_000_000
 
 
 def with_requests(changes: pa.Table) -> pa.Table:
-    """Add, to each ISR change of one broker under one rule, the request that carries it.
+    """Add to each ISR change of one broker, under one rule, the number of the request that carries it.
 
     Parameters
     ----------
@@ -46,7 +46,10 @@ def with_requests(changes: pa.Table) -> pa.Table:
 
 
 def _asked_us(instants_us: Sequence[int]) -> list[int]:
-    """Return when each ISR write is requested; those at the same instant follow each other after `STEP_US`."""
+    """Return when each ISR write is requested.
+
+    Of writes at the same instant, each is `STEP_US` after the one before.
+    """
     asked: list[int] = []
     for us in instants_us:
         asked.append(max(us, asked[-1] + STEP_US) if asked else us)
@@ -54,11 +57,12 @@ def _asked_us(instants_us: Sequence[int]) -> list[int]:
 
 
 def requests_of_writes(submits_us: Sequence[int], answer_us: int, *, batched: bool) -> tuple[list[int], list[int]]:
-    """Group writes into requests; a broker has one request in flight.
+    """Group ISR writes into requests; a broker has one request in flight.
 
     Parameters
     ----------
-    submits_us : sequence of int Times at which writes are requested, in order.
+    submits_us : sequence of int
+        Times at which writes are requested, in order.
     answer_us : int
         Time from a request to its response.
     batched : bool

@@ -20,16 +20,16 @@ WITHIN, OPEN, OVER = "within", "open", "over"
 """Whether a figure is within its budget: certainly, uncertain, or certainly over it."""
 
 EXACT: Final = 200
-"""Number of events up to which a Poisson interval is computed exactly; the approximation beyond it is accurate to one
-in 10^5."""
+"""Up to this number of events, a Poisson interval is computed exactly; the approximation beyond it is accurate to 1 in
+10^5."""
 NORMAL: Final = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
 
 
 def poisson_interval_of_mistakes(events: int) -> tuple[float, float]:
-    """Compute the exact 95 % interval of a Poisson mean from the number of events; both tails have 2.5 %.
+    """Return the exact 95 % interval of a Poisson mean, from the number of events; both tails have 2.5 %.
 
-    Above `EXACT` events it uses the cube root approximation of Wilson and Hilferty (1931).
+    Above `EXACT` events, the cube root approximation of Wilson and Hilferty (1931) is used.
     """
     if events > EXACT:
         low, high = (
@@ -40,7 +40,7 @@ def poisson_interval_of_mistakes(events: int) -> tuple[float, float]:
 
 
 def _mean_where(most: int, probability: float) -> float:
-    """Find the mean of a Poisson variable that is at most ``most`` with this probability."""
+    """Return the mean of a Poisson variable that is at most ``most`` with this probability."""
     low, high = 0.0, 2.0 * most + 10
     while high - low > 1e-12 * high:
         mean = (low + high) / 2
@@ -75,13 +75,13 @@ def with_mistake_rates(row: Row) -> Row:
 
 
 def curve_of_advice(row: Row) -> tuple[str, str, str, str]:
-    """Return a row's cluster, topic class, rule and other parameters: rows of a curve differ only in lag time."""
+    """Return the key of a row's curve: cluster, topic class, rule and all parameters but the lag time."""
     others = {name: value for name, value in json.loads(row["params_json"]).items() if name != LAG_TIME}
     return row["cluster_id"], row["topic_class"], row["rule"], json.dumps(others, sort_keys=True)
 
 
 def lag_time_advice(rows: Sequence[Row], budgets: SweepBudgets) -> list[Row]:
-    """Return one answer per cluster, topic class, rule and set of its other parameters.
+    """Return one recommendation per cluster, topic class, rule and set of other parameters.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def lag_time_advice(rows: Sequence[Row], budgets: SweepBudgets) -> list[Row]:
 
 
 def _answer(rows: list[Row], budgets: SweepBudgets) -> Row:
-    """Recommend a lag time for one rule and its other parameters, from their scores at each lag time, in order."""
+    """Recommend a lag time for one rule with its other parameters, from the scores at each lag time, in order."""
     judged_rows = [(_mistakes_in_advice(row, budgets), _detection_in_advice(row, budgets), row) for row in rows]
     fitting = [row for mistakes, detection, row in judged_rows if mistakes == detection == WITHIN]
     undecided = [row for mistakes, detection, row in judged_rows if OVER not in {mistakes, detection}]
@@ -143,7 +143,7 @@ FIGURES: Final = (
 
 
 def _mistakes_in_advice(row: Row, budgets: SweepBudgets) -> str:
-    """Say whether the mistakes at a lag time are within budget, over it, or open."""
+    """Return whether the mistakes at a lag time are within budget, over it, or open."""
     if row["mistakes_per_follower_day"] is None:
         return OPEN
     if row["mistakes_per_follower_day_high"] <= budgets.mistakes_per_follower_day:
@@ -152,7 +152,7 @@ def _mistakes_in_advice(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _detection_in_advice(row: Row, budgets: SweepBudgets) -> str:
-    """Say whether the detection time at a lag time is within budget, over it, or open."""
+    """Return whether the detection time at a lag time is within budget, over it, or open."""
     failures = row["genuine"] + row["never_removed"]
     if not failures:
         return OPEN
@@ -169,14 +169,14 @@ def _needed_hours(row: Row, budgets: SweepBudgets) -> float:
 
 
 def _figures(row: Row, budgets: SweepBudgets) -> str:
-    """Describe the mistakes and the detection time at a lag time, next to their budgets."""
+    """Return words for the mistakes and the detection time at a lag time, next to their budgets."""
     unknown = row["unknown_share"]
     judged = f"; {unknown:.0%} of its shrinks cannot be judged" if unknown else ""
     return f"{_mistake_figures(row, budgets)}; {_detection_figures(row, budgets)}{judged}"
 
 
 def _mistake_figures(row: Row, budgets: SweepBudgets) -> str:
-    """Describe the mistakes at a lag time, next to their budget."""
+    """Return words for the mistakes at a lag time, next to their budget."""
     rate = row["mistakes_per_follower_day"]
     if rate is None:
         return "no time in which its decisions are scored"
@@ -188,7 +188,7 @@ def _mistake_figures(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _detection_figures(row: Row, budgets: SweepBudgets) -> str:
-    """Describe the detection time at a lag time, next to its budget."""
+    """Return words for the detection time at a lag time, next to its budget."""
     if not row["genuine"] + row["never_removed"]:
         return "no failure to detect"
     never = f", {row['never_removed']:,} never" if row["never_removed"] else ""
@@ -201,7 +201,7 @@ def _detection_figures(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _next_smaller_advice(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> str:
-    """Describe the next smaller lag time, which is over budget or open."""
+    """Return words for the next smaller lag time, which is over budget or open."""
     smaller = [entry for entry in judged_rows if entry[2][LAG_TIME] < row[LAG_TIME]]
     if not smaller:
         return "No smaller one was tried"
@@ -211,7 +211,7 @@ def _next_smaller_advice(row: Row, judged_rows: Sequence[tuple[str, str, Row]], 
 
 
 def _needed_for_advice(row: Row, budgets: SweepBudgets) -> str:
-    """Say how much more log a decision needs."""
+    """Return words for how much more log a decision needs."""
     lacking = []
     if _mistakes_in_advice(row, budgets) == OPEN:
         lacking.append(
@@ -226,7 +226,7 @@ def _needed_for_advice(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _as_much_again(row: Row, budgets: SweepBudgets) -> str:
-    """Say how long a log of this cluster must be to decide, or, if this log's length is unknown, how much longer."""
+    """Return words for the length of log that a decision needs; if this log's length is unknown, for how much more."""
     seen, hours = row["exposure_follower_hours"], row.get("log_hours")
     if not seen:
         return ""
@@ -237,7 +237,7 @@ def _as_much_again(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> tuple[Row, str]:
-    """Find the lag time nearest to the budgets, and describe which budget it exceeds."""
+    """Return the lag time nearest to the budgets, and words for the budget that it exceeds."""
     fast = [row for _, detection, row in judged_rows if detection != OVER]
     calm = [row for mistakes, _, row in judged_rows if mistakes != OVER]
     parts, nearest = [], None
@@ -257,5 +257,5 @@ def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudg
 
 
 def _slowness_in_advice(row: Row) -> tuple[float, float]:
-    """Return the key by which lag times are compared in detection: share never detected, then time."""
+    """Return the key by which lag times are compared: share of failures never detected, then detection time."""
     return row["never_removed"] / max(row["genuine"] + row["never_removed"], 1), row["detection_ms_p99"] or math.inf

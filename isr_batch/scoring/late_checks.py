@@ -1,4 +1,4 @@
-"""Find late checks: those at which the brokers' own rule would drop a follower, but the log has no Shrinking line.
+"""Find late checks: the brokers' own rule would have dropped a follower there, but the log has no Shrinking line.
 
 A leader that is starved of CPU runs its ISR checks seconds late, while the replay runs them on schedule. Every check
 that drops a follower is logged, so if the line is missing, the check had not run by then. The replay moves it to the
@@ -21,14 +21,11 @@ from isr_batch.scoring.broker_check import HELD, ask_broker_check, compared, own
 from udfs.batches.results import SET_COLUMNS
 
 ROUNDS: Final = 12
-"""Maximum number of rounds: a moved check that still drops a follower without a line at its new time is moved again."""
+"""Maximum number of rounds. In each, a moved check that still drops a follower without a line is moved again."""
 
 
 def find_late_checks(lake: Lake) -> int:
-    """Write new rows of ``late_checks``; returns how many.
-
-    The lake's own replay is compared first. For the partitions with a moved check, the brokers' rules are replayed
-    again, until no check is left to move, or for ROUNDS rounds. The lake's results for these days are stale then.
+    """Write new rows of ``late_checks``; return how many.
 
     Raises
     ------
@@ -54,6 +51,6 @@ def find_late_checks(lake: Lake) -> int:
 
 
 def _changes_with(engine: LakeEngine, lake: Lake, known: Rows, new: Rows) -> pa.Table:
-    """Replay the partitions in which a check was just moved, with all moved checks; return their changes."""
+    """Replay the partitions in which a check was just moved, with all moved checks; return their ISR changes."""
     sets = engine(f"SELECT DISTINCT {', '.join(SET_COLUMNS)} FROM {{new}} AS new", new=new)
     return own_changes(lake, own_rules(engine), late=engine.arrow(known), sets=engine.arrow(sets))

@@ -1,10 +1,13 @@
-"""Find when a broker notifies others of its ISR changes. Also used in Spark's workers, which lack most packages."""
+"""Compute when a broker notifies the controller of ISR changes. Used in Spark's workers, which lack most packages."""
 
 import pyarrow as pa
 
 
 def with_notified(changes: pa.Table) -> pa.Table:
-    """Add ``notified_us``, when it is notified, to each ISR change (at ``change_us``) of one broker under one rule."""
+    """Add ``notified_us``, the time of the notification, to each ISR change of one broker under one rule.
+
+    ``change_us`` is the time of the change.
+    """
     # Imported here, because the kernels take a second to import, and commands that only show results do not need them.
     from isr_batch.replay.kernel_cache import keep_compiled
     from udfs.kernel.notifications import notified_at_us

@@ -1,4 +1,4 @@
-"""Score rules: sum up the replay's ledger and the verdicts, in any grouping.
+"""Score rules: aggregate the replay's ledger and verdicts in any grouping.
 
 The figures of a rule run come from a few sources. Each is aggregated separately, in all groupings at once, and the
 results are joined. Sixty aggregates over a union of all sources took two to three times as long. The SQL is in the
@@ -33,22 +33,22 @@ REPLICATES: Final = 200
 """Number of bootstrap replicates: enough for a 95 % interval with two digits."""
 PRIME: Final = 2**31 - 1
 RULE_OF_THREE: Final = 3.0
-"""Upper end of a 95 % interval for the number of events if none was observed."""
+"""Upper end of a 95 % interval for the number of events when none was observed."""
 _JUDGED: Final = "verdict IN ('spurious', 'genuine')"
 
 
 def _seconds_score(name: str) -> str:
-    """Write SQL for a sum of microseconds in seconds."""
+    """Return SQL for the sum of a column of microseconds, in seconds."""
     return f"sum({name}) / 1e6"
 
 
 def _percentile_score(name: str, share: float, verdict: str) -> str:
-    """Write SQL for a percentile over the shrinks with this verdict."""
+    """Return SQL for a percentile of a column over the shrinks with this verdict."""
     return f"percentile(CASE WHEN verdict = '{verdict}' THEN {name} END, {share})"
 
 
 def _between(share: str) -> str:
-    """Write SQL for a percentile that weights each value by its number of appends; ``upto`` is the running sum."""
+    """Return SQL for a percentile of latencies, weighted by the number of appends; ``upto`` is the running total."""
     place = f"{share} * (total - 1)"
     low, high = (f"min(CASE WHEN upto > {end}({place}) THEN latency_ms END)" for end in ("floor", "ceil"))
     return f"{low} + ({high} - {low}) * ({share} * (max(total) - 1) - floor({share} * (max(total) - 1)))"
@@ -137,7 +137,7 @@ AGGREGATES: Final = {
         "acks_all_latency_ms_p99": _between("0.99"),
     },
 }  # fmt: skip
-"""Columns of a score, each as SQL over the rows of one source."""
+"""For each source of figures, the columns of a score that come from it, as SQL."""
 DERIVED: Final = {
     "exposure_follower_hours": "coalesce(exposure_follower_hours, 0)",
     "exposure_partition_hours": "coalesce(exposure_partition_hours, exposure_follower_hours)",
@@ -154,9 +154,9 @@ DERIVED: Final = {
 
 @dataclass(frozen=True)
 class Results:
-    """Results of a replay, sweep or experiment: rows with the columns of the tables of these names.
+    """The results of a replay, sweep or experiment that scores are computed from; members are named after their tables.
 
-    The eligible leaders are only known after a replay; without them, figures based on them are null.
+    Eligible leaders are known only after a replay; without them, figures based on them are null.
     """
 
     isr_changes: EngineRows
@@ -175,12 +175,12 @@ def results_in(engine: LakeEngine, replayed: EngineRows) -> Results:
 
 
 Facts = Mapping[str, EngineRows]
-"""Input of scores: rows by source, with DIMENSIONS (replica_id is null for whole partitions), and columns to
-aggregate."""
+"""Input of scores: for each source of figures, rows with DIMENSIONS (replica_id is null for whole partitions) and
+columns to aggregate."""
 
 
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:
-    """Collect the rows from which scores are computed."""
+    """Return the rows from which scores are computed, by source."""
     tables = {name: rows for name, rows in vars(results).items() if rows is not None}
     known = (source for source in _SOURCES if source != "heirs" or "eligible_leaders" in tables)
     return {source: engine(_SOURCES[source], **tables) for source in known} | {
@@ -236,7 +236,7 @@ _SOURCES: Final = {
 
 
 def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) -> EngineRows:
-    """Score every rule run, in each of several groupings.
+    """Return the scores of every rule run, in each of several groupings.
 
     Parameters
     ----------
@@ -256,18 +256,18 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     columns = ["low", "high", *(name for aggregates in AGGREGATES.values() for name in aggregates)]
 
     def keys_of(source: str) -> list[str]:
-        """List the dimensions that a source of figures has."""
+        """Return the dimensions that a source of figures has."""
         dimensions = DIMENSIONS[:-1] if source in {"costs", "heirs", "latencies"} else DIMENSIONS
         return [name for name in keys if name in (dimensions[:-1] if source in BY_BROKER else dimensions)]
 
     def grouped(source: str, *more: str) -> str:
-        """Write the GROUP BY of a source for all groupings at once."""
+        """Return the GROUP BY clause of a source, for all groupings at once."""
         known = keys_of(source)
         sets = ", ".join(f"({', '.join((*RUN, *group, *more))})" for group in groups if {*group} <= {*known})
         return f"GROUP BY GROUPING SETS ({sets})"
 
     def side_by_side(source: str, own: Mapping[str, str]) -> str:
-        """Return SQL for the columns of all sources in rows of one, so that they can be united; the others are null."""
+        """Return SQL for the columns of all sources, null in all but this one, so that sources can be united."""
         known = keys_of(source)
         return ", ".join(
             [*(name if name in known else f"NULL AS {name}" for name in keys),
@@ -312,7 +312,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
 
 
 def _sums(engine: LakeEngine, verdicts: EngineRows, keys: Sequence[str], grouped: str) -> EngineRows:
-    """Count each group's mistakes in each replicate of a bootstrap over blocks of one broker pair's shrinks in an hour.
+    """Count each group's mistakes in each bootstrap replicate; a block is one broker pair's shrinks in one hour.
 
     Shrinks come in bursts, so blocks are drawn, not shrinks: the count of each block is a Poisson variable with mean 1.
     Its value is derived from a hash of the block and two numbers of the replicate, multiplied and added modulo a prime:
@@ -351,7 +351,7 @@ _POISSON: Final = " + ".join(
 
 
 def write_scores(lake: Lake) -> int:
-    """Rebuild ``rule_scores`` and ``rule_scores_by_broker`` for all runs and days of the lake.
+    """Rebuild ``rule_scores`` and ``rule_scores_by_broker`` for all rule runs and days of the lake.
 
     Returns
     -------
@@ -370,12 +370,12 @@ def write_scores(lake: Lake) -> int:
 
 
 def scored_by(engine: LakeEngine, groups: Sequence[Sequence[str]]) -> EngineRows:
-    """Score all results in the lake of an engine, in several groupings, as `scores` does."""
+    """Score all results in a lake in several groupings, as `scores` does."""
     return scores(engine, score_inputs(engine, Results(*map(engine.table, TABLES))), groups)
 
 
 def rules_side_by_side(lake: Lake) -> Rows:
-    """Score each rule with its parameters over the whole lake; ``T`` is its lag time in ms.
+    """Return the scores of each rule run over the whole lake; ``T`` is its lag time in ms.
 
     Rules are in the order of their releases; a rule that never shrinks has a row as well.
     """

@@ -1,4 +1,4 @@
-"""Run sweeps: replay all rule runs of a grid in one pass over the lake, score them, and derive advice.
+"""Run a sweep: replay all rule runs of a grid in one pass over the lake, score them, and recommend lag times.
 
 A sweep writes its own tables; it writes no timelines, and does not change the results of `replay`.
 """
@@ -27,7 +27,7 @@ from udfs.batches.results import SCORED
 
 @dataclass(frozen=True)
 class Sweep:
-    """Result of a sweep: rows of ``sweep_scores`` and ``sweep_advice``, and the number of rows read."""
+    """The outcome of a sweep: rows of ``sweep_scores`` and ``sweep_advice``, and the number of rows read."""
 
     rows_in: int
     scores: list[Row]
@@ -35,7 +35,7 @@ class Sweep:
 
 
 def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
-    """Replay a grid, and replace its rows in ``sweep_scores`` and ``sweep_advice``.
+    """Replay the rule runs of a grid, and replace the grid's rows in ``sweep_scores`` and ``sweep_advice``.
 
     Parameters
     ----------
@@ -76,14 +76,14 @@ def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
 
 
 def swept_params(params_json: str, grid: SweepGrid) -> str:
-    """Format the parameters that the grid varies, except the lag time, for display."""
+    """Return the parameters that the grid varies, except the lag time, as text."""
     values = json.loads(params_json)
     varied = [name for name, of_grid in grid.grid.items() if len(of_grid) > 1 and name != LAG_TIME]
     return " ".join(f"{name}={values[name]}" for name in varied if name in values)
 
 
 def _without_min_isr(engine: LakeEngine, rows: Rows) -> Rows:
-    """Remove min.insync.replicas from the parameters, so that topics with different values have the same run.
+    """Remove min.insync.replicas from ``params_json``, so that topics with different values have the same rule run.
 
     Parameters are sorted by name, so the lag time always follows this one.
     """
@@ -123,7 +123,7 @@ def _with_class(engine: LakeEngine, rows: Rows, classes: Rows) -> Rows:
 
 
 def _write_sweep(lake: Lake, table: Table, rows: list[Row], name: str) -> None:
-    """Replace the rows of this sweep in a table."""
+    """Replace the rows of the sweep ``name`` in a table."""
     with ArrowSql() as sql:
         values = pa.Table.from_pylist(rows, arrow_schema(table))
         replace_arrow(lake, sql, table, values, f"sweep = {sql_literal(name)}")

@@ -1,4 +1,4 @@
-"""Read grid files: rules, values of their parameters, topic classes, and budgets for mistakes and detection."""
+"""Read grid files, the input of a sweep: rules, parameter values, topic classes, budgets for mistakes and detection."""
 
 import math
 import re
@@ -22,13 +22,13 @@ LAG_TIME: Final = "replica_lag_time_max_ms"
 MOST_RUNS: Final = 200
 """Maximum number of rule runs in one pass: each needs some 0.8 MB for results in a task, and time for every event."""
 EVERYTHING: Final = "all"
-"""Class of all topics if no classes are given."""
+"""Name of the one class of all topics if the grid has no classes."""
 OTHERS: Final = "other"
-"""Class of topics that match no given class."""
+"""Name of the class for topics that match no class of the grid."""
 
 
 class SweepBudgets(BaseModel):
-    """Upper limits of mistakes and detection time; docs/sweep.md has the reasons for the defaults."""
+    """Upper limits for mistakes and detection time; docs/sweep.md has the reasons for the defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -45,15 +45,15 @@ class SweepGrid(BaseModel):
         ["all"], min_length=1, validate_default=True
     )
     grid: dict[str, list[int | str]]
-    """Values of parameters, by Kafka's or our names."""
+    """For each parameter, by Kafka's or our name, the values to replay."""
     topic_classes: dict[str, str] = {}
-    """Regular expressions; a topic has the first class whose expression matches its name."""
+    """For each class, a regular expression; a topic belongs to the first class whose expression matches its name."""
     budgets: SweepBudgets = SweepBudgets()
 
     @field_validator("rules")
     @classmethod
     def _rules_known(cls, rules: list[str]) -> list[str]:
-        """Refuse names that are not rules."""
+        """Refuse names of unknown rules."""
         if rules == ["all"]:
             return ALL_RULES
         _refuse_grid([f"no rule {rule}; {did_you_mean(rule, REGISTRY)}" for rule in rules if rule not in REGISTRY])
@@ -62,7 +62,7 @@ class SweepGrid(BaseModel):
     @field_validator("grid")
     @classmethod
     def _params_known(cls, grid: dict[str, list[int | str]], info: ValidationInfo) -> dict[str, list[int]]:
-        """Check the names of parameters and convert them to ours, and their values to numbers."""
+        """Convert names of parameters to ours, and their values to numbers; refuse unknown ones."""
         known = {name: param for rule in info.data.get("rules", REGISTRY) for name, param in _params(rule).items()}
         wrong: list[str] = []
         read: dict[str, list[int]] = {}
@@ -87,7 +87,7 @@ class SweepGrid(BaseModel):
     @field_validator("topic_classes")
     @classmethod
     def _expressions(cls, classes: dict[str, str]) -> dict[str, str]:
-        """Refuse topic classes whose expressions are not valid."""
+        """Refuse topic classes whose regular expressions are invalid."""
         wrong = []
         for name, expression in classes.items():
             try:
@@ -98,7 +98,7 @@ class SweepGrid(BaseModel):
         return classes
 
     def class_of(self, topic: str) -> str:
-        """Find the class of a topic."""
+        """Return the class of a topic."""
         if not self.topic_classes:
             return EVERYTHING
         return next((name for name, part in self.topic_classes.items() if re.search(part, topic)), OTHERS)
@@ -106,7 +106,7 @@ class SweepGrid(BaseModel):
 
 @dataclass(frozen=True)
 class NamedGrid:
-    """A grid, the name of its file, and its rule runs."""
+    """A grid with the name of its file and its rule runs."""
 
     name: str
     grid: SweepGrid
@@ -160,7 +160,7 @@ def require_lag_times_in_grid(file: Path, named: NamedGrid) -> NamedGrid:
 
 
 def _grid_runs(grid: SweepGrid) -> list[RuleRun]:
-    """List the rule runs of a grid: every rule with every combination of its parameters, without duplicates."""
+    """Return the rule runs of a grid: each rule with every combination of its parameters, without duplicates."""
     found = []
     for rule in grid.rules:
         own = _own_values(grid, rule)
@@ -169,25 +169,25 @@ def _grid_runs(grid: SweepGrid) -> list[RuleRun]:
 
 
 def _own_values(grid: SweepGrid, rule: str) -> dict[str, dict[int, None]]:
-    """Return the grid's values of the parameters that a rule has, each value once."""
+    """Return, for each parameter in the grid that a rule has, the values, each once."""
     return {name: dict.fromkeys(map(int, values)) for name, values in grid.grid.items() if name in _params(rule)}
 
 
 def _params(rule: str) -> dict[str, Param]:
-    """List the parameters of a rule; those of the periodic check only if it has one."""
+    """Return the parameters of a rule; parameters of the periodic check only if the rule has such a check."""
     continuous = REGISTRY[rule].checks_per_lag_time == CONTINUOUS
     common = {n: p for n, p in COMMON_PARAMS.items() if not (continuous and n in {"check_period_ms", "check_phase_ms"})}
     return common | REGISTRY[rule].params
 
 
 def _refuse_grid(wrong: list[str]) -> None:
-    """Raise the error for these mistakes, if there are any."""
+    """Raise an error with these mistakes, if there are any."""
     if wrong:
         raise ValueError("; ".join(wrong))
 
 
 def _mistake_in_grid(error: dict[str, Any]) -> str:
-    """Write a mistake in a sentence, with the key that has it."""
+    """Return a mistake as a sentence, with the key of the file that has it."""
     where = ".".join(map(str, error["loc"])) or "the file"
     if error["type"] == "extra_forbidden":
         model = SweepBudgets if len(error["loc"]) > 1 else SweepGrid

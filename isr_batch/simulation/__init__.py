@@ -1,1 +1,1 @@
-"""Simulate clusters and write their fetch logs: fleets with planted faults, and examples from the proposals."""
+"""Simulate clusters and write their fetch logs: fleets with planted faults, and examples from proposals."""

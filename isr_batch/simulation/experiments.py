@@ -38,11 +38,12 @@ from udfs.simulation.groups import score_group
 
 SIMULATED: Final = (*LOOPED, *FLEETS)
 FEW_HOURS: Final = 100
-"""Hours of all cells together (for fleets, partition hours) that this process simulates while Spark would start."""
+"""Up to this many simulated hours in all cells (for fleets, partition hours), this process simulates; Spark would take
+as long to start."""
 
 
 class Experiment(BaseModel):
-    """The content of an experiment file: scenario, rules, grid of parameters, seeds."""
+    """The content of an experiment file: scenario, rules, values of parameters, seeds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -53,9 +54,9 @@ class Experiment(BaseModel):
     """Number of partitions in a fleet."""
     seeds: list[int] = Field([1], min_length=1)
     grid: dict[str, list[int | str]] = {}
-    """Values of parameters, by Kafka's or our names; every combination is a cell."""
+    """For each parameter, by Kafka's or our name, the values; each combination is one cell."""
     outcome: str
-    """Summary of a cell in one line, with columns of ``experiment_results`` in braces."""
+    """Template of a cell's result in one line, with columns of ``experiment_results`` in braces."""
 
     @model_validator(mode="after")
     def _known(self) -> "Experiment":
@@ -74,7 +75,7 @@ class Experiment(BaseModel):
 
 
 def _own_param_name(name: str) -> str:
-    """Convert the name of a parameter, which may be Kafka's or ours, to ours."""
+    """Convert a parameter's name, Kafka's or ours, to ours."""
     return name.replace(".", "_").replace("-", "_")
 
 
@@ -87,7 +88,7 @@ class ExperimentCell:
 
 
 def load_experiment(file: Path) -> Experiment:
-    """Read and check an experiment file.
+    """Read an experiment file, and check it.
 
     Raises
     ------
@@ -109,7 +110,7 @@ def load_experiment(file: Path) -> Experiment:
 
 
 def experiment_cells(experiment: Experiment) -> list[ExperimentCell]:
-    """List the cells: every rule with every combination of parameters and every seed."""
+    """Return the cells of an experiment: each rule with every combination of parameters and every seed."""
     names = list(experiment.grid)
     found: list[ExperimentCell] = []
     for rule, seed in product(experiment.rules, experiment.seeds):
@@ -125,7 +126,7 @@ def experiment_cells(experiment: Experiment) -> list[ExperimentCell]:
 
 
 def engine_of_experiment(lake: Lake, grid: Sequence[ExperimentCell]) -> LakeEngine:
-    """Choose the engine for an experiment by the number of simulated hours."""
+    """Choose the engine by the number of simulated hours: this process for few, Spark for many."""
     hours = sum(of.hours * (of.partitions if of.scenario in FLEETS else 1) for of in (cell.fleet for cell in grid))
     return InProcess(lake) if hours <= FEW_HOURS else BySpark(lake)
 
@@ -172,7 +173,7 @@ def experiment_outcome(experiment: Experiment, row: dict[str, Any]) -> str:
 
 
 def _cells_simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell]) -> Rows:
-    """Simulate the cells, each in a separate Spark task, as a cluster; return rows of ``results.RESULT_SCHEMA``."""
+    """Simulate the cells, each in a separate task; return rows of ``results.RESULT_SCHEMA``."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Simulate the cells of a task."""
@@ -191,7 +192,7 @@ def _cells_simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell])
 
 
 _INSTEAD: Final = dict.fromkeys(("offline_if_leader_dies_seconds", "unclean_needed_seconds"), "leader_alone_seconds")
-"""Columns of a score that need a controller, which a simulated cluster lacks, and the column used instead: no broker
+"""Scores that a simulated cluster lacks, because it has no controller, and the column that is used instead: no broker
 is fenced, and none outside the ISR may lead."""
 _COURSE: Final = f"""
     SELECT cluster_id, (max(change_us) - {START_MS * 1000}) / 1e6 AS last_change_seconds,
@@ -209,4 +210,4 @@ _COURSE: Final = f"""
     ) AS shrinks
     GROUP BY cluster_id
 """
-"""SQL for each cell's time of the last change, and the times between shrinks of a follower."""
+"""SQL for each cell's time of the last ISR change, and the times between two shrinks of a follower."""

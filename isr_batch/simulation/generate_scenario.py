@@ -1,6 +1,7 @@
-"""Simulate a scenario and write its log into a lake, as the input tables of an ingest, under a separate cluster name.
+"""Simulate a scenario, and write its log to a lake as the input tables of a separate cluster.
 
-A story has a few rows. A fleet is simulated one group of brokers at a time, by Spark's workers if it is large.
+A story (a proposal's example) has a few rows. A fleet is simulated one group of brokers at a time, by Spark's workers
+if it is large.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,10 +42,9 @@ from udfs.simulation.groups import CHANGES, SCHEMA, broker_of_group, simulate_gr
 from udfs.simulation.world import APPEND_COLUMNS, EVENT_COLUMNS, EVENT_KINDS, FETCH_COLUMNS, TERM_COLUMNS
 
 SHRINK_PRINTS = ("high_watermark", "leader_log_end_offset", "follower_log_end_offset", "last_caught_up_time_ms")
-"""Columns whose values a leader's Shrinking line prints; they are null for other changes."""
+"""Columns with values that a leader prints in a Shrinking line; they are null for other changes."""
 FEW_PARTITION_HOURS = 3
-"""Maximum number of partition hours of a fleet that this process simulates: each has about 300,000 rows, or 300 MB of
-memory."""
+"""Up to this many partition hours, this process simulates a fleet: each has about 300,000 rows, or 300 MB of memory."""
 SCENARIOS = tuple(dict.fromkeys((*STORIES, *LOOPED, *FLEETS)))
 
 _DATED_BY = (
@@ -59,7 +59,7 @@ _DATED_BY = (
 
 
 def generate_scenario(lake: Lake, fleet: FleetOfGroups, cluster_id: str | None = None) -> RunCounts:
-    """Write a scenario, and replace all rows that the lake has of its cluster.
+    """Simulate a scenario, and replace all rows of its cluster in the lake.
 
     Parameters
     ----------
@@ -87,12 +87,15 @@ def generate_scenario(lake: Lake, fleet: FleetOfGroups, cluster_id: str | None =
 
 
 def engine_of_fleet(lake: Lake, fleet: FleetOfGroups) -> LakeEngine:
-    """Choose the engine by the number of simulated partition hours."""
+    """Choose the engine by the number of simulated partition hours: this process for few, Spark for many."""
     return InProcess(lake) if fleet.partitions * fleet.hours <= FEW_PARTITION_HOURS else BySpark(lake)
 
 
 def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, DataFrame | pa.Table]) -> RunCounts:
-    """Replace all input rows of a cluster by those of ``tables``; missing columns become null, missing tables empty."""
+    """Replace all input rows of a cluster by the rows of ``tables``.
+
+    Missing columns become null, missing tables empty.
+    """
     rows_out = 0
     where = f"cluster_id = {sql_literal(cluster_id)}"
     with ArrowSql() as sql:
@@ -109,7 +112,7 @@ def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, Data
 
 
 def _whole_rows(table: Table, rows: pa.Table, time: str) -> pa.Table:
-    """Complete rows with the table's missing columns: the day, from ``time``, and nulls."""
+    """Add a table's missing columns to rows: the day, from column ``time``, and nulls."""
     # Days are computed from numbers: Arrow would look up the time zone's rules for each instant.
     given = {name: rows[name] for name in rows.column_names} | {
         "event_date": rows[time].cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).cast(pa.date32())
@@ -120,7 +123,7 @@ def _whole_rows(table: Table, rows: pa.Table, time: str) -> pa.Table:
 
 
 def _with_null_columns(table: Table, rows: DataFrame) -> DataFrame:
-    """Add a table's missing columns, as nulls."""
+    """Add a table's missing columns to rows, as nulls."""
     return rows.withColumns(
         {column.name: F.lit(None).cast(column.type) for column in table.columns if column.name not in rows.columns}
     )
@@ -144,10 +147,10 @@ def _groups_simulated(engine: LakeEngine, fleet: FleetOfGroups) -> Rows:
 def _fleet_rows(
     engine: LakeEngine, fleet: FleetOfGroups, cluster_id: str, rows: Rows
 ) -> dict[str, DataFrame | pa.Table]:
-    """Make the rows of each input table from the simulated rows of a fleet."""
+    """Return the rows of each input table, from the simulated rows of a fleet."""
 
     def of_table(table: Table, name: str, given: Sequence[str], where: str = "true", **columns: str) -> Rows:
-        """Select the simulated rows of one table."""
+        """Return the simulated rows of one table."""
         known = [column for column in given if column in table.column_names]
         times = {column: f"timestamp_micros({column})" for column in known if column.endswith("_time")}
         columns = {"cluster_id": engine.literal(cluster_id), **{each: each for each in known}, **times, **columns}
@@ -191,7 +194,7 @@ def _fleet_rows(
 
 
 def _planted_rows(fleet: FleetOfGroups, cluster_id: str) -> pa.Table:
-    """Make the rows of table planted_faults."""
+    """Return the rows of table planted_faults."""
     instants = pa.timestamp("us", "UTC")
     planted = [
         {
@@ -208,23 +211,23 @@ def _planted_rows(fleet: FleetOfGroups, cluster_id: str) -> pa.Table:
 
 
 def _release_of_scenario(fleet: FleetOfGroups) -> str | None:
-    """Find the first release with the rule that was in the loop; None if no release has it."""
+    """Return the first release that has the simulated rule; None if no release has it."""
     first = {rule.id: numbers for numbers, rule in RELEASED_RULES}.get(fleet.rule or BASELINE)
     return ".".join(map(str, first)) if first and not fleet.params else None
 
 
 def _sql_if_known(name: str, text: str = "") -> str:
-    """Write SQL for a number that is null if it is negative."""
+    """Return SQL for a number that is null if it is negative."""
     return f"CASE WHEN {name} >= 0 THEN {text or name} END"
 
 
 def _sql_name_of_code(code: str, names: Sequence[str]) -> str:
-    """Write SQL that converts a code to its name."""
+    """Return SQL that converts a code to its name."""
     return "CASE {} {} END".format(code, " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(names)))
 
 
 def _story_rows(name: str, story: ExampleTerm) -> dict[str, pa.Table]:
-    """Make the rows of each input table from an example that is written by hand."""
+    """Return the rows of each input table, from an example written by hand."""
     fetches: dict[str, list[Any]] = {
         "replica_id": [fetch.replica_id for fetch in story.fetches],
         "fetch_offset": [fetch.fetch_offset for fetch in story.fetches],
@@ -267,7 +270,7 @@ def _story_rows(name: str, story: ExampleTerm) -> dict[str, pa.Table]:
 
 
 def _generated_rows_of_story(cluster_id: str, leader: int, columns: dict[str, list[Any]]) -> pa.Table:
-    """Make rows of a table about the only partition of an example."""
+    """Return rows of a table about the only partition of an example."""
     instants = pa.timestamp("us", "UTC")
     arrays = {name: pa.array(values, instants if name.endswith("_time") else None) for name, values in columns.items()}
     rows = len(next(iter(columns.values())))

@@ -1,4 +1,4 @@
-"""Plan the groups of brokers to simulate for a fleet or a scenario from a proposal."""
+"""Plan the groups of brokers that a fleet, or a scenario from a proposal, consists of."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,14 +18,18 @@ ISR_WRITE_MS: Final = 10
 
 @dataclass(frozen=True)
 class FleetOfGroups:
-    """Size, duration and rule of a simulation; a scenario from a proposal uses only hours, seed and rule."""
+    """Size, duration and rule of a simulation.
+
+    A scenario from a proposal uses only the hours, the seed and the rule.
+    """
 
     scenario: str
     partitions: int = 100
     hours: float = 0.5
     seed: int = 1
     rule: str | None = None
-    """Rule in the loop; by default the baseline. If given, a scenario from a proposal is simulated where possible."""
+    """The rule that decides in the simulation; by default the baseline. If given, a scenario from a proposal is
+    simulated where possible, instead of written by hand."""
     idle_share: float = 0.4
     busiest_rate: float = 20.0
     """Produce requests per second of the busiest partition."""
@@ -36,11 +40,11 @@ class FleetOfGroups:
     replica_lag_time_max_ms: int = 10_000
     min_insync_replicas: int = 2
     params: Mapping[str, int] = field(default_factory=dict)
-    """Parameters of the rule in the loop, by our names."""
+    """Parameters of the simulated rule, by our names."""
 
 
 def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedFault]]]:
-    """List the groups with their faults; a group depends only on the seed and its number."""
+    """Yield each group with its faults; a group depends only on the seed and its number."""
     start_us = START_MS * 1000
     end_us = start_us + round(fleet.hours * 3600 * SECOND_US)
     if fleet.scenario in LOOPED:
@@ -64,7 +68,7 @@ def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedF
 def _plan_group(
     fleet: FleetOfGroups, number: int, seed: int, loop: LoopOfScenario, end_us: int
 ) -> tuple[GroupPlan, list[PlantedFault]]:
-    """Plan one group, with its faults."""
+    """Return the plan of one group, and its faults."""
     plan = GroupPlan(
         number=number,
         seed=seed,

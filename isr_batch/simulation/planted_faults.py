@@ -1,4 +1,4 @@
-"""Plant faults in a simulated fleet, each with the cause that its shrinks must get."""
+"""Plant faults in a simulated fleet, each with the cause that the resulting shrinks must get."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ QUIET_S: Final = 60
 
 @dataclass(frozen=True)
 class PlantedFault:
-    """A planted fault: kind, broker, time range, and the primary cause that its shrinks must have."""
+    """A fault in a simulation: kind, broker, time range, and the primary cause that its shrinks must get."""
 
     what: str
     who: int
@@ -181,7 +181,7 @@ FLEETS: Final = ("quiet-fleet", *MAKERS, "mixed-fleet")
 def plant_faults(
     scenario: str, random: np.random.Generator, start_us: int, end_us: int, lag_us: int
 ) -> Iterator[PlantedFault]:
-    """Plant one fault after the other, with quiet time in between."""
+    """Yield one fault after the other, with quiet time in between."""
     if scenario == "quiet-fleet":
         return
     makers = list(MAKERS.values()) if scenario == "mixed-fleet" else [MAKERS[scenario]]

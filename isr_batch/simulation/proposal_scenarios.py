@@ -1,4 +1,4 @@
-"""Scenarios that proposals describe, for simulation with a rule in the loop: load and faults of each.
+"""Scenarios that proposals describe, simulated with a rule that decides: the load and the faults of each.
 
 Seconds count from the start of the log. They are for the default lag time of 10 s: checks run at multiples of 5 s from
 rule kafka-0.10.2 on, which runs them twice per lag time, and at multiples of 10 s under earlier rules.

@@ -1,11 +1,11 @@
 """Select the timeline rows around shrinks (``--timelines around-shrinks``): what led to a shrink, and what followed.
 
-A span begins one lag time before any rule run drops a follower, and lasts while any run has a replica outside its ISR.
-Its rows are kept for all runs, because the rules that kept the follower are as interesting as those that dropped it. A
-span begins with the states in effect at its start, and ends with a row without offsets and times, after which it is
-only known that every replica is in every ISR. Spans are cut at midnight, and the lag time before a shrink does not
-extend across it, so that the rows of a day only depend on the log up to the end of that day, whatever window is
-replayed.
+A span begins one lag time before any rule run drops a follower, and lasts while any rule run has a replica outside its
+ISR. Its rows are kept for all rule runs, because the rules that kept the follower are as interesting as those that
+dropped it. A span begins with the states in effect at its start, and ends with a row without offsets and times, after
+which it is only known that every replica is in every ISR. Spans are cut at midnight, and the lag time before a shrink
+does not extend across it, so that the rows of a day only depend on the log up to the end of that day, whatever window
+is replayed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,20 +38,22 @@ _ISR: Final = PARTITION_COLUMNS.index("isr")
 _KIND: Final = CHANGE_COLUMNS.index("kind")
 _STRETCH: Final = int(RUNS_A_ROW)
 FROM_BEFORE: Final = -1
-"""Value of ``nth`` in a row that repeats an earlier state; fetches since then may have caught its follower up."""
+"""Value of ``nth`` in a timeline row that repeats the state before a span. Fetches between that state and the span may
+have caught the follower up."""
 _AT_ONCE: Final = 1 << 12
-"""Number of the latest rows that are searched first for the last row of each run; earlier rows are searched if
-needed."""
+"""How many of the latest rows are searched first for the last row of each rule run. Earlier rows are searched only if a
+rule run has no row among these."""
 
 Rows = dict[str, Int64Array]
 Span = tuple[int, int]
 Chosen = dict[str, list[tuple[Int64Array, Identity]]]
 Kept = tuple[str, Int64Array, Int64Array, list[Identity]]
-"""Selected rows of a timeline: its kind, the rows, for each row an index into the list of identities, and that list."""
+"""Timeline rows to keep: the timeline (``replica`` or ``partition``), the rows, for each row the index of its term in
+the list of identities, and that list."""
 
 
 def shown_around_shrinks(state: State, since_us: int) -> Rows:
-    """Return timeline rows with the state from which a replay continues, for both timelines, one run per row."""
+    """Return the timeline rows that describe a replay's state at ``since_us``, one per rule run (and follower)."""
     term = state.term[0]
     replica: list[tuple[int, ...]] = []
     partition: list[tuple[int, ...]] = []
@@ -72,21 +74,21 @@ def shown_around_shrinks(state: State, since_us: int) -> Rows:
 
 
 class AroundShrinks:
-    """Selects rows of timelines chunk by chunk, and holds back rows that a coming shrink may need."""
+    """Selects the timeline rows around shrinks from chunks of results; holds rows back that a later shrink may need."""
 
     def __init__(self) -> None:
         self.terms: dict[int, _Term] = {}
 
     def go_on(self, identity: Identity, before: Rows) -> None:
-        """Continue in the middle of a term, with the timeline rows that describe the state there."""
+        """Begin in the middle of a term; ``before`` has the timeline rows with the state at that time."""
         self.terms[id(identity)] = _Term(identity, before)
 
     def kept(self, out: KernelOutput, marks: Sequence[tuple[Int64Array, Identity]], *, goes_on: bool) -> Iterator[Kept]:
-        """Select the rows to keep from the next chunk of results.
+        """Return the timeline rows to keep from the next chunk of the kernel's results.
 
         Parameters
         ----------
-        out : Output
+        out : KernelOutput
         marks : sequence of (rows filled when a term was left, identity of the term)
             As for ``udfs.batches.results.named_results``; identities have ``lag_times_us``, ``from_us``, ``until_us``.
         goes_on : bool
@@ -113,7 +115,7 @@ class AroundShrinks:
 
 
 class _Term:
-    """A term's rows that are not decided yet (after ``decided_us``), and its state at that time."""
+    """One term: the rows after ``decided_us``, which a later shrink may still need, and the state at ``decided_us``."""
 
     def __init__(self, identity: Identity, before: Rows | None = None) -> None:
         self.identity = identity
@@ -125,7 +127,11 @@ class _Term:
         self.followers = [p for p, replica in enumerate(identity["assigned"]) if replica != identity["leader_id"]]
 
     def choose(self, rows: Rows, chosen: Chosen, *, ended: bool) -> None:
-        """Add rows to a term, and select from those that a later shrink can no longer concern."""
+        """Add a term's next rows, and move to ``chosen`` the rows around shrinks that are old enough to be decided.
+
+        A row is old enough if a shrink that happens after the last row of the term would begin its span later than the
+        row.
+        """
         rows = {
             kind: np.concatenate([held, rows[kind]]) if len(held) else rows[kind] for kind, held in self.held.items()
         }
@@ -146,7 +152,7 @@ class _Term:
         self.decided_us = until_us
 
     def _spans(self, states: Int64Array, changes: Int64Array) -> Iterator[Span]:
-        """Yield the spans around shrinks in these rows and in earlier ones of the term, in order of time."""
+        """Yield the spans around the term's shrinks, in order of time, from the rows held back and the new rows."""
         parts = self.before["partition"], states
         shrinks = changes[changes[:, _KIND] == SHRINK]
         if not len(shrinks) and all((part[:, _ISR] == self.everybody).all() for part in parts):
@@ -175,7 +181,10 @@ class _Term:
     def _choose(
         self, kind: str, rows: Int64Array, spans: Sequence[Span], until_us: int
     ) -> Iterator[tuple[Int64Array, Identity]]:
-        """Yield the rows of spans after ``decided_us``, with the rows that open and close each span."""
+        """Yield a timeline's rows within the spans from ``decided_us`` to ``until_us``.
+
+        A span opens with rows of the state at its start, and closes with rows without offsets and times.
+        """
         state, seen = self.before[kind], 0
         for begin_us, end_us in spans:
             first = _rows_until(rows, kind, begin_us)
@@ -189,7 +198,7 @@ class _Term:
                 yield self._last(kind, end_us + 1), {**self.identity, **unknown}
 
     def _in_effect(self, kind: str, before: Int64Array, rows: Int64Array) -> Int64Array:
-        """Return the last row for each run and follower before a span; ``before`` has at least one for each."""
+        """Return the last row of each rule run (and follower) before a span: from ``rows``, or else from ``before``."""
         whose = self.followers if kind == "replica" else [0]
         found, end, at_once = rows[:0], len(rows), _AT_ONCE
         # The last row of most runs is among the latest rows, so these are searched first.
@@ -200,7 +209,7 @@ class _Term:
         return _last_row_of_each(np.concatenate([before, found]), kind, whose)
 
     def _last(self, kind: str, time_us: int) -> Int64Array:
-        """Return the rows that end a span: they only say that every replica is in the ISR of every run."""
+        """Return the rows that close a span: every replica is in every rule run's ISR; all else is unknown."""
         stretches = range(0, self.runs, _STRETCH)
         bits = [n // _STRETCH << _STRETCH | (1 << min(_STRETCH, self.runs - n)) - 1 for n in stretches]
         if kind == "partition":
@@ -219,17 +228,20 @@ def _spans_around_shrinks_by_day(spans: Iterator[Span], until_us: int) -> Iterat
 
 
 def _rows_until(rows: Int64Array, kind: str, time_us: int) -> int:
-    """Return the number of rows up to a time; the rows are sorted."""
+    """Return how many rows of a timeline are not later than ``time_us``; the rows are sorted by time."""
     return int(np.searchsorted(rows[:, _TIME[kind]], time_us, "right"))
 
 
 def _has_run_around_shrink(runs: Int64Array, run: int) -> npt.NDArray[np.bool_]:
-    """Whether a run's bit is set in the runs of each row."""
+    """Whether each row belongs to rule run number ``run``, by the row's bits ``runs``."""
     return (runs >> _STRETCH == run // _STRETCH) & (runs >> run % _STRETCH & 1 == 1)
 
 
 def _last_row_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int64Array:
-    """Return the last row for each run and follower; a row keeps the bits of runs without a later row."""
+    """Return the last row of each rule run and follower.
+
+    A row of several rule runs keeps only the bits of those without a later row.
+    """
     found = []
     stretches = rows[:, 0] >> _STRETCH
     for stretch in range(int(stretches.max(initial=-1)) + 1):
@@ -247,7 +259,7 @@ def _last_row_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int6
 
 
 def _timeline_rows_joined(rows: Int64Array, kind: str, time_us: int) -> Int64Array:
-    """Set the time of rows to the start of a span, and combine rows of several runs with equal states."""
+    """Date rows to the start of a span, and make one row of those that differ only in their rule runs."""
     rows = rows.copy()
     rows[:, _TIME[kind]] = time_us
     if kind == "replica":

@@ -24,9 +24,11 @@ COLUMNS_OF_FETCHES = {
     "leader_log_end_offset": "leader_log_end_offset", "handled_us": "handled_time", "processed_us": "processed_time",
     "released_us": "released_time", "until_us": "completed_time",
 }  # fmt: skip
-"""Columns of ``fetch_log`` by the columns of ``udfs.records.Rows``; ``later_by`` is read as well."""
+"""For each column of ``udfs.records.Rows``, the column of ``fetch_log`` that it is read from. Column ``later_by`` is
+read as well."""
 COLUMNS_OF_APPENDS = {"time_us": "append_time", "offset": "log_end_offset", "code": "acks"}
-"""Columns of ``append_log`` by the columns of ``udfs.records.Rows``; an append without a log end offset was refused."""
+"""For each column of ``udfs.records.Rows``, the column of ``append_log`` that it is read from. An append without a log
+end offset was refused."""
 
 NUMBERS = tuple(COLUMNS_OF_FETCHES)
 PIECES = pa.schema(
@@ -42,11 +44,12 @@ PIECES = pa.schema(
     ]
 )
 CHUNK_ROWS = 1 << 18
-"""Number of rows that are grouped at once."""
+"""Number of events that a task collects before it groups them into chunks."""
 PIECE_ROWS = 1 << 10
-"""Maximum number of rows of a chunk, so that a batch of chunks from Spark has a bounded number of rows."""
+"""Maximum number of events in a chunk, so that the batches of chunks that Spark passes on stay small."""
 PIECE_US = 600_000_000
-"""Chunks end at multiples of this time, in microseconds, so that few of them overlap even if the table is unsorted."""
+"""A chunk ends at each multiple of this time (ten minutes, in microseconds), so that few chunks overlap even if the
+table is unsorted."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -70,14 +73,14 @@ def event_chunks_of_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def event_chunks_of_appends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Group appends into chunks, except refused ones; the input has KEY and COLUMNS_OF_APPENDS."""
+    """Group the accepted appends of ``append_log`` into chunks by set; the input has KEY and COLUMNS_OF_APPENDS."""
     yield from _chunks_of_events(
         (_events_as_numbers(_accepted_appends(batch), COLUMNS_OF_APPENDS, {}) for batch in batches), APPEND
     )
 
 
 def _accepted_appends(appends: pa.RecordBatch) -> pa.RecordBatch:
-    """Leave out refused appends, and mark those without known acks as ones that no producer waits for."""
+    """Drop refused appends, and set unknown ``acks`` to NOBODY_WAITS: no producer waits for such an append."""
     taken = appends.filter(appends.column("log_end_offset").is_valid())
     acks = taken.column("acks").cast(pa.int64()).fill_null(int(NOBODY_WAITS))
     return taken.set_column(taken.schema.get_field_index("acks"), "acks", acks)
@@ -86,7 +89,7 @@ def _accepted_appends(appends: pa.RecordBatch) -> pa.RecordBatch:
 def _events_as_numbers(
     batch: pa.RecordBatch, columns: Mapping[str, str], more: Mapping[str, pa.DataType]
 ) -> pa.RecordBatch:
-    """Convert rows of a table to the kernel's columns: integers under the names of ``udfs.records.Rows``."""
+    """Convert rows of ``fetch_log`` or ``append_log`` to int64 columns, named as in ``udfs.records.Rows``."""
     numbers = [
         _numbers_of_column(batch.column(columns[name])) if name in columns else pa.repeat(UNKNOWN, batch.num_rows)
         for name in NUMBERS
@@ -97,7 +100,7 @@ def _events_as_numbers(
 
 
 def _numbers_of_column(column: pa.Array) -> pa.Array:
-    """Convert a column to int64: times in microseconds, nulls as UNKNOWN."""
+    """Convert a column to int64: timestamps to microseconds since the epoch, nulls to UNKNOWN (-1)."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz), safe=False).view(pa.int64())
     column = column.cast(pa.int64())
@@ -110,7 +113,7 @@ def _dictionary_key(column: pa.Array) -> pa.Array:
 
 
 def _chunks_of_events(events: Iterator[pa.RecordBatch], kind: np.int64) -> Iterator[pa.RecordBatch]:
-    """Group the events of some batches at a time into chunks."""
+    """Collect batches up to CHUNK_ROWS events, and yield these events as chunks, one or more per set."""
     waiting: list[pa.RecordBatch] = []
     for batch in events:
         waiting.append(batch)
@@ -122,7 +125,7 @@ def _chunks_of_events(events: Iterator[pa.RecordBatch], kind: np.int64) -> Itera
 
 
 def _brought_together(batches: list[pa.RecordBatch], kind: np.int64) -> pa.RecordBatch:
-    """Group the rows of some batches by set, one chunk for each; rows keep their order within a chunk."""
+    """Group the events of some batches into chunks by set; within a chunk, events keep their order."""
     rows = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     numbers = {name: np.asarray(rows.column(name)) for name in NUMBERS}
     period = pa.array(numbers["time_us"] // PIECE_US)
@@ -153,7 +156,7 @@ def _brought_together(batches: list[pa.RecordBatch], kind: np.int64) -> pa.Recor
 
 
 def _groups_of_events(columns: list[pa.Array]) -> Ints:
-    """Return the number, from 0, of each row's combination of values in several columns."""
+    """Number the distinct combinations of values in several columns from 0; return each row's number."""
     groups = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         values = np.asarray(column.indices if pa.types.is_dictionary(column.type) else column).astype(np.int64)
@@ -166,15 +169,16 @@ def _groups_of_events(columns: list[pa.Array]) -> Ints:
 
 
 class Events(NamedTuple):
-    """Fetches and appends of some sets, one per index of the arrays."""
+    """Unpacked fetches and appends of several sets, in parallel arrays with one entry per event."""
 
     sets: pa.RecordBatch
-    """The sets that the events belong to: SET_COLUMNS, one row per set."""
+    """One row per set, with the columns SET_COLUMNS; ``columns["set"]`` refers to these rows."""
     columns: dict[str, Ints]
-    """For each event: ``set``, the index of its set; ``leader_epoch``; the columns of ``udfs.records.Rows``."""
+    """Arrays with one value per event: ``set`` (row of ``sets``), ``leader_epoch``, and the columns of
+    ``udfs.records.Rows``."""
 
     def part(self, first: int, end: int) -> "Events":
-        """Return a range of the events, with all sets."""
+        """Return the events from ``first`` to ``end``, which is exclusive, as views; ``sets`` stays complete."""
         return Events(self.sets, {name: column[first:end] for name, column in self.columns.items()})
 
     def __len__(self) -> int:
@@ -200,7 +204,7 @@ def events_of(pieces: pa.RecordBatch) -> Events:
 
 
 def _numbers_of_binaries(column: pa.Array) -> Ints:
-    """Concatenate the contents of all binaries of a column."""
+    """Return the int64 numbers in all binaries of a column, one after the other, without copying."""
     _, edges, values = column.buffers()
     ends = np.frombuffer(edges, np.int32, len(column) + 1, 4 * column.offset)
     return np.frombuffer(values, np.int64)[ends[0] // 8 : ends[-1] // 8]
@@ -223,7 +227,7 @@ def sorted_events(events: Events) -> Events:
 
 
 def joined_events(earlier: Events, later: Events) -> Events:
-    """Append the events of several sets, beginning with this set, to the events of one set."""
+    """Append ``later`` to ``earlier``, whose events all belong to the first replica set of ``later``."""
     columns = {name: np.concatenate([earlier.columns[name], column]) for name, column in later.columns.items()}
     columns["set"][: len(earlier)] = 0
     return Events(later.sets, columns)

@@ -19,13 +19,14 @@ from udfs.kernel.fetch_sessions import SessionFetches
 from udfs.kernel.ledger import DAY_US
 
 LATER = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_line")
-"""Columns in which the fetches of a run differ; each is stored as the difference from the fetch before."""
+"""Columns in which the fetches of a run may differ. ``later_by`` has, for each later fetch, their differences from the
+fetch before."""
 _LATER_ROWS = ("time_us", "handled_us", "processed_us", "released_us", "until_us")
-"""The columns of LATER by their names in the kernel's rows, which have no source lines."""
+"""The columns of LATER, except the source line, by the names that they have in ``udfs.records.Rows``."""
 _MOST = 2**31 - 1
-"""Largest difference of two fetches of a run: the largest INT."""
+"""Largest difference between two successive fetches of a run that ``later_by`` can store: the largest INT."""
 PIECE = 1 << 15
-"""Number of fetches that are expanded at once; a longer run is expanded as a whole."""
+"""Number of fetches to which runs are expanded at once; a longer run is expanded as a whole."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -33,8 +34,8 @@ Ints = npt.NDArray[np.int64]
 class RequestsForRuns(NamedTuple):
     """For each request of a batch: its times, and whether its fetches may continue runs of the request before it.
 
-    If ``goes_on``, they may, and ``later_by`` has the differences of the times (LATER). The times are: when the request
-    was handled, when it last read the log, and when it was handled if it waited for data.
+    ``goes_on`` says whether they may; ``later_by`` then has the differences of the columns LATER. The times are: when
+    the request was handled, when it last read the log, and when it was handled if it waited for data.
     """
 
     later_by: npt.NDArray[np.int32]
@@ -75,7 +76,7 @@ def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
 
 
 class FetchRuns(NamedTuple):
-    """Runs of fetches in the order of their first fetches: the index of each run's first row, and further columns."""
+    """Runs of identical fetches: the index of each run's first row, and the columns that a run adds to that row."""
 
     first: Ints
     run_length: pa.Array
@@ -93,9 +94,9 @@ def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> Fetch
 
     Parameters
     ----------
-    rows : Fetches
+    rows : SessionFetches
         Fetches in the order of the requests.
-    requests : Requests
+    requests : RequestsForRuns
         The requests that ``rows.request`` refers to.
     """
     # Numbers of 16 bits, which numpy sorts in a quarter of the time.
@@ -167,7 +168,7 @@ def _numbers_of_fetches(batch: pa.RecordBatch, name: str) -> Ints:
 
 
 def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
-    """Yield ranges of runs, each with at most PIECE fetches when expanded, but at least one run."""
+    """Yield ranges of runs to expand together: at most PIECE fetches when expanded, but at least one run."""
     upto = np.cumsum(1 + np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER))
     first, before = 0, 0
     while first < len(upto):
@@ -177,7 +178,7 @@ def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
 
 
 def _fetches_of_runs(rows: pa.RecordBatch, later_by: pa.Array) -> pa.RecordBatch:
-    """Expand some runs of fetches to one row per fetch."""
+    """Expand runs of fetches, given as rows and their ``later_by``, to one row per fetch."""
     counts = np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER)
     source = np.repeat(np.arange(rows.num_rows), 1 + counts)
     is_later = np.append(False, np.diff(source) == 0)

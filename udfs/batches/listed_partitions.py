@@ -16,13 +16,13 @@ LISTED = arrow_columns(
     "broker_id INT, replica_id INT, handled_us BIGINT, completed_us BIGINT, topic_id STRING, partition_id INT, "
     "leader_epoch INT, fetch_offset BIGINT, failed BOOLEAN"
 )
-"""Columns of the result of `listed_by_fetches`."""
+"""Schema of `listed_by_fetches`: one row per partition that a fetch lists."""
 
 SEEN = arrow_columns(
     "broker_id INT, stretch INT, topic_id STRING, partition_id INT, leader_epoch INT, replica_id INT, "
     "first_us BIGINT, last_us BIGINT, fetches BIGINT"
 )
-"""Columns of the result of `seen_in_fetches`."""
+"""Schema of `seen_in_fetches`: one row per partition, stretch of the log, leader epoch and replica."""
 
 WHOLE = ("broker_id", "handled_us", "processed_us", "completed_us", "acks", "client_id", "source_file",
          "source_line")  # fmt: skip
@@ -31,7 +31,7 @@ PRODUCED = arrow_columns(
     "source_file STRING, source_line BIGINT, topic_id STRING, partition_id INT, answered BOOLEAN, base_offset BIGINT, "
     "error_code INT, size BIGINT"
 )
-"""Columns of the result of `produced_partitions`."""
+"""Schema of `produced_partitions`: one row per partition of a produce request."""
 
 _UNKNOWN_SIZE = -2
 
@@ -54,7 +54,7 @@ def listed_by_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 
 def _listed_by_fetches(batch: pa.RecordBatch, kept: tuple[str, ...]) -> pa.RecordBatch:
-    """Make the rows of `listed_by_fetches` for a batch."""
+    """Return the rows of `listed_by_fetches` for one batch, with the request's columns ``kept``."""
     asked, _forgotten, answered = unpacked.unpacked_fetches(batch.column("partitions"))
     request = pa.array(asked.request())
     failed = np.repeat(int64_array(batch.column("error_code")) != 0, asked.per_request) | _failed_partitions(
@@ -148,7 +148,7 @@ def _listed_by_produce_requests(
     batch: pa.RecordBatch, listed: UnpackedPartitions, rows: npt.NDArray[np.int64], *, answered: bool,
     base_offset: pa.Array, error: npt.NDArray[np.int32], size: pa.Array,
 ) -> pa.RecordBatch:  # fmt: skip
-    """Make rows of `PRODUCED` for the partitions of some requests, from their responses or the requests."""
+    """Return rows of `PRODUCED` for the partitions in some produce requests, or in the responses to them."""
     request = pa.array(listed.request()[rows])
     return pa.RecordBatch.from_pydict(
         {name: batch.column(name).take(request) for name in WHOLE}

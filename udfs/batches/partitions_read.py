@@ -25,7 +25,7 @@ from udfs.records import SENT_FROM_UNKNOWN
 from udfs.request_log import unpacked
 
 UNKNOWN_OFFSET = -1
-"""Fetch offset of a partition that its session held before the first request, and that no request has listed yet."""
+"""Fetch offset of a partition that was in its session before the log began, until a request lists the partition."""
 
 ROWS_OUT = 100_000
 
@@ -33,10 +33,10 @@ KEPT = (
     "broker_id", "replica_id", "arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_file",
     "source_line",
 )  # fmt: skip
-"""Columns that the row of each partition gets from its request."""
+"""Columns of a request that are copied to the row of each partition that it read."""
 
 REQUEST_COLUMNS = (*KEPT, "answered_us", "session", "session_epoch", "error_code", "partitions")
-"""Columns of a fetch request, the input of `partitions_read`."""
+"""Columns of a fetch request in the input of `partitions_read`."""
 
 READ_SCHEMA = arrow_columns(
     "broker_id INT, replica_id INT, arrival_us BIGINT, handled_us BIGINT, processed_us BIGINT, released_us BIGINT, "
@@ -45,13 +45,13 @@ READ_SCHEMA = arrow_columns(
     "fell_from BIGINT, run_length INT, later_by ARRAY<INT>, last_handled_us BIGINT, last_read_us BIGINT, "
     "last_waited_us BIGINT, reason STRING, detail STRING"
 )
-"""Columns of the result of `partitions_read`."""
+"""Schema of `partitions_read`: one row per partition that a request read, or per run of identical fetches."""
 
 Ints = npt.NDArray[np.int64]
 
 
 class _PartitionNumbers:
-    """Gives partitions the numbers 0, 1, 2 ..., by their first occurrence in all batches, for arrays of the kernel."""
+    """Numbers partitions 0, 1, 2 ... as they first occur, because the kernel keeps partitions in arrays by number."""
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
@@ -69,7 +69,7 @@ class _PartitionNumbers:
         return (np.repeat(per_topic, partitions_per_topic) << 32) | partitions
 
     def number(self, keys: Ints) -> Ints:
-        """Return the numbers of keys; new keys get the next numbers."""
+        """Return the number of each partition, by its key; partitions that are new get the next numbers."""
         new = np.unique(keys[~self._known(keys)])
         if len(new):
             self.keys = np.concatenate([self.keys, new])
@@ -78,7 +78,7 @@ class _PartitionNumbers:
         return self._order[np.searchsorted(self._sorted, keys)]
 
     def _known(self, keys: Ints) -> npt.NDArray[np.bool_]:
-        """Whether each key has a number already."""
+        """Whether each partition, by its key, already has a number."""
         if not len(self._sorted):
             return np.zeros(len(keys), np.bool_)
         place = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
@@ -86,12 +86,12 @@ class _PartitionNumbers:
 
 
 def _starts_of_lists(lengths: Ints) -> Ints:
-    """Return where each list starts in a flat array, and where the last one ends."""
+    """Return where each list begins in the flat array of all lists' elements, and where the last list ends."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 
 def _grown_session_cache(cache: SessionCache, partitions: int) -> SessionCache:
-    """Return a cache with room for this many partitions."""
+    """Return the session's state in arrays with room for ``partitions`` partition numbers."""
     room = len(cache.members)
     if partitions <= room:
         return cache
@@ -104,7 +104,7 @@ def _grown_session_cache(cache: SessionCache, partitions: int) -> SessionCache:
 
 
 class _SessionReader:
-    """Processes requests batch by batch, and keeps the state of the current session between batches."""
+    """Finds the partitions that fetch requests read, and keeps the current session's state between batches."""
 
     def __init__(self) -> None:
         self.numbers = _PartitionNumbers()
@@ -112,7 +112,7 @@ class _SessionReader:
         self.session: tuple[int, int] | None = None
 
     def requests(self, batch: pa.RecordBatch) -> SessionRequests:
-        """Convert the requests of a batch to the kernel's arrays."""
+        """Convert a batch of fetch requests to the kernel's arrays, with partitions as numbers."""
         listed, gone, answered = lists = unpacked.unpacked_fetches(batch.column("partitions"))
         numbers = self.numbers
         keys = [numbers.key(each.topics, each.per_topic, each.numbers[:, 0]) for each in lists]
@@ -135,7 +135,7 @@ class _SessionReader:
         )
 
     def _clear(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Whether each request begins another session, or is a full fetch, so that earlier state is dropped."""
+        """Whether the session's state is dropped before each request: it begins another session, or is a full fetch."""
         broker = int64_array(batch.column("broker_id"))
         session = int64_array(batch.column("session"))
         clear = int64_array(batch.column("session_epoch")) <= 0
@@ -145,7 +145,7 @@ class _SessionReader:
         return clear
 
     def read(self, batch: pa.RecordBatch, rows_out: int) -> Iterator[pa.RecordBatch]:
-        """Yield the partitions that the requests of a batch read."""
+        """Yield one row per partition that the requests of a batch read, at most ``rows_out`` at a time."""
         requests = self.requests(batch)
         self.cache = _grown_session_cache(self.cache, len(self.numbers.keys))
         asked = requests_for_runs(batch)

@@ -21,20 +21,22 @@ from udfs.kernel.quiet import quiet_stretch_of
 from udfs.records import FETCH, QUIET, Int64Array, Rows
 
 LEAST_SHARE = 0.5
-"""Minimum share of a segment's rows; a shorter stretch is not worth storing."""
+"""A quiet stretch is stored only if it has at least this share of its segment's rows."""
 _FIELDS = len(QUIET.names or ())
 LAYOUT = zlib.crc32(repr((QUIET.names, Rows._fields, LATE_FOR_US)).encode()).to_bytes(4, "little")
-"""Identifies the layout: a hash of the fields of QUIET and of the time for which a leader is considered late."""
+"""First bytes of the binary: a hash of the fields of QUIET and ``Rows`` and of LATE_FOR_US. A binary with other bytes
+is ignored."""
 
 
 class AroundQuiet(NamedTuple):
-    """The stored quiet stretch of a segment: its effects on a replay, and the rows before and after it."""
+    """A segment's quiet stretch as stored: its effects on a replay, and the segment's rows before and after it."""
 
     quiet: npt.NDArray[np.void]
-    """Bounds of the stretch, and the worst values in it that a rule may use: one record of type QUIET."""
+    """Where the stretch begins and ends, and the largest delays in it that a rule may react to: one record of type
+    QUIET."""
     latencies: Int64Array
-    """Acknowledged appends by latency: rows of (BY_RECORD or BY_ARRIVAL, bucket of latency, number of appends), shape
-    (n, 3)."""
+    """How long acks=all producers waited in the stretch: rows of (BY_RECORD or BY_ARRIVAL, bucket of latency, number of
+    appends), shape (n, 3)."""
     before: Rows
     latest: Rows
     """Each follower's two latest fetches in the stretch, as in `udfs.kernel.quiet.QuietStretch`."""
@@ -87,7 +89,7 @@ def unpacked_quiet(binary: bytes) -> AroundQuiet | None:
 
 @dataclass(frozen=True)
 class QuietRows:
-    """A quiet stretch as an item of the replay's stream, where it stands for its rows.
+    """A quiet stretch, passed through the replay's stream as one item instead of its rows.
 
     Parameters
     ----------
@@ -103,7 +105,7 @@ class QuietRows:
     segment: Callable[[], pa.RecordBatch]
 
     def rows(self) -> pa.RecordBatch:
-        """Return the rows of the stretch, read from its segment."""
+        """Unpack the segment, and return the rows of the stretch."""
         first, end = int(self.around.quiet["first_row"][0]), int(self.around.quiet["end_row"][0])
         return self.segment().slice(first, end - first)
 
@@ -119,18 +121,18 @@ class QuietRows:
 
 
 def kernel_rows(batch: pa.RecordBatch) -> Rows:
-    """Convert a batch of the stream to the kernel's rows."""
+    """Convert a batch of the replay's stream to ``udfs.records.Rows``, the kernel's input."""
     return Rows(*(np.asarray(batch.column(name)) for name in Rows._fields))
 
 
 def fetches_from_below(rows: Rows, passed: QuietRows) -> bool:
-    """Whether a follower fetches below the log end that all followers had in a skipped stretch: it has lost records."""
+    """Whether a follower fetches below the log end that all followers had after the stretch: it has lost records."""
     offsets = rows.offset[(rows.kind == FETCH) & (rows.code == 0) & (rows.offset >= 0)]
     return bool(len(offsets)) and int(offsets.min()) < int(passed.around.quiet["log_end_at_end"][0])
 
 
 def recall_appends(history: AppendHistory, passed: Iterable[QuietRows]) -> None:
-    """Replace, in the history, the one append that represents each skipped stretch by its single appends."""
+    """Put the single appends of skipped stretches into the history, where one append stood for each stretch."""
     first, end = history.used
     ends, times_us = history.log_end_offset[first:end].copy(), history.time_us[first:end].copy()
     for piece in passed:

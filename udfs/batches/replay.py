@@ -42,20 +42,21 @@ from udfs.rules import REGISTRY
 from udfs.rules.base import always_acts
 
 RESULT_ROWS = 1 << 17
-"""Minimum number of result rows of one kind that are collected before they are yielded as a batch."""
+"""Minimum capacity of the output buffer, in rows of one kind of result; a full buffer is yielded as a batch."""
 SCORE_ROWS = 1 << 10
 STATES = 64
-"""Number of states for ``replay_state`` that are collected before they are yielded as a batch."""
+"""Number of states for table ``replay_state`` that are collected before they are yielded as a batch."""
 PASSED = 16
-"""Number of latest skipped stretches with appends that are kept in case a follower loses records."""
+"""How many of the latest skipped quiet stretches with appends are kept, to restore their appends if a follower loses
+records."""
 TERMS_ALIKE = 64
-"""Number of different terms for which the parameters of all runs are cached."""
+"""Maximum number of different broker settings for which the parameters of all rule runs are cached."""
 WIDEST_ASSIGNMENT = FOLLOWERS_A_SCORE
-"""Assumed maximum number of replicas of a partition: the output buffer must have room for the results of one row."""
+"""Assumed maximum number of replicas of a partition, from which the size of the output buffer follows."""
 
 
 class SetReplay:
-    """Replays one set after the other: holds the state and term of the current set, and results not yet yielded.
+    """Replays one set after the other; holds the state of the current set and term, and results not yet yielded.
 
     Parameters
     ----------
@@ -98,12 +99,15 @@ class SetReplay:
         self.params: dict[tuple[Any, ...], tuple[npt.NDArray[np.void], list[str]]] = {}
 
     def begin_set(self, key: tuple[Any, ...]) -> None:
-        """Begin another set; rows before its first term are not replayed."""
+        """Begin the set with these values of SET_COLUMNS. Its rows are ignored until its first term begins."""
         self.key, self.identity, self.state = key, None, None
         self.passed.clear()
 
     def go_on(self, since_us: int, kept: dict[str, Any]) -> None:
-        """Restore the state at the end of the previous window; its term may continue, or may have ended since."""
+        """Restore the set's state at the end of the previous window, from the values of its GOES_ON row.
+
+        The term of that state may continue in this window, or have ended since.
+        """
         self.state = unpacked_snapshot(zlib.decompress(kept["state"]))
         self.state.term["end_us"], self.state.term["ends_mid_term"] = kept["end_us"], kept["ends_mid_term"]
         self.term_is_over = kept["end_us"] < since_us
@@ -112,7 +116,7 @@ class SetReplay:
             self.around.go_on(self.identity, shown_around_shrinks(self.state, since_us))
 
     def begin_term(self, start_us: int, start_offset: int, term: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Begin a term with the values of its TERM row."""
+        """Begin the term that a TERM row describes, with the ISR at its start and the leader's settings."""
         assigned = term["assigned"]
         state = new_state(self.codes, len(assigned))
         if self.state is not None and not term["process_is_new"]:
@@ -138,7 +142,7 @@ class SetReplay:
         kernels.begin_replay_of_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
 
     def change_min_isr(self, now_us: int, min_isr: int) -> Iterator[pa.RecordBatch]:
-        """Change min.insync.replicas of the topic from now on, except for runs that set it as a parameter."""
+        """Set the topic's min.insync.replicas from ``now_us`` on, except in rule runs that have it as a parameter."""
         if self.state is None or self.term_is_over or now_us > self.state.term["end_us"][0]:
             return
         yield from self.advance(NO_ROWS, now_us)
@@ -146,7 +150,7 @@ class SetReplay:
         kernels.change_min_isr_in_replay(self.state, of_runs, now_us)
 
     def _params_in(self, term: Mapping[str, Any]) -> tuple[npt.NDArray[np.void], list[str]]:
-        """Return all runs' parameters in a term, for the kernel and as JSON; cached, as most terms have the same."""
+        """Return all rule runs' parameters in a term, for the kernel and as JSON; cached, as most terms share them."""
         key = tuple(term[name] for name in OF_BROKER)
         if key not in self.params:
             if len(self.params) == TERMS_ALIKE:
@@ -159,7 +163,7 @@ class SetReplay:
         return self.params[key]
 
     def _identify(self, leader_epoch: int, assigned: Sequence[int], params: Sequence[str], from_us: int) -> None:
-        """Set what identifies the results of the current term."""
+        """Set ``identity``: the names and ids that go into each result row of the current term."""
         of_set = dict(zip(SET_COLUMNS, self.key or (), strict=True))
         assert self.state is not None
         self.identity = {
@@ -171,7 +175,7 @@ class SetReplay:
         }  # fmt: skip
 
     def _make_room(self) -> Iterator[pa.RecordBatch]:
-        """Yield the collected results if the output may be too full for another row."""
+        """Yield the collected results if the output buffer may be too small for the results of another row."""
         if not kernels.replay_has_room(self.state, self.out):
             yield from self.flush()
 
@@ -201,7 +205,7 @@ class SetReplay:
         yield from self.advance(rows(), -1)
 
     def end_term(self) -> Iterator[pa.RecordBatch]:
-        """Run the timers to the end of the term, and note which term the results belong to."""
+        """Fire the timers up to the end of the term, write its ledger, and mark its rows in the output as its own."""
         if self.state is not None and self.identity is not None and not self.term_is_over:
             yield from self.advance(NO_ROWS, int(NEVER_US))
             kernels.end_replay_of_term(self.state, self.out)
@@ -229,13 +233,13 @@ class SetReplay:
         self.identity = self.state = None
 
     def flush_states(self) -> Iterator[pa.RecordBatch]:
-        """Yield the collected states."""
+        """Yield the collected states of sets as a batch."""
         if self.kept:
             yield pa.RecordBatch.from_pylist(self.kept, schema=RESULT_SCHEMA)
         self.kept.clear()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield the collected results."""
+        """Yield the results collected in the output buffer as named rows, and empty the buffer."""
         if self.identity is not None:
             self.marks.append((self.out.filled.copy(), self.identity))
         rules = [run.rule for run in self.runs]
@@ -251,11 +255,11 @@ class SetReplay:
 
 
 NO_ROWS = Rows(*(np.asarray(pa.array([], pa.int64())) for _ in Rows._fields))
-"""No rows, in Arrow's read-only arrays like all other rows: numba would compile again for writable arrays."""
+"""Rows without an entry. The arrays are read-only, as Arrow's are: numba would compile again for writable ones."""
 
 
 def _carry_over_to_next_term(former: State, state: State, assigned: Sequence[int]) -> None:
-    """Copy what a leader knows about its followers into the state of its next term."""
+    """Copy the state of the followers that are assigned in both terms from a leader's former term to its next one."""
     known = list(former.fetches["replica_id"])
     for p, replica in enumerate(assigned):
         if replica in known:
@@ -329,18 +333,18 @@ def replay_batches(
 
 
 def _by_knowledge_of_quiet(runs: Sequence[RuleRun]) -> list[list[RuleRun]]:
-    """Split rule runs into those that may skip quiet stretches and those that may not."""
+    """Split rule runs by whether their rules may skip quiet stretches; return one or two groups."""
     knowing, others = ([run for run in runs if _run_knows_quiet(run) == known] for known in (True, False))
     return [group for group in (knowing, others) if group]
 
 
 def _run_knows_quiet(run: RuleRun) -> bool:
-    """Whether the rule of a run may skip quiet stretches."""
+    """Whether the rule of a rule run may skip quiet stretches."""
     return REGISTRY[run.rule].acts_in_quiet is not always_acts
 
 
 def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.RecordBatch]:
-    """Replay a batch, cut where a set or a term begins."""
+    """Replay one batch of the stream, in parts that end where a set or a term begins."""
     rows = kernel_rows(batch)
     # The rows of a set are adjacent: if the first and the last row of a batch are of one set, all are.
     alone = set_of(batch, 0) == set_of(batch, batch.num_rows - 1)
@@ -371,7 +375,7 @@ def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.Reco
 
 
 def _require_order_of_time(batch: pa.RecordBatch, rows: Rows, new_set: Any) -> None:
-    """Fail if the rows of a set are not in order of time."""
+    """Raise ValueError if the rows of a set are not in order of time."""
     back = np.flatnonzero((np.diff(rows.time_us) < 0) & ~new_set[1:])
     if len(back):
         message = f"rows of {set_of(batch, int(back[0]))} are not in order of time at {rows.time_us[back[0]]} us"

@@ -33,7 +33,7 @@ KINDS = {
     "score": SCORE_COLUMNS,
     "follower_score": FOLLOWER_SCORE_COLUMNS,
 }
-"""Kinds of results, in the order of ``Output``."""
+"""Kinds of results, each with its columns, in the order of the kernel's output arrays."""
 SCORED = ("change", "score", "follower_score")
 """The kinds of results from which scores are computed; the others are timelines."""
 STATE = "state"
@@ -46,11 +46,11 @@ _NULL_UNLESS = {
     "times_known": {"last_caught_up_time_ms"},
     "held_known": {"leader_held_ms"},
 }
-"""Columns that are null in some terms: if no line names an offset, if a timeline ends there, or if the log has only one
-instant per fetch."""
+"""For each flag of a term, the columns that are null where the flag is false: no log line names an offset; a span
+around shrinks has ended; the log has only one instant per fetch."""
 _ROWS_A_BATCH = 1 << 16
 _WIDEST = 40
-"""Number of lower bits for the ISR in a number that combines it with the number of the term."""
+"""Bits below the term's number in a key of term and ISR: one bit per replica of the ISR."""
 Results = Iterator[pa.RecordBatch]
 
 RESULT_SCHEMA = pa.schema(
@@ -114,7 +114,8 @@ STATES = {
     )
     for kind, columns in _OF_TIMELINES.items()
 }
-"""Schemas of timelines in stored form: one row for all runs that share it, and text as dictionaries."""
+"""Schemas of the timelines as the tables store them: one row for all rule runs with the same state, text as
+dictionaries."""
 
 
 def named_results(
@@ -124,19 +125,19 @@ def named_results(
     kinds: Collection[str],
     shared: Collection[str] = (),
 ) -> Results:
-    """Convert the kernel's numbers to names: ids of replicas, ISRs as lists, rules and terms.
+    """Convert the kernel's output to rows with names: ids of replicas, ISRs as lists of ids, names of rules, terms.
 
     Parameters
     ----------
-    out : Output
+    out : KernelOutput
     marks : sequence of (rows filled when a term was left, identity of the term)
-        The identity has the columns of the set, ``leader_epoch``, ``assigned``, and ``params_json`` of each run.
+        The identity has the columns of the set, ``leader_epoch``, ``assigned``, and ``params_json`` of each rule run.
     rules : sequence of str
-        The rule of each run.
+        The rule of each rule run.
     kinds : collection of str
         Kinds of results to return, from KINDS.
     shared : collection of str
-        Timelines to return in stored form (STATES), with one row for all runs that share it.
+        Timelines to return in stored form (STATES), with one row for all rule runs that share it.
 
     Yields
     ------
@@ -156,7 +157,7 @@ def named_results(
 def named_once(
     rows: Int64Array, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> pa.RecordBatch:
-    """Convert timeline rows to the form in which they are stored: a row that several rule runs share is one row.
+    """Convert timeline rows from numbers to named columns, with one row for all rule runs that share it, as stored.
 
     Row i belongs to the term ``identities[of_term[i]]``.
     """
@@ -180,7 +181,7 @@ def named_once(
 def named(
     out: KernelOutput, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> Results:
-    """Convert rows of one kind of result to named columns, one row per rule run.
+    """Convert one kind of result from numbers to named columns, with one row per rule run.
 
     Row i belongs to the term ``identities[of_term[i]]``.
     """
@@ -204,14 +205,14 @@ def named(
 
 
 def _result_of_each_run(runs: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Expand the bits of ``runs``: return the index of the row and the number of the run, once per row and run."""
+    """Expand rows that several rule runs share: return the row's index and the rule run's number for each pair."""
     bits = np.ascontiguousarray(runs)[:, None].view(np.uint8)
     row, bit = np.nonzero(np.unpackbits(bits, axis=1, count=int(RUNS_A_ROW), bitorder="little"))
     return row, (runs[row] >> RUNS_A_ROW) * RUNS_A_ROW + bit
 
 
 def _result_columns(rows: Int64Array, kind: str) -> dict[str, Int64Array]:
-    """Return the columns by name, except the first, which identifies the run."""
+    """Return the numbers of one kind of result by column name, without the first column, which names the rule run."""
     return {column: np.ascontiguousarray(rows[:, i]) for i, column in enumerate(KINDS[kind]) if i}
 
 
@@ -221,7 +222,7 @@ def _named_result_columns(
     identities: Sequence[Identity],
     of_mark: Int64Array,
 ) -> dict[str, Any]:
-    """Return the columns that a kind of result has in RESULT_SCHEMA, except the rule run; text as dictionaries."""
+    """Return one kind of result as columns of RESULT_SCHEMA, except the rule run; text as dictionaries."""
     rows = len(of_mark)
     widest = max(len(identity["assigned"]) for identity in identities)
     replica_ids = np.array([i["assigned"] + [-1] * (widest - len(i["assigned"])) for i in identities], np.int32)
@@ -273,7 +274,7 @@ def _named_result_columns(
 
 
 def _taken_by_index(few: pa.Array, which: Int64Array) -> pa.Array:
-    """Select a value for each row, by its index into a few values; text becomes a dictionary array."""
+    """Return ``few[which[i]]`` for each row i; text becomes a dictionary array."""
     if few.type != pa.string():
         return few.take(pa.array(which))
     differ = few.dictionary_encode()
@@ -281,7 +282,7 @@ def _taken_by_index(few: pa.Array, which: Int64Array) -> pa.Array:
 
 
 def _as_result_type(values: Any, wanted: pa.DataType) -> pa.Array:
-    """Convert values to an Arrow array of this type."""
+    """Convert values to an Arrow array of the type ``wanted``."""
     array = values if isinstance(values, pa.Array) else pa.array(values)
     return array if array.type == wanted else array.cast(wanted)
 
@@ -289,7 +290,7 @@ def _as_result_type(values: Any, wanted: pa.DataType) -> pa.Array:
 def _isr_lists(
     bits: Int64Array, of_mark: Int64Array, identities: Sequence[Identity], leader_last: Any = False
 ) -> pa.Array:
-    """Convert ISRs to lists of replica ids in order of assignment; each of the few different lists is made once."""
+    """Convert ISRs from bits to lists of replica ids, in order of assignment; each distinct list is made once."""
     # ISR and term are combined to one number per row: Arrow finds its distinct values by hashing, without a sort.
     keys = pa.array((of_mark << _WIDEST | bits) << 1 | leader_last).dictionary_encode()
     lists = []
@@ -303,7 +304,7 @@ def _isr_lists(
 
 
 def _result_verdicts(causes: Int64Array) -> dict[str, pa.Array]:
-    """Return verdict, primary cause and all causes for each value of cause bits; null if nothing was judged."""
+    """Return the columns verdict, primary cause and causes for bits of causes; null where no shrink was judged."""
     bits, inverse = np.unique(causes, return_inverse=True)
     names = [[name for i, name in enumerate(CAUSES) if bit >> i & 1] for bit in bits.tolist()]
     primary = [held[0] if held else None for held in names]
@@ -316,7 +317,7 @@ def _result_verdicts(causes: Int64Array) -> dict[str, pa.Array]:
 
 
 def _result_latencies(counts: Int64Array) -> pa.Array:
-    """Return, for each row, the non-empty buckets as pairs of latency and number of appends."""
+    """Return each row's histogram of acks=all latencies as pairs of latency (ms) and number of appends."""
     row, bucket = np.nonzero(counts)
     pairs = pa.StructArray.from_arrays(
         [pa.array(middle_of_latency_bucket_us(bucket) / 1000.0), pa.array(counts[row, bucket])],

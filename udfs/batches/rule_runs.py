@@ -10,14 +10,14 @@ from udfs.rules import REGISTRY, Param, Rule
 
 @dataclass(frozen=True)
 class RuleRun:
-    """A rule and the parameters that are set for it; its other parameters get values from the broker or the rule."""
+    """A rule with the parameters that the user set; others come from the leader's settings or the rule's defaults."""
 
     rule: str
     params: Mapping[str, int] = field(default_factory=dict)
 
 
 def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
-    """Return every parameter of a run in a term: the value set for the run, else the broker's, else the rule's."""
+    """Return every parameter of a rule run in a term: the value set for the run, else the broker's, else the rule's."""
     rule = REGISTRY[run.rule]
     lag_time = run.params.get("replica_lag_time_max_ms", term["replica_lag_time_max_ms"])
     return {
@@ -32,7 +32,7 @@ def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
 
 
 def params_json(run: RuleRun, term: Mapping[str, Any]) -> str:
-    """Return the parameters that distinguish the runs of a rule, as JSON with sorted keys."""
+    """Return the parameters that results show for a rule run in a term, as JSON with sorted keys."""
     rule = REGISTRY[run.rule]
     shown = {"replica_lag_time_max_ms", "min_insync_replicas", *rule.params, *run.params}
     values = {name: value for name, value in resolved_params(run, term).items() if name in shown}
@@ -42,7 +42,7 @@ def params_json(run: RuleRun, term: Mapping[str, Any]) -> str:
 
 
 def _param_of_rule(rule: Rule, name: str) -> Param:
-    """Find a parameter that the rule must have."""
+    """Return the rule's parameter ``name``, which must exist."""
     param = rule.param(name)
     assert param is not None
     return param

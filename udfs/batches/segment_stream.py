@@ -45,14 +45,14 @@ def one_row_an_event(batches: Iterator[pa.RecordBatch], *, quiet: bool = False) 
 
 
 class _Segment(NamedTuple):
-    """A packed segment in a batch of the stream, which is still to be unpacked, and its position in that batch."""
+    """A packed segment of the replay's stream: its row's position in a batch, and its binaries."""
 
     rows: pa.RecordBatch
     place: int
     packed: pa.StructScalar
 
     def pieces(self, following: tuple[pa.RecordBatch, int] | None) -> Iterator[Piece]:
-        """Yield the segment's events; its quiet stretch stays packed, as an item, if no following row falls into it."""
+        """Yield the segment's events. A quiet stretch stays packed, as one item, unless the next row falls into it."""
         of_set = set_of(self.rows, self.place)
         try:
             around = unpacked_quiet(self.packed["quiet"].as_py() or b"")
@@ -80,14 +80,14 @@ class _Segment(NamedTuple):
             raise self.damaged(error) from error
 
     def damaged(self, error: Exception) -> DamagedSegmentError:
-        """Make the error that this segment is damaged."""
+        """Return the error for a damaged segment, which names its set and the time of its first event."""
         at_us = self.rows.column("time_us")[self.place].as_py()
         return DamagedSegmentError(
             f"the segment of {set_of(self.rows, self.place)} that begins at {at_us} us is damaged: {error}"
         )
 
     def _rows_of(self, columns: Mapping[str, Ints], events: int) -> pa.RecordBatch:
-        """Make rows of the stream from unpacked events."""
+        """Return unpacked events as rows of the stream, with the set of the segment and null in all other columns."""
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(columns[field.name])
@@ -102,7 +102,7 @@ class _Segment(NamedTuple):
 
 
 def _pieces_of_stream(batches: Iterator[pa.RecordBatch], *, quiet: bool) -> Iterator[Piece]:
-    """Yield the rows between segments unchanged, and each segment's events."""
+    """Yield the stream in order: batches of single rows as they are, and the events of each segment."""
     waiting: _Segment | None = None  # the row that follows decides whether it is unpacked
     for batch in batches:
         segments = batch.column("segment")
@@ -127,5 +127,5 @@ def _pieces_of_stream(batches: Iterator[pa.RecordBatch], *, quiet: bool) -> Iter
 
 @lru_cache
 def _null_columns(type_: pa.DataType, count: int) -> pa.Array:
-    """Return nulls of this type."""
+    """Return ``count`` nulls of this type; cached."""
     return pa.nulls(count, type_)

@@ -41,7 +41,7 @@ PACKED = {
 """Columns of ``udfs.records.Rows`` that a segment stores, with their meaning; the last six exist only for fetches."""
 OF_FETCHES = tuple(PACKED)[4:]
 _INSTANTS = ("time_us", *tuple(PACKED)[6:])
-"""Columns with the instants of a fetch, in order; each after the first is stored as its distance from the one
+"""Columns with the instants of a fetch, in order of time. Each but the first is stored as its distance from the one
 before."""
 SEGMENT = pa.struct(
     [
@@ -71,11 +71,11 @@ Ints = npt.NDArray[np.int64]
 
 
 class DamagedSegmentError(ValueError):
-    """Raised if the binaries of a segment do not fit each other or their checksum."""
+    """Raised if a segment's binaries contradict each other or their checksum, or have an unknown format."""
 
 
 class _Widths(NamedTuple):
-    """For each width of bytes, the smallest and the largest number that fits."""
+    """For each width in bytes, the smallest and the largest signed integer that fits."""
 
     width: int
     least: int
@@ -86,7 +86,7 @@ _WIDTHS = (_Widths(0, 0, 0), *(_Widths(w, -(1 << 8 * w - 1), (1 << 8 * w - 1) - 
 
 
 def packed_for_segment(values: Ints) -> bytes:
-    """Pack a column of a segment into bytes: the first number, then the differences; empty if there are no numbers."""
+    """Pack a column of integers: the first one in 8 bytes, then differences; empty if there are no integers."""
     if not len(values):
         return b""
     steps = np.diff(values)  # an overflow is undone when the sums overflow as well
@@ -97,7 +97,7 @@ def packed_for_segment(values: Ints) -> bytes:
 
 
 def unpack_steps(binary: bytes, steps: Ints) -> None:
-    """Read a column that `packed_for_segment` packed, as differences, into ``steps``: the first is the first number.
+    """Read a column packed by `packed_for_segment` into ``steps``: its first number, then the differences.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def unpack_steps(binary: bytes, steps: Ints) -> None:
 
 
 def _width_of_steps(binary: bytes, count: int) -> int:
-    """Return the width of the differences in a packed column, and fail if its length is wrong."""
+    """Return how many bytes each difference of a packed column has; fail if it does not have ``count`` numbers."""
     if not count and not binary:
         return 0
     width = binary[8] if len(binary) > 8 else -1
@@ -165,7 +165,7 @@ def segments_of_events(events: Events) -> pa.RecordBatch:
 
 
 class _SegmentNumber:
-    """Numbers the segments of each set, from 0."""
+    """Numbers the segments of each set 0, 1, 2 ...; sets come one after the other."""
 
     def __init__(self) -> None:
         self._of: tuple[object, ...] = ()
@@ -191,12 +191,12 @@ def _segment_starts(events: Events) -> list[int]:
 
 
 def _days_of_events(columns: dict[str, Ints]) -> Ints:
-    """Return the day by which each event is stored: for fetches, that of handling."""
+    """Return the UTC day under which each event is stored, as days since 1970; for a fetch, the day it was handled."""
     return np.where(columns["kind"] == FETCH, columns["handled_us"], columns["time_us"]) // DAY_US
 
 
 def _segments_of_events(events: Events, edges: Sequence[int], number: _SegmentNumber) -> pa.RecordBatch:
-    """Pack events between each edge and the next into a segment."""
+    """Pack the events between each two neighbouring edges into one row of SEGMENTS."""
     rows = [_segment_row(events.part(first, end), number) for first, end in pairwise(edges)]
     return pa.RecordBatch.from_pylist(rows, schema=SEGMENTS)
 

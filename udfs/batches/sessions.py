@@ -14,7 +14,8 @@ from udfs.arrow_types import arrow_columns, int64_array
 from udfs.request_log import unpacked
 
 STRETCH_OF_SESSION = 1 << 32
-"""Added to the id of a session that continues after a gap in the log, once per gap; larger than any id of Kafka's."""
+"""Added to a fetch session's id after each gap of the log in it, so that its requests after the gap form another
+session. It is larger than any id that Kafka gives."""
 
 INSTANTS = ("arrival_us", "handled_us", "processed_us", "released_us", "answered_us", "completed_us")
 _ORDER = ("broker_id", "session", "session_epoch")
@@ -23,13 +24,14 @@ FIRST_REQUESTS = arrow_columns(
     "broker_id INT, session BIGINT, session_epoch INT, error_code INT, replica_id INT, client_id STRING, "
     "handled_us BIGINT"
 )
-"""Columns of the result of `first_session_requests`."""
+"""Schema of `first_session_requests`: the first logged request of each fetch session."""
 
 Held = Sequence[tuple[Sequence[str], str, Sequence[tuple[int, int, int]]]]
 Members = Mapping[tuple[int, int], Held]
-"""Partitions of each fetch session before the log begins, by broker and session: id and name of the topic, partitions.
+"""For each broker and fetch session, the partitions that the session had before the log begins.
 
-Each partition has the leader epoch and the offset that were last requested; -1 where unknown."""
+They are listed by topic (its ids and name). Each partition has the leader epoch and the offset that were last
+requested, or -1 where unknown."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -52,7 +54,7 @@ def session_requests_in_turn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 def _requests_in_turn(
     batch: pa.RecordBatch, before: pa.RecordBatch | None, after: pa.RecordBatch | None
 ) -> pa.RecordBatch:
-    """Correct the times of a batch, given the batches before and after."""
+    """Do this for one batch; the neighbouring batches have the requests before its first and after its last one."""
     around = pa.Table.from_batches(
         [*([before.slice(before.num_rows - 1)] if before else []), batch, *([after.slice(0, 1)] if after else [])]
     )
@@ -70,7 +72,7 @@ def _requests_in_turn(
 
 
 def _same_file_follows(files: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Whether each line is followed by one of the same file."""
+    """Return, for each line, whether the next line is from the same file."""
     names = files.combine_chunks()
     return np.append(np.asarray(pc.equal(names[1:], names[:-1])), False)
 
@@ -82,10 +84,9 @@ def first_session_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def missing_session_requests(batch: pa.RecordBatch, members: Members = MappingProxyType({})) -> pa.RecordBatch:
-    """Find the requests whose predecessors in the session are missing, with ``reason`` and ``detail``.
+    """Return a row for each request whose predecessor in its session was not logged, with ``reason`` and ``detail``.
 
-    A session with offsets in ``members`` is not affected, because its earlier requests are in logs that were read
-    before.
+    Sessions in ``members`` are left out, because logs that were read earlier have their previous requests.
     """
     went_on = {key for key, held in members.items() if any(epoch >= 0 for *_, own in held for _, epoch, _ in own)}
     epoch, previous = int64_array(batch.column("session_epoch")), int64_array(batch.column("previous_epoch"))
@@ -112,7 +113,7 @@ def missing_session_requests(batch: pa.RecordBatch, members: Members = MappingPr
 
 
 def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBatch:
-    """Let the first logged request of a session also list the partitions that the session had before the log."""
+    """Add the partitions that each session had before the log to the session's first logged request."""
     if not members:
         return batch
     broker, session = int64_array(batch.column("broker_id")), int64_array(batch.column("session"))
@@ -128,7 +129,7 @@ def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBa
 
 
 def _piece_with_held(piece: bytes, held: Held) -> bytes:
-    """Add the partitions that a session had before the log to those that its first logged request lists."""
+    """Return a request's packed partitions, with those added that its session had before the log."""
     asked, gone, answered = unpacked.unpacked_fetches(pa.array([piece]))
     # All requests of a session identify topics by id, or all by name; a request without partitions fits both.
     by_id = any(each.is_id.any() for each in (asked, gone, answered)) or not (len(asked.is_id) or len(answered.is_id))

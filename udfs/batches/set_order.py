@@ -1,4 +1,4 @@
-"""Merge overlapping pieces of the replay's stream so that the rows of each set are in order of time."""
+"""Merge overlapping pieces (batches of rows) of the stream so that the rows of each set are in order of time."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -63,14 +63,14 @@ def in_set_order(pieces: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def _begin_of(piece: Piece) -> tuple[Key, Key, int]:
-    """Return the sets of the first and the last row of a piece, and the time of the first row."""
+    """Return the set of a piece's first row, the set of its last row, and the time of its first row."""
     if isinstance(piece, QuietRows):
         return piece.of_set, piece.of_set, piece.first_us
     return set_of(piece, 0), set_of(piece, piece.num_rows - 1), piece.column("time_us")[0].as_py()
 
 
 def rows_of_piece(piece: Piece) -> pa.RecordBatch:
-    """Return the rows of a piece; those of a quiet stretch are unpacked."""
+    """Return a piece's rows; a quiet stretch is unpacked for this."""
     return piece.rows() if isinstance(piece, QuietRows) else piece
 
 

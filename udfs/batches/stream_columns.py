@@ -22,10 +22,12 @@ TERM_FIELDS = (
     ("held_known", pa.bool_()),
     ("held_at_start", pa.list_(pa.int64())),
 )
-"""Fields of a TERM row beyond its time and ``offset`` (the start offset), as a struct column ``term``."""
+"""Fields of the struct column ``term`` of a TERM row. The row's ``time_us`` is the start of the term, its ``offset``
+the leader's log end at the start."""
 
 OF_BROKER = ("replica_lag_time_max_ms", "min_insync_replicas", "check_origin_ms", "isr_write_ms")
-"""Fields of a TERM row with settings of the leader, which are the default parameters of a rule run."""
+"""Fields of a TERM row with the leader's settings. A rule run uses them for the parameters that the user did not set.
+"""
 
 KEPT_FIELDS = (
     ("leader_epoch", pa.int32()),
@@ -35,6 +37,6 @@ KEPT_FIELDS = (
     ("params", pa.list_(pa.string())),
     ("state", pa.binary()),
 )
-"""Fields of a GOES_ON row: the state that the window before this one ended with, as a struct column ``kept``.
+"""Fields of the struct column ``kept`` of a GOES_ON row: the state at the end of the previous window.
 
-All but ``end_us`` and ``ends_mid_term``, which describe the end of the term, are those of a STATE result."""
+``end_us`` and ``ends_mid_term`` describe the end of the term; all others are those of a STATE result."""

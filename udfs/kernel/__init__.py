@@ -1,1 +1,1 @@
-"""The compiled replay of one replica set: state, steps, verdicts, ledger."""
+"""Replay one partition's log on one leader: state, steps, causes of shrinks, and the ledger. All of it is compiled."""

@@ -1,7 +1,7 @@
-"""Track how long producers with acks=all wait: the waiting appends of each run, and a histogram of waiting times.
+"""Measure how long producers with acks=all wait: the waiting appends of each rule run, and a histogram of latencies.
 
-Latencies are counted in buckets of at most a sixteenth of their value, so a day has a few hundred numbers, and
-percentiles of any grouping can be computed from the table.
+A bucket of the histogram is at most a sixteenth of its latency wide. So a day needs a few hundred counters, and
+percentiles over any rows of the table can be computed from the sums of these.
 """
 
 import numpy as np
@@ -13,30 +13,31 @@ TIME, END, FIRST_RUN = 0, 1, 2
 """Columns of ``waits``: time and log end of each append; then, for each rule run, how many of the row's appends wait in
 that run."""
 COUNT = -1
-"""Index of the last row of ``waits``: its column TIME has the number of rows in use, and the column of each run the
-first row for which the run waits."""
+"""Index of the last row of ``waits``. Its column TIME has the number of rows in use; the column of a rule run has the
+first row that this run still waits for."""
 FOR_NOTHING = np.int64(2**62)
-"""A row index beyond any other: the run waits for no append, neither a present nor a future one."""
+"""In place of a row's index: the rule run waits for no append, now or later, because it shares the state of a group."""
 
 
 def new_ack_waits(runs: int, capacity: int) -> Int64Array:
-    """Make waits, int64 of shape (capacity + 1, 2 + runs): appends that some run has not acknowledged yet, in order.
+    """Make ``waits``: the appends that some rule run has not acknowledged yet, in order.
 
-    If there are more appends than the capacity, neighbours are merged: the time of the earlier one, the end of the
-    later one. The latencies of a run that is this far behind are then too long by the distance of two neighbours.
+    It is an int64 array of shape (capacity + 1, 2 + runs). Beyond the capacity, two neighbouring appends become one
+    row, with the time of the earlier and the log end of the later one. Latencies of a rule run that is this far behind
+    are then too long by up to the distance between these two.
     """
     return np.zeros((capacity + 1, FIRST_RUN + runs), np.int64)
 
 
 def middle_of_latency_bucket_us(buckets: Int64Array) -> Int64Array:
-    """Return the middle of each bucket in microseconds."""
+    """Return the latency, in microseconds, in the middle of each bucket."""
     shift = np.maximum(buckets // 16 - 1, 0)
     return np.where(buckets < 16, buckets, ((16 + buckets % 16) << shift) + (1 << shift) // 2)
 
 
 @kernel
 def latency_bucket(latency_us):
-    """Return the bucket of a latency: sixteen buckets per octave, and one per microsecond below 16."""
+    """Return the number of the bucket for a latency: sixteen buckets per power of two, one per microsecond below 16."""
     if latency_us < 16:
         return latency_us
     # The highest bit is found by binary search, which takes fewer steps than bit by bit.
@@ -57,7 +58,10 @@ def clear_ack_waits(waits):
 
 @kernel
 def _make_room_for_waits(waits):
-    """Make room in ``waits``: drop rows that every run has acknowledged; if that frees less than half, merge others."""
+    """Free rows of ``waits``: drop those that no rule run waits for.
+
+    If these are less than half, merge pairs of rows.
+    """
     used = waits[COUNT, TIME]
     done = used
     for run in range(FIRST_RUN, waits.shape[1]):
@@ -86,7 +90,7 @@ def _make_room_for_waits(waits):
 
 @kernel
 def add_ack_wait(waits, log_end_offset, now_us):
-    """Add a row for an append, for which no run waits yet; return the row's index."""
+    """Add a row to ``waits`` for an append, and return its index; the caller notes which rule runs wait for it."""
     if waits[COUNT, TIME] == len(waits) - 1:
         _make_room_for_waits(waits)
     i = waits[COUNT, TIME]
@@ -102,14 +106,17 @@ def add_ack_wait(waits, log_end_offset, now_us):
 
 @inlined
 def some_ack_waits_end(waits, r, high_watermark):
-    """Whether the run's high watermark has passed its first waiting append."""
+    """Whether the high watermark of rule run ``r`` has reached the end of the first append that the run waits for."""
     i = waits[COUNT, FIRST_RUN + r]
     return i < waits[COUNT, TIME] and waits[i, END] <= high_watermark
 
 
 @kernel
 def acknowledge_waits(waits, r, high_watermark, now_us, latencies):
-    """Acknowledge appends that the run's high watermark has passed; return their number and the longest wait."""
+    """Acknowledge the appends below the high watermark of rule run ``r``, and count their latencies.
+
+    Returns how many appends were acknowledged, and the longest latency in microseconds.
+    """
     acknowledged, longest_us = 0, 0
     own = FIRST_RUN + r
     i = waits[COUNT, own]
@@ -127,13 +134,13 @@ def acknowledge_waits(waits, r, high_watermark, now_us, latencies):
 
 @kernel
 def forget_ack_waits(waits, r):
-    """Stop waiting for acknowledgements in a run, including those of future appends."""
+    """Let rule run ``r`` wait for no append, present or future."""
     waits[COUNT, FIRST_RUN + r] = FOR_NOTHING
 
 
 @kernel
 def take_over_ack_waits(waits, to, of):
-    """Copy the waiting appends of run ``of`` to run ``to``."""
+    """Copy the waiting appends of slot ``of`` to slot ``to``."""
     to, of = FIRST_RUN + to, FIRST_RUN + of
     for i in range(waits[COUNT, of], waits[COUNT, TIME]):
         waits[i, to] = waits[i, of]
@@ -142,7 +149,7 @@ def take_over_ack_waits(waits, to, of):
 
 @kernel
 def ack_waits_alike(waits, r, other):
-    """Whether two runs wait for the same appends."""
+    """Whether two slots (rule runs or groups) wait for the same appends."""
     r, other = FIRST_RUN + r, FIRST_RUN + other
     alike = waits[COUNT, r] == waits[COUNT, other]
     for i in range(waits[COUNT, r], waits[COUNT, TIME]):
@@ -152,7 +159,7 @@ def ack_waits_alike(waits, r, other):
 
 @kernel
 def count_given_up_ack_waits(waits, r, before_us):
-    """Count a run's appends from before ``before_us`` that still wait for their acknowledgement."""
+    """Return how many appends from before ``before_us`` still wait for their acknowledgement in rule run ``r``."""
     never = 0
     for i in range(waits[COUNT, FIRST_RUN + r], waits[COUNT, TIME]):
         if waits[i, TIME] < before_us:

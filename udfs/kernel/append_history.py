@@ -1,9 +1,8 @@
-"""Keep the appends that some follower lacks, to find when the first record that a follower lacks was appended.
+"""Keep the appends that some follower lacks, to date the first record that each follower lacks.
 
-A follower with log end offset ``o`` lacks records since the first append that ended beyond ``o``. Appends that every
-follower has are dropped. If a follower lacks more appends than fit, because it has been away for long, every second
-append is merged into the one before it. This bounds memory, and the result is then too early by at most the distance
-between two neighbouring appends.
+A follower with log end offset ``o`` has lacked records since the first append that ended beyond ``o``. Appends that all
+followers have are dropped. If a follower is away so long that the appends it lacks do not fit, every second append is
+merged into the one before it. The date is then too early by at most the distance between two neighbouring appends.
 """
 
 from typing import NamedTuple
@@ -17,7 +16,7 @@ CAPACITY = 1 << 15
 
 
 class AppendHistory(NamedTuple):
-    """Appends in order: int64 arrays of shape (capacity,), the used part is ``used[0]:used[1]``."""
+    """Appends in order, as int64 arrays of log ends and times; the entries ``used[0]:used[1]`` are in use."""
 
     log_end_offset: Int64Array
     time_us: Int64Array
@@ -31,7 +30,7 @@ def new_append_history(capacity: int = CAPACITY) -> AppendHistory:
 
 @kernel
 def begin_append_history(history: AppendHistory, start_offset: int, start_us: int) -> None:
-    """Restart the history at the start of a term, to which all existing records are dated."""
+    """Empty the history at the start of a term; every record that exists then is dated to the start."""
     history.log_end_offset[0] = start_offset
     history.time_us[0] = start_us
     history.used[0] = 0
@@ -40,7 +39,7 @@ def begin_append_history(history: AppendHistory, start_offset: int, start_us: in
 
 @inlined
 def remember_append(history: AppendHistory, log_end_offset: int, time_us: int, held_by_all: int) -> None:
-    """Add an append that ended at ``log_end_offset``; ``held_by_all`` is the smallest log end of all followers."""
+    """Add an append that ended at ``log_end_offset``; drop those below ``held_by_all``, which all followers have."""
     first, end = history.used
     if end == len(history.time_us):
         while first < end and history.log_end_offset[first] <= held_by_all:
@@ -65,7 +64,7 @@ def remember_append(history: AppendHistory, log_end_offset: int, time_us: int, h
 
 @kernel
 def missing_since(history: AppendHistory, log_end_offset: int) -> int:
-    """Return when the leader's log first ended beyond ``log_end_offset``, in microseconds; NEVER_US if it does not."""
+    """Return when the leader's log first grew beyond ``log_end_offset``, in microseconds; NEVER_US if it has not."""
     low, end = history.used
     high = end - 1
     if high < low or history.log_end_offset[high] <= log_end_offset:

@@ -39,20 +39,20 @@ CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, CONTROLLER, FOLLOWER_STOPPED
 )
 
 ORDINARY_WORK = 10
-"""A leader that held fetches for less than the lag time divided by this did ordinary work, and is not to blame."""
+"""If the leader held the follower's fetches for less than this fraction of the lag time (a tenth), it is not to blame.
+"""
 
 
 NO_ARRIVAL_US = -1
-"""Value for the last arrival of a follower that has not fetched in this term."""
+"""Last arrival of a follower that has not fetched in this term."""
 
 CADENCES_A_LAG_TIME = 3
-"""Number of fetches per lag time that a log must have of a follower, to show that it stopped; with fewer, it may not
-have."""
+"""A log with fewer fetches of a follower per lag time cannot show that the follower has stopped."""
 
 
 @kernel
 def _acknowledged_without(state, r, p):
-    """Return the end of the records that would have been acknowledged without waiting for the follower."""
+    """Return up to which offset records would have been acknowledged if the leader had not waited for this follower."""
     leader, term = state.leaders[r], state.term[0]
     end = leader.log_end_offset
     for other in range(term.replicas):
@@ -63,7 +63,7 @@ def _acknowledged_without(state, r, p):
 
 @kernel
 def _may_depend_on_earlier(state, r, p, now_us):
-    """Whether the rule's decision about a follower may depend on events from before the log begins."""
+    """Whether the rule's decision about a follower may depend on fetches from before the log begins."""
     follower, term = state.followers[r, p], state.term[0]
     shown = follower.last_caught_up_time_ms > term.start_us // 1000
     return not shown and now_us < ledger_known_from_us(term, state.params[r])
@@ -71,20 +71,20 @@ def _may_depend_on_earlier(state, r, p, now_us):
 
 @kernel
 def _is_shrink_explained(fetch, held_us, lag_time_us, now_us):
-    """Whether the time that the leader made the follower wait accounts for the shrink."""
+    """Whether the follower would still be in sync if the leader had not made it wait for ``held_us``."""
     return held_us * ORDINARY_WORK > lag_time_us and now_us - fetch.since_us - held_us <= lag_time_us
 
 
 @kernel
 def _has_stopped(fetch, lag_time_us, now_us):
-    """Return FOLLOWER_STOPPED, or UNKNOWN while fetches are too rare to show that a follower has stopped."""
+    """Return the cause FOLLOWER_STOPPED, or UNKNOWN if the log has too few fetches of the follower to show this."""
     thin = now_us < fetch.thin_until_us and fetch.cadence_us * CADENCES_A_LAG_TIME > lag_time_us
     return UNKNOWN if thin else FOLLOWER_STOPPED
 
 
 @kernel
 def causes_of_shrink(state, r, p, now_us):
-    """Return the causes, as bits of CAUSES, of a shrink in which the rule drops a follower at ``now_us``."""
+    """Return all causes (bits of CAUSES) that hold when the rule drops follower ``p`` at ``now_us``."""
     fetch, term = state.fetches[p], state.term[0]
     settle_truth(fetch, term, now_us)
     lag_time_us = state.params[r].replica_lag_time_max_ms * 1000
@@ -119,7 +119,7 @@ def causes_of_shrink(state, r, p, now_us):
 
 @kernel
 def excused_by(causes):
-    """Return the ledger's mark (``excused``) for a follower that is dropped for these causes."""
+    """Return the value of ``excused`` in the ledger of a follower that is dropped for these causes (`excuses`)."""
     if causes & (CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY) == 0:
         return np.int64(0)
     return HEARD if causes & SLOW_LEADER != 0 else UNHEARD

@@ -1,20 +1,20 @@
-"""Find out whether a shrink depends on facts that the log leaves open: check time, order of events, membership.
+"""Find out whether a shrink depends on something that the log leaves open: check time, order of events, membership.
 
-Timestamps are cut to milliseconds, and a leader logs an action a little after it. So the time of the check that drops a
-follower is an interval, not an instant: as wide as the error of timestamps, plus the recent delay of the leader. If a
-leader was silent when a check was due, and no line shows when the check ran, it ran some time after the leader woke up.
-If the log does not show the phase of the periodic check, the check ran at some time within a period. If a check must
-have run late, because no line shows its effect, it ran at some time after it was due.
+The time of a check is known only as an interval. Timestamps are cut to milliseconds, and a leader logs an action a
+little after it. So the interval is as wide as the error of timestamps plus the leader's recent delay. If the leader was
+silent when the check was due, and no line shows when it ran, it ran some time after the leader woke up. If the log does
+not show the phase of the periodic check, it ran at some time within a period. If a check must have run late, because
+the line that it would have logged is missing, it ran at some time after it was due.
 
-If a line shows that the leader dropped this follower, part of the order is known: the follower lacked records at that
-check, and no fetch that showed it at the log end had come before. Other fetches remain in doubt, because the line only
-reflects the brokers' rule, and another rule may depend on them.
+If a line shows that the leader dropped this follower, part of the order is known: at that check the follower lacked
+records, and no fetch from the log end had come before. The line only reflects the brokers' own rule. Other fetches, on
+which another rule may depend, remain in doubt.
 
-Where a log begins in mid-term and no line names the ISR, a follower that has not been seen at the log end may not have
+If a log begins in mid-term and no line names the ISR, a follower that has not fetched from the log end may not have
 been a member.
 
-A shrink is certain if the rule makes it wherever in this interval the check ran. All other shrinks are possible: a row
-of kind DOUBT follows, with the time of the shrink and what it depends on.
+A shrink is certain if the rule makes it wherever in this interval the check ran. Every other shrink is possible: a row
+of kind DOUBT follows it, with the same time and the reason.
 """
 
 import numpy as np
@@ -32,21 +32,21 @@ STAMP_US = 1_000
 AWAKE_US = 100_000
 """A leader that wakes up runs its overdue checks within this time, in microseconds (measured: 3 to 60 ms)."""
 LATE_FOR_US = 5_000_000
-"""Time for which a leader that was late with a fetch may be late with other work."""
+"""A delay of the leader widens the error of event times for this long after it, in microseconds."""
 STARVED_US = 100_000
-"""If a leader was late by this, in microseconds, it may also have logged late, so that timestamps do not show the order
-of fetches."""
+"""A leader that was late by this, in microseconds, may also log late: the timestamps of two fetches then do not show
+their order."""
 
 
 @kernel
 def is_late_no_more(late_at_us, now_us):
-    """Whether a leader's delay, however large, was too long ago to affect the present."""
+    """Whether the leader's last large delay is more than LATE_FOR_US ago."""
     return now_us - late_at_us > LATE_FOR_US
 
 
 @kernel
 def note_lateness_for_doubts(term, from_us, until_us, now_us):
-    """Note how long the leader worked on a fetch, without the time of a silence, which is considered separately."""
+    """Note how long the leader worked on a fetch, apart from silences, if no recent delay was longer."""
     late_us = until_us - from_us - overlap_of_spans(from_us, until_us, term.silent_from_us, term.silent_until_us)
     if late_us >= term.late_us or is_late_no_more(term.late_at_us, now_us):
         term.late_us = late_us
@@ -55,13 +55,16 @@ def note_lateness_for_doubts(term, from_us, until_us, now_us):
 
 @kernel
 def error_us(term, now_us):
-    """Return the possible error of an event's time in us: truncated timestamps, plus the leader's recent delay."""
+    """Return by how many microseconds the time of an event may be wrong: truncation plus the leader's recent delay."""
     return STAMP_US + (0 if is_late_no_more(term.late_at_us, now_us) else term.late_us)
 
 
 @kernel
 def check_error_us(leader, term, params, now_us):
-    """Return the possible error of a check's time: `error_us`, or more if no line shows when the check was due."""
+    """Return by how much later a check may have run than its time says, in microseconds.
+
+    This is `error_us`, or more if no line shows when the check ran.
+    """
     late_us = error_us(term, now_us)
     if params.check_period_ms == 0:
         return late_us
@@ -76,7 +79,7 @@ def check_error_us(leader, term, params, now_us):
 
 @kernel
 def write_doubt(out, mine, r, p, depends_on):
-    """Mark the follower's last shrink as possible, with the reason."""
+    """Write a DOUBT row for the follower's last shrink: the shrink is only possible, for the reason ``depends_on``."""
     mine.depends_on = depends_on
     mine.doubt_until_us = 0
     row = out.change[out.filled[2]]
@@ -88,9 +91,9 @@ def write_doubt(out, mine, r, p, depends_on):
 
 @kernel
 def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
-    """Note, for a follower that a check drops, until when its fetches may have come before the check.
+    """Begin to watch for fetches that may have come before the check that drops a follower now.
 
-    Returns the reasons that are already known to make the shrink only possible.
+    Returns the reason if the shrink is already known to be only possible, otherwise NOTHING.
 
     Parameters
     ----------
@@ -131,9 +134,10 @@ def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
 
 @kernel
 def doubt_is_over(mine, fetch, now_us):
-    """Whether no later fetch can make a shrink doubtful: it would come too late, or on another day, stored separately.
+    """Whether neither this fetch nor a later one can make the follower's last shrink doubtful.
 
-    If a Shrinking line names the follower, a fetch that shows it at the log end came after that check.
+    A fetch after ``doubt_until_us`` comes too late, and results of another day are stored separately. If a Shrinking
+    line names the follower, a fetch from the log end came after that check.
     """
     at_log_end = fetch.stage >= READ and fetch.error_code == 0 and fetch.fetch_offset >= fetch.leader_log_end_offset
     later = fetch.arrival_us > mine.doubt_until_us or (mine.named != 0 and at_log_end)
@@ -142,7 +146,10 @@ def doubt_is_over(mine, fetch, now_us):
 
 @kernel
 def what_doubt_depends_on(mine, term, fetch):
-    """Return the reasons for doubt if a fetch that arrived within the error of the check shows the follower in sync."""
+    """Return why a shrink is only possible, if this fetch shows the follower in sync.
+
+    The fetch may have come before the check that made the shrink.
+    """
     if fetch.arrival_us <= mine.order_until_us:
         return EVENT_ORDER
     return CHECK_TIME if term.phase_unknown == 0 else CHECK_PHASE
@@ -150,7 +157,10 @@ def what_doubt_depends_on(mine, term, fetch):
 
 @kernel
 def note_expand_in_doubt(mine, term, fetch, r, p, now_us, out):
-    """Note an expand whose fetch may have come before the check, so that the follower may never have left the ISR."""
+    """Process a follower's return to the ISR, after which the shrink before may be only possible.
+
+    It is only possible if the fetch by which the follower returns may have come before the check that dropped it.
+    """
     if mine.doubt_until_us != 0 and not doubt_is_over(mine, fetch, now_us):
         write_doubt(out, mine, r, p, what_doubt_depends_on(mine, term, fetch))
     mine.doubt_until_us = 0

@@ -1,4 +1,4 @@
-"""Find early shrinks: spurious shrinks of followers that had died, which their silence afterwards shows."""
+"""Find early shrinks: a spurious shrink is early if the follower had in fact died, as its silence afterwards shows."""
 
 import numpy as np
 
@@ -8,20 +8,27 @@ UNHEARD, HEARD = np.int64(1), np.int64(2)
 """Values of ``excused`` in a follower's ledger after a spurious shrink: it has not fetched since (UNHEARD); or it has,
 or the shrink was the leader's fault (HEARD)."""
 IN_FLIGHT_US = 600_000
-"""Time before the end of a log in which fetches may be missing, because they are logged at completion, and most wait
-half a second for data."""
+"""How long before the end of a log fetches may be missing, in microseconds: a fetch is logged when it completes, and
+most wait half a second for data."""
 
 
 @kernel
 def note_excuse(mine, fetch, term, excused):
-    """Note a shrink and which side is to blame: ``excused`` is 0 (the follower), HEARD (its leader) or UNHEARD."""
+    """Note in a follower's ledger that it was dropped, and which side is to blame.
+
+    ``excused`` is 0 (the follower), HEARD (its leader), or UNHEARD (the rule, unless the follower turns out to be
+    dead).
+    """
     mine.excused = excused
     mine.heard_us = max(fetch.last_arrival_us, term.start_us)
 
 
 @kernel
 def count_early(state, r, p, heard_us):
-    """Count a spurious shrink as early if the follower was silent for a lag time until its next fetch, or the end."""
+    """Count the follower's last spurious shrink as early if it had not fetched for a lag time by ``heard_us``.
+
+    ``heard_us`` is the time of its next fetch, or the end of the log.
+    """
     mine, fetch = state.ledger.followers[r, p], state.fetches[p]
     if mine.excused == UNHEARD and state.followers[r, p].in_isr == 0:
         unheard = max(fetch.last_arrival_us, state.term[0].start_us) == mine.heard_us

@@ -1,6 +1,6 @@
-"""Find families of rules: a fetch or an append changes the same state under each rule of a family.
+"""Find families of rules: under all rules of a family, a fetch or an append changes a follower's state in the same way.
 
-The rules of a family have the same functions, each in its own file, or declare their equality (``Rule.knows_as``).
+Two rules are of one family if their functions have the same code, or if one declares it (``Rule.knows_as``).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,11 +13,11 @@ from udfs.rules.base import Rule
 
 OTHER_INSTANTS = ("on_arrival", "on_read", "on_completed", "on_append", "outvoted")
 INSTANTS = ("on_recorded", *OTHER_INSTANTS)
-"""Kinds of functions that change a follower's state, and the kind that lets the high watermark pass a follower."""
+"""Names of the rule functions that change a follower's state at an instant of a fetch or an append."""
 
 
 def families(rules: Sequence[Rule]) -> tuple[int, ...]:
-    """Return each rule's family, as the position in ``rules`` of the family's first rule.
+    """Return the family of each rule: the index in ``rules`` of the family's first rule.
 
     Raises
     ------
@@ -38,19 +38,19 @@ def families(rules: Sequence[Rule]) -> tuple[int, ...]:
 
 
 def params_of_knowing(rules: Sequence[Rule]) -> tuple[str, ...]:
-    """Return the names of the parameters that functions of the kinds in INSTANTS read."""
+    """Return the names of the parameters that the functions in INSTANTS read, of any rule."""
     names = {name for rule in rules for name in rule.params}
     read = set().union(*(_attributes_read(getattr(rule, name)) for rule in rules for name in INSTANTS))
     return tuple(sorted(names & read))
 
 
 def _texts_of_rule(rule: Rule, names: Sequence[str]) -> tuple[object, ...]:
-    """Return the code of these functions of a rule, to compare rules."""
+    """Return the code of a rule's functions ``names``, to compare it with that of another rule."""
     return tuple(compiled_text(getattr(rule, name)) for name in names)
 
 
 def _attributes_read(function: Callable[..., Any]) -> set[str]:
-    """List the fields of records that a compiled function, or one that it calls, reads."""
+    """Return the names of the record fields that a rule's function reads, directly or in functions that it calls."""
     python = getattr(function, "py_func", None)
     if python is None:
         return set()

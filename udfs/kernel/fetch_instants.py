@@ -1,4 +1,4 @@
-"""Steps of a partition when its log grows, and at each instant of a fetch, for all rules that use the instant."""
+"""Process an append, and each instant of a fetch, for the true state of followers and under every rule."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +12,12 @@ from udfs.records import ARRIVED, BEHIND, COMPLETED, NOBODY_WAITS, READ, RECORDE
 from udfs.rules.base import NOTHING, SHOW, nothing
 
 ALL = UNKNOWN
-"""Value of acks for producers that wait for all in-sync replicas."""
+"""The value of ``acks`` in appends of producers that wait for all in-sync replicas (acks=all)."""
 
 
 @kernel
 def _end_wait(state, now_us):
-    """Run the check that was waiting for the log end to reach the offset that its line shows."""
+    """Run the check that had to wait until the log reached the log end that the check's line shows."""
     term = state.term[0]
     if term.log_end_offset >= term.awaited_offset:
         for r in range(term.runs):
@@ -29,7 +29,7 @@ def _end_wait(state, now_us):
 
 @inlined
 def take_in_append(state, log_end_offset, acks, now_us, out):
-    """Process an append to the leader's log, for the true state of followers and for every rule."""
+    """Process an append to the leader's log: update the followers' true state, and call every rule."""
     term = state.term[0]
     if acks == ALL:
         ledger.produce_in_ledger(term, state.active, state.ledger, state.leaders, state.params, log_end_offset, now_us)
@@ -69,19 +69,22 @@ def take_in_append(state, log_end_offset, acks, now_us, out):
 
 @kernel
 def take_in_append_called(state, log_end_offset, acks, now_us, out):
-    """Process an append as ``take_in_append`` does, but as a call that is not inlined, for rare uses."""
+    """Do what ``take_in_append`` does, as a call that is not inlined, where code size matters more than speed."""
     take_in_append(state, log_end_offset, acks, now_us, out)
 
 
 def _for_all_rules(instant: str) -> Callable[..., Any]:
-    """Compile the function that processes one instant of a fetch for all rules that use that instant."""
+    """Compile the function that processes one instant of a fetch (such as ``on_read``) under all rules that use it."""
     call = getattr(rule_calls, instant)
     heeds = rule_bits(getattr(rule, instant) is not nothing for rule in RULES)
     has_to_say_so = caught_up_times(instant)
 
     @inlined
     def decide(state, p, now_us, out):
-        """Call each rule's function for this instant, and take the steps that it returns."""
+        """Call each rule's function for this instant, and take the steps that it returns.
+
+        These are to expand the ISR, to advance the high watermark, or only to write the change to the timeline.
+        """
         if heeds & state.term[0].rules == 0:
             return
         fetch = state.fetches[p]
@@ -109,7 +112,7 @@ on_recorded, on_completed = _for_all_rules("on_recorded"), _for_all_rules("on_co
 
 @inlined
 def serve_fetch(state, p, stage, now_us, out):
-    """Process a later instant of the follower's latest fetch, for the true state and for every rule."""
+    """Process the next instant of a follower's fetch (``stage``): its true state, and its state under every rule."""
     fetch = state.fetches[p]
     if stage == READ:
         if fetch.leader_log_end_offset > state.term[0].log_end_offset:
@@ -136,13 +139,13 @@ def serve_fetch(state, p, stage, now_us, out):
 
 @kernel
 def take_in(state, p, stage, now_us, out):
-    """Process a later instant of a fetch as ``serve_fetch`` does, but as a call that is not inlined."""
+    """Do what ``serve_fetch`` does, as a call that is not inlined."""
     serve_fetch(state, p, stage, now_us, out)
 
 
 @inlined
 def take_in_fetch(state, p, rows, i, out):
-    """Process the arrival of a follower's fetch: row ``i``."""
+    """Process the arrival of a follower's fetch, which is row ``i`` of ``rows``."""
     term, now_us = state.term[0], rows.time_us[i]
     # If a follower has two connections, the fetch on the older one ends before this one is processed.
     state.fetches[p].completed_us = min(state.fetches[p].completed_us, now_us)

@@ -1,6 +1,6 @@
-"""Fetch sessions (KIP-227): which partitions each fetch request read, listed or not.
+"""Reconstruct fetch sessions (KIP-227): which partitions each fetch request read, whether it listed them or not.
 
-In a request, a follower only lists the partitions whose fetch offset changed; the leader also reads all other
+In a request, a follower lists only the partitions whose fetch offset changed; the leader also reads all other
 partitions of the session, at the offsets that it remembers. This kernel keeps the same state as the leader.
 """
 
@@ -12,17 +12,17 @@ import numpy.typing as npt
 from udfs.jit import entry, kernel
 
 NOT_ANSWERED = -1
-"""Value of the high watermark if the response did not list the partition."""
+"""Value of ``high_watermark`` for a partition that the response does not list."""
 NEVER_FELL = -1
 
 
 class SessionCache(NamedTuple):
-    """The state of the fetch session that is being processed, as the leader keeps it; arrays are by partition number.
+    """The current fetch session as its leader keeps it; arrays are indexed by partition number.
 
-    ``members[:used[0]]`` are the partitions in the session, in the order in which they joined, and
-    ``position`` is the index of a partition in ``members`` (-1: not in the session). ``failed`` is the error of the
-    last request that read it; ``error``, ``high_watermark``, ``records_size`` and ``fell_from`` belong to the current
-    request alone.
+    ``members[:used[0]]`` are the partitions in the session, in the order in which they joined, and ``position`` is the
+    index of a partition in ``members`` (-1: not in the session). ``failed`` is the partition's error in the last
+    request that read it. ``error``, ``high_watermark``, ``records_size`` and ``fell_from`` belong to the current
+    request only.
     """
 
     used: npt.NDArray[np.int64]
@@ -80,7 +80,7 @@ class SessionFetches(NamedTuple):
 
 
 def empty_session_cache(partitions: int) -> SessionCache:
-    """Make a cache with room for partitions 0 to ``partitions - 1``, for a session without partitions."""
+    """Make the state of a session without partitions, for partition numbers below ``partitions``."""
     return SessionCache(
         used=np.zeros(1, np.int64),
         members=np.zeros(partitions, np.int64),
@@ -133,7 +133,7 @@ def _clear_session(cache):
 
 @kernel
 def _list_in_session(cache, partition, fetch_offset, leader_epoch):
-    """Add a listed partition to the session, or update its offset and leader epoch."""
+    """Process a partition that a request lists: add it to the session, or update its offset and leader epoch."""
     if cache.position[partition] < 0:
         cache.position[partition] = cache.used[0]
         cache.members[cache.used[0]] = partition
@@ -159,11 +159,11 @@ def read_session_partitions(first, requests: SessionRequests, cache: SessionCach
     ----------
     first : int64
         Request to begin with: 0, or the result of the previous call.
-    requests : Requests
+    requests : SessionRequests
         Requests of the batch.
     cache : SessionCache
         State of the session, which is changed in place, and needed for the next batch.
-    out : Fetches
+    out : SessionFetches
         Receives rows from row 0 on. It must have room for every partition number of the cache.
 
     Returns

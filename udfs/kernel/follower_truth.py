@@ -1,6 +1,6 @@
-"""Track a follower independently of any rule: its log end, since when it lacks records, and which broker delayed it.
+"""Track each follower's true state, whatever the rule: its log end, since when it lacks records, who delayed it.
 
-FETCH_STATE and TERM of ``udfs.records`` have the state. When a fetch arrives, its later instants are known as well,
+The state is in FETCH_STATE and TERM of ``udfs.records``. When a fetch arrives, its later instants are known already,
 because the log was written afterwards.
 """
 
@@ -17,11 +17,12 @@ def overlap_of_spans(from_us, until_us, other_from_us, other_until_us):
 
 @inlined
 def settle_truth(fetch, term, now_us):
-    """Add up, until ``now_us``, for how long the leader delayed the follower.
+    """Add the time up to ``now_us`` to the sums of how long the leader delayed the follower.
 
     Three kinds of time are summed. In held time, the follower's fetch was in the request queue, was being processed, or
-    waited longer than it had asked to. In silent time, the leader handled no request at all, and held no fetch of this
-    follower that would show this. In idle time, no follower fetched from the leader, which may have been silent.
+    waited longer than it had asked to. In silent time, the leader handled no request at all, and did not hold a fetch
+    of this follower (that time is held time). In idle time, no follower fetched from the leader, which may have been
+    silent.
     """
     from_us = fetch.settled_us
     if now_us <= from_us:
@@ -39,14 +40,14 @@ def settle_truth(fetch, term, now_us):
 
 @kernel
 def _held_by_leader_us(fetch, from_us, now_us):
-    """Return how long the leader held the follower's fetch between two instants."""
+    """Return how much of the time from ``from_us`` to ``now_us`` the leader held the follower's fetch."""
     queued_us = overlap_of_spans(from_us, now_us, fetch.arrival_us, fetch.processed_us)
     return queued_us + overlap_of_spans(from_us, now_us, fetch.released_us, fetch.completed_us)
 
 
 @kernel
 def _follower_truly_idle_us(fetch, term, from_us, until_us):
-    """Return how long the follower had no fetch in a leader that was not silent."""
+    """Return how much of a time span the leader was not silent and held no fetch of this follower."""
     if until_us <= from_us:
         return 0
     held_us = 0 if fetch.stage == NO_FETCH else _held_by_leader_us(fetch, from_us, until_us)
@@ -55,7 +56,7 @@ def _follower_truly_idle_us(fetch, term, from_us, until_us):
 
 @kernel
 def _leader_silent_us(fetch, term, from_us, now_us):
-    """Return how long the leader was silent without holding a fetch of this follower."""
+    """Return how much of a time span the leader was silent and held no fetch of this follower."""
     silent = overlap_of_spans(from_us, now_us, term.silent_from_us, term.silent_until_us)
     if fetch.stage != NO_FETCH:
         silent -= overlap_of_spans(
@@ -69,7 +70,7 @@ def _leader_silent_us(fetch, term, from_us, now_us):
 
 @kernel
 def truth_before_pause(state, kind, from_us, until_us):
-    """Begin a time without fetches, in which the leader is silent, or whose reason is unknown (IDLE)."""
+    """Begin a period without fetches: the leader is silent (SILENCE), or the reason is unknown (IDLE)."""
     term = state.term[0]
     for p in range(term.replicas):
         settle_truth(state.fetches[p], term, from_us)
@@ -81,7 +82,7 @@ def truth_before_pause(state, kind, from_us, until_us):
 
 @inlined
 def position_of(state, replica_id):
-    """Return the index of a follower in the assignment; -1 for any other broker."""
+    """Return a follower's index in the assignment; -1 for the leader and for brokers without a replica."""
     for p in range(state.term[0].replicas):
         if state.fetches[p].replica_id == replica_id and p != state.term[0].leader:
             return p
@@ -90,7 +91,7 @@ def position_of(state, replica_id):
 
 @kernel
 def enter_instant_of_truth(fetch, stage):
-    """Record that the follower's fetch has entered a stage, and set ``due`` to the time when the next stage begins."""
+    """Move a follower's fetch to ``stage``, and set ``due`` to the time of its next stage."""
     fetch.stage = stage
     if stage == ARRIVED:
         fetch.due = 2 * min(fetch.handled_us, NOT_DUE // 2) + 1
@@ -104,7 +105,7 @@ def enter_instant_of_truth(fetch, stage):
 
 @kernel
 def _caught_up(fetch, now_us):
-    """Note that the follower lacks no record now."""
+    """Note that the follower lacks no record at ``now_us``; later delays are counted from here."""
     fetch.caught_us = now_us
     fetch.held_at_caught_us = fetch.held_us
     fetch.silent_at_caught_us = fetch.silent_us
@@ -113,7 +114,7 @@ def _caught_up(fetch, now_us):
 
 @kernel
 def _was_caught_up_at_previous_read(fetch):
-    """Note that the follower has reached the log end of its previous fetch: it was caught up then (KAFKA-4485)."""
+    """Note that the follower was caught up when its previous fetch was read: it has reached the log end of then."""
     if fetch.previous_read_us > fetch.caught_us:
         fetch.caught_us = fetch.previous_read_us
         fetch.held_at_caught_us = fetch.held_at_previous_read_us
@@ -123,7 +124,7 @@ def _was_caught_up_at_previous_read(fetch):
 
 @kernel
 def _explain_since_caught(fetch):
-    """Drop delays from before the follower was last caught up, after a sign of life."""
+    """Restart the sums of delays at the time when the follower was last caught up; called when a fetch arrives."""
     fetch.since_us = fetch.caught_us
     fetch.held_us -= fetch.held_at_caught_us
     fetch.silent_us -= fetch.silent_at_caught_us
@@ -138,7 +139,7 @@ def _explain_since_caught(fetch):
 
 @inlined
 def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offset, error_code):
-    """Process the fetch of row ``i``, which shows that the follower has all records below its fetch offset."""
+    """Process the arrival of a fetch (row ``i``): the follower has all records below its fetch offset."""
     now_us = rows.time_us[i]
     settle_truth(fetch, term, now_us)
     if fetch.missing_since_us == NEVER_US:
@@ -166,7 +167,7 @@ def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offs
 
 @inlined
 def truth_after_read(fetch, term, now_us):
-    """Process a fetch's read by an io thread; the leader's log end is the logged one, or follows from the appends."""
+    """Process the read of a fetch by an io thread; a log end that the line does not name follows from the appends."""
     settle_truth(fetch, term, now_us)
     fetch.read_us = now_us
     fetch.held_at_read_us = fetch.held_us
@@ -178,7 +179,7 @@ def truth_after_read(fetch, term, now_us):
 
 @kernel
 def truth_after_record(fetch):
-    """Process the recording of a fetch: the next fetch will be compared with the log end that this one found."""
+    """Process the recording of a fetch: keep the log end that it found, to compare the next fetch with it."""
     if fetch.error_code == 0:
         fetch.previous_leader_log_end_offset = fetch.leader_log_end_offset
         fetch.previous_read_us = fetch.read_us
@@ -189,7 +190,7 @@ def truth_after_record(fetch):
 
 @inlined
 def truth_after_append(fetch, term, now_us):
-    """Process an append: a follower that lacked nothing lacks records from now on."""
+    """Process an append: a follower that lacked no record lacks some from ``now_us`` on."""
     if fetch.missing_since_us == NEVER_US and fetch.log_end_offset < term.log_end_offset:
         settle_truth(fetch, term, now_us)
         _caught_up(fetch, now_us)
@@ -198,7 +199,7 @@ def truth_after_append(fetch, term, now_us):
 
 @kernel
 def begin_truth(fetch, term):
-    """Reset a follower's true state for a term: its log end is unknown until it fetches, unless the log is empty."""
+    """Reset a follower's true state at the start of a term; its log end is unknown until it fetches."""
     enter_instant_of_truth(fetch, NO_FETCH)
     held = max(fetch.held_at_start, UNKNOWN) if term.begins_mid_term != 0 else 0 if term.start_offset == 0 else UNKNOWN
     fetch.log_end_offset = held
@@ -221,13 +222,16 @@ def begin_truth(fetch, term):
 
 @kernel
 def true_lag_us(fetch, now_us):
-    """Return how long ago the first record that the follower lacks was appended; 0 if it lacks none."""
+    """Return the true lag in microseconds: the age of the first record that the follower lacks; 0 if it lacks none."""
     return 0 if fetch.missing_since_us == NEVER_US else now_us - fetch.missing_since_us
 
 
 @kernel
 def truly_late_at_us(fetch, lag_time_ms):
-    """Return the first instant at which `true-lag`, which counts whole milliseconds, finds the follower out of sync."""
+    """Return from when on the rule `true-lag`, in whole milliseconds, finds the follower out of sync.
+
+    It is NEVER_US if the follower lacks no record.
+    """
     if fetch.missing_since_us == NEVER_US:
         return NEVER_US
     return (fetch.missing_since_us // 1000 + lag_time_ms + 1) * 1000
@@ -235,7 +239,7 @@ def truly_late_at_us(fetch, lag_time_ms):
 
 @kernel
 def true_miss_at_us(fetch, lag_time_ms):
-    """Return the instant after 1.5 lag times by which every rule should have acted, after all else due then."""
+    """Return when the true lag exceeds 1.5 lag times, by which every rule should have dropped the follower."""
     if fetch.missing_since_us == NEVER_US:
         return NEVER_US
     return (fetch.missing_since_us // 1000 + lag_time_ms * 3 // 2 + 1) * 1000 + 1

@@ -1,4 +1,4 @@
-"""Change the leader's ISR and high watermark under one rule, and write the changes to the output."""
+"""Change the ISR and the high watermark under one rule run, and write the changes to the output."""
 
 import numpy as np
 
@@ -31,7 +31,7 @@ NO_CAUSE = np.int64(0)
 
 @kernel
 def _write_isr_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader, fetch, causes, error_us):
-    """Write a change of the ISR, with its causes, to the output."""
+    """Write a row for a change of the ISR (shrink, expand or loss of leadership) to the output, with its causes."""
     row = out.change[out.filled[2]]
     out.filled[2] += 1
     row[0] = r
@@ -56,7 +56,7 @@ def _write_isr_change(out, r, p, now_us, kind, made_by, isr_after, follower, lea
 
 @inlined
 def _has_to_leave_isr(state, r, code, p, now_ms, params):
-    """Whether a follower is out of sync by the rule with this code, and not spared because of the others' state."""
+    """Whether the rule finds a follower out of sync and does not spare it because the other followers lag as well."""
     leader = state.leaders[r]
     return out_of_sync(code, state.followers[r, p], leader, state.fetches[p], now_ms, params) and not spares(
         code, state.followers[r], p, state.term[0].leader, leader, now_ms, params
@@ -65,7 +65,7 @@ def _has_to_leave_isr(state, r, code, p, now_ms, params):
 
 @inlined
 def advance_high_watermark(state, r, clock_ms):
-    """Advance the high watermark to the smallest log end of the replicas that it waits for; it never decreases."""
+    """Advance the high watermark to the smallest log end of the replicas it waits for; it never goes back."""
     leader = state.leaders[r]
     params = state.params[r]
     code = state.codes[r]
@@ -92,7 +92,7 @@ def advance_high_watermark(state, r, clock_ms):
 
 @kernel
 def install_isr(state, r, isr, now_us):
-    """Set the ISR, and discard an ISR write in flight."""
+    """Set the ISR of a rule run, and forget an ISR write that is in flight."""
     leader = state.leaders[r]
     leader.isr = isr
     leader.pending_isr = isr
@@ -113,7 +113,7 @@ def install_isr(state, r, isr, now_us):
 
 @inlined
 def show_followers(state, r, now_us, out, since):
-    """Write followers whose state changed to the timeline; rows from ``since`` on are of other runs at this instant."""
+    """Write a timeline row for each follower whose state changed; rows from ``since`` on have the same time."""
     leader = state.leaders[r]
     for p in range(leader.replicas):
         if p != state.term[0].leader:
@@ -122,14 +122,14 @@ def show_followers(state, r, now_us, out, since):
 
 @inlined
 def show_all(state, r, now_us, out):
-    """Write the states of the partition and of followers that changed under one run to the timelines."""
+    """Write the changed states of the partition and its followers under one rule run to both timelines."""
     show_followers(state, r, now_us, out, out.filled[0])
     show_leader_in_ledger(state, r, now_us, out)
 
 
 @kernel
 def commit_isr(state, r, now_us):
-    """Process the response to an ISR write: the committed and the maximal ISR become the requested one."""
+    """Process the response to an ISR write of a rule run: the requested ISR becomes the committed one."""
     leader = state.leaders[r]
     expanding = leader.pending_isr & ~leader.isr != 0
     install_isr(state, r, leader.pending_isr, now_us)
@@ -140,7 +140,7 @@ def commit_isr(state, r, now_us):
 
 @kernel
 def _write_isr(state, r, isr, now_us):
-    """Send an ISR write under one run; it is answered at once if writes have no latency."""
+    """Request a new ISR in a rule run; without write latency, the response comes at once."""
     leader = state.leaders[r]
     latency_us = state.params[r].isr_write_latency_ms * 1000
     state.ledger.pages[r, ISR_WRITES] += 1
@@ -159,7 +159,7 @@ def _write_isr(state, r, isr, now_us):
 
 @kernel
 def _settle_doubt(state, r, p, now_us, out):
-    """Decide whether a fetch makes a shrink doubtful: with it, the check would have kept the follower.
+    """Mark the last shrink of a rule run as possible if the check would have kept the follower after this fetch.
 
     The fetch may have been recorded as soon as it was handled, and the check may have run right after that.
     """
@@ -182,7 +182,7 @@ def _settle_doubt(state, r, p, now_us, out):
 
 @kernel
 def note_returns(state, p, now_us):
-    """Process the first recorded fetch since the follower's return under some runs, which confirms the return."""
+    """Process the first fetch recorded after the follower returned to the ISR of some rule runs."""
     state.fetches[p].is_back = 1
     for k in range(state.term[0].active):
         mine = state.ledger.followers[active_run(state.active, k), p]
@@ -192,7 +192,7 @@ def note_returns(state, p, now_us):
 
 @kernel
 def settle_doubts(state, p, now_us, out):
-    """Process a recorded fetch that may have come before the check that dropped the follower under some runs."""
+    """For each rule run that has dropped the follower, decide whether this fetch makes the shrink doubtful."""
     for k in range(state.term[0].active):
         r = active_run(state.active, k)
         if state.ledger.followers[r, p].doubt_until_us != 0:
@@ -201,7 +201,7 @@ def settle_doubts(state, p, now_us, out):
 
 @kernel
 def _expand_isr(state, r, p, now_us, out):
-    """Add a follower to the ISR under one run."""
+    """Add a follower to the ISR under one rule run."""
     mine, fetch = state.ledger.followers[r, p], state.fetches[p]
     doubts.note_expand_in_doubt(mine, state.term[0], fetch, r, p, now_us, out)
     if mine.joined_us == NEVER_US:
@@ -216,10 +216,9 @@ def _expand_isr(state, r, p, now_us, out):
 
 @inlined
 def after_fetch(state, r, p, todo, now_us, out, since):
-    """Expand the ISR, and advance the high watermark, after an instant of a fetch.
+    """Take the steps that a rule returned for an instant of a fetch: expand the ISR, advance the high watermark.
 
-    ``show_leaders`` must be called after it, once for all runs; rows from ``since`` on are of other runs at this
-    instant.
+    The caller calls ``show_leaders`` once for all rule runs afterwards. Rows from ``since`` on have the same time.
     """
     leader = state.leaders[r]
     follower = state.followers[r, p]
@@ -239,7 +238,7 @@ def after_fetch(state, r, p, todo, now_us, out, since):
 
 @kernel
 def relinquish_leadership(state, r, now_us, out):
-    """Give up leadership to the next member of the ISR: a new epoch begins with the current ISR."""
+    """Give up leadership to the next ISR member, under one rule run: its epoch ends, and one begins with this ISR."""
     part_shared_run(state, r)
     leader = state.leaders[r]
     term = state.term[0]
@@ -269,7 +268,7 @@ def relinquish_leadership(state, r, now_us, out):
 
 @kernel
 def check_isr(state, r, now_us, out):
-    """Run isr-expiration: drop every member that is out of sync, judge each drop, and write the new ISR."""
+    """Run one check (isr-expiration) of a rule run: drop every member that is out of sync, and write the causes."""
     params = state.params[r]
     if state.leaders[r].commit_us != NEVER_US:
         return
@@ -322,7 +321,7 @@ def check_isr(state, r, now_us, out):
 
 @kernel
 def remove_from_isr(state, r, p, now_us, out):
-    """Process a removal from the ISR by the controller, which does not depend on the rule."""
+    """Remove a replica from the ISR of a rule run because the controller did; no rule decides this."""
     leader = state.leaders[r]
     follower = state.followers[r, p]
     if follower.in_maximal_isr == 0:

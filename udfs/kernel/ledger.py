@@ -1,8 +1,8 @@
-"""Count a rule's cost and accuracy on one set during the replay: exact integrals of step functions, never samples.
+"""Count what a rule costs and how often it is right, during the replay of one set: exact integrals, no samples.
 
-docs/verdicts-reasoning.md has the definitions. Integrals are those of the states in partition_timeline. The counters of
-a day (in names: a page) are written and cleared at each UTC midnight and at the end of a term: one row per rule run,
-and one row per rule run and follower.
+docs/verdicts-reasoning.md defines the counters. Integrals over time are those of the states in partition_timeline. A
+rule run's counters of one UTC day are called a page here. They are written and cleared at midnight and at the end of a
+term: one row per rule run, and one per rule run and follower.
 """
 
 from typing import NamedTuple
@@ -57,10 +57,10 @@ SETTLED_US, AT_RISK = len(MEASURES) + np.arange(2)
 """Indices of further entries: the time up to which integrals are computed, and the number of acknowledged records that
 the worst member of the ISR lacks."""
 LATENCIES = len(MEASURES) + 2
-"""Index of the first bucket of latencies; a bucket has the number of acknowledged appends with such a latency."""
+"""Index of a page's first latency bucket: the number of acks=all appends that were acknowledged with such a latency."""
 PLACES = LATENCIES + BUCKETS
 NO_SUMS = (SETTLED_US, AT_RISK, LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US, FIRST_VIOLATION_US, FIRST_VIOLATION)
-"""Indices of the entries that are not sums, such as maxima."""
+"""Indices of the entries of a page that are not sums, such as maxima."""
 
 FOLLOWER_PAGE = int64_record(
     *FOLLOWER_MEASURES,
@@ -78,22 +78,22 @@ FOLLOWER_PAGE = int64_record(
     "order_until_us",  # a fetch that arrived by then may have preceded the shrink, by the error of timestamps alone
     "doubt_until_us",  # a fetch that arrived by then may have preceded the check that dropped it; 0: none can
 )
-"""The counters of the current day for one follower under one rule run."""
+"""One follower's counters of the current day under one rule run."""
 
 
 class Ledger(NamedTuple):
-    """The ledger of a set, for R rule runs and n replicas."""
+    """All counters of the current day of one set, for R rule runs and n replicas."""
 
     pages: Int64Array
-    """Counters of the current day for each rule run: MEASURES, further entries, latencies; shape (R, PLACES)."""
+    """The counters of each rule run: MEASURES, then working entries, then latency buckets; shape (R, PLACES)."""
     followers: npt.NDArray[np.void]
-    """Counters of the current day for each run and follower: FOLLOWER_PAGE, shape (R, n)."""
+    """The counters of each rule run and follower: FOLLOWER_PAGE, shape (R, n)."""
     waits: Int64Array
-    """Waiting appends (``udfs.kernel.ack_latency``)."""
+    """The acks=all appends that wait for the high watermark (``udfs.kernel.ack_latency``)."""
 
 
 def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
-    """Make an empty ledger, which tracks up to ``waits`` waiting appends separately."""
+    """Make an empty ledger with room for ``waits`` waiting appends; beyond that, neighbouring appends are merged."""
     return Ledger(
         np.zeros((runs, PLACES), np.int64), np.zeros((runs, replicas), FOLLOWER_PAGE), new_ack_waits(runs, waits)
     )
@@ -101,10 +101,9 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
 
 @kernel
 def ledger_known_from_us(term, params):
-    """Return from when on the state of a rule run no longer depends on events before the log.
+    """Return when a lag time and a check period have passed since a log that begins in mid-term began.
 
-    In a covered period that begins in mid-term, a follower that has not been caught up since then is out of the
-    ISR after one lag time and one check period, whenever it was last caught up.
+    From then on, a rule run's state no longer depends on events from before the log.
     """
     if term.begins_mid_term == 0:
         return term.start_us
@@ -121,7 +120,7 @@ def _count_violation_in_ledger(page, promise, now_us):
 
 @kernel
 def clear_ledger(page, followers):
-    """Reset a rule run's counters for the next day, except the number of records at risk."""
+    """Clear a rule run's counters after they were written; the number of records at risk stays."""
     for place in range(PLACES):
         if place not in (SETTLED_US, AT_RISK):
             page[place] = 0
@@ -138,7 +137,7 @@ def clear_ledger(page, followers):
 
 @kernel
 def begin_ledger(state, isr_at_start):
-    """Open the ledger of a term. ISR members are judged after a lag time at the latest, others when they fetch."""
+    """Open a term's ledger; ISR members are judged after a lag time at the latest, others when they fetch."""
     ledger, term = state.ledger, state.term[0]
     clear_ack_waits(ledger.waits)
     term.day_ends_us = (term.start_us // DAY_US + 1) * DAY_US
@@ -169,7 +168,7 @@ def begin_ledger(state, isr_at_start):
 
 @kernel
 def settle_ledger(page, leader, params, now_us):
-    """Add the time since the last update, up to ``now_us``, to the integrals of the current state."""
+    """Add the time from the last update to ``now_us`` to the integrals, under the rule run's current state."""
     elapsed_us = now_us - page[SETTLED_US]
     if elapsed_us <= 0:
         return
@@ -194,7 +193,7 @@ def settle_ledger(page, leader, params, now_us):
 
 @kernel
 def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
-    """Add the time since the last update in which the rule's answer about a follower was right."""
+    """Add the time from the last update to ``now_us`` in which the rule's answer about a follower was right."""
     if mine.judged == 0 or now_us <= mine.settled_us:
         return
     late_us = min(max(truly_late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)
@@ -213,7 +212,7 @@ def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
 
 @kernel
 def settle_ledger_of_follower(state, r, p, now_us):
-    """Sum up how long the rule's answer about a follower was right, until ``now_us``.
+    """Add the time up to ``now_us`` in which a rule run's answer about a follower was right, by two measures.
 
     By lag, a follower belongs in the ISR if `true-lag` finds it in sync, unless it is outside the ISR and below the
     high watermark. By blame, a spurious shrink is wrong until the follower is back, and a member of the ISR is right
@@ -225,7 +224,7 @@ def settle_ledger_of_follower(state, r, p, now_us):
 
 @kernel
 def look_at_risk_for_ledger(page, leader, term, fetches, now_us):
-    """Count the acknowledged records that electing an ISR member could lose, which is 0 under a sound rule."""
+    """Count the acknowledged records that would be lost if the worst ISR member became leader; 0 under a sound rule."""
     at_risk = 0
     for p in range(term.replicas):
         known = fetches[p].log_end_offset
@@ -253,7 +252,7 @@ def _count_acknowledged_in_ledger(waits, page, r, high_watermark, now_us):
 
 @inlined
 def is_in_ledger(leader):
-    """Whether the ledger already has the current log end, high watermark, ISR and acknowledged offset."""
+    """Whether the state that the ledger last counted is still the partition's state under this rule run."""
     return (
         leader.log_end_offset == leader.shown_log_end_offset
         and leader.high_watermark == leader.shown_high_watermark
@@ -264,14 +263,14 @@ def is_in_ledger(leader):
 
 @inlined
 def show_leader_in_ledger(state, r, now_us, out):
-    """Write the partition's state under one run if it changed, and add the time of the previous state to the ledger."""
+    """After a change of the partition's state under one rule run, write a timeline row and update the ledger."""
     if not is_in_ledger(state.leaders[r]):
         _show_in_ledger(state, r, now_us, out)
 
 
 @inlined
 def show_leaders_in_ledger(state, now_us, out):
-    """Write the partition's changed state and update the ledger, as ``show_leader_in_ledger`` does, for all runs."""
+    """Do what ``show_leader_in_ledger`` does for all rule runs."""
     _show_in_ledger(state, EACH, now_us, out)
 
 
@@ -334,7 +333,7 @@ def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_u
 
 @inlined
 def produce_in_ledger(term, active, ledger, leaders, params, log_end_offset, now_us):
-    """Count an acks=all append under each run: refused if the run's ISR is too small, else waiting."""
+    """Count an acks=all append under each rule run: refused if the ISR is below min.insync.replicas, else waiting."""
     place = add_ack_wait(ledger.waits, log_end_offset, now_us)
     for k in range(term.active):
         r = active_run(active, k)
@@ -362,7 +361,7 @@ def _write_ledger(ledger, r, day, out):
 
 @kernel
 def close_ledger(state, now_us, out):
-    """Write the counters of the day as rows of scores, and clear them for the next day."""
+    """Write the counters of the day as score rows, and clear them for the next day."""
     ledger, term = state.ledger, state.term[0]
     day = term.day_ends_us // DAY_US - 1
     term.day_ends_us += DAY_US
@@ -388,7 +387,7 @@ def close_ledger(state, now_us, out):
 
 @kernel
 def end_ledger(state, now_us, out):
-    """Write the counters at the end of a term; appends that waited for over a lag time are never acknowledged."""
+    """Write the counters at the end of a term; appends that waited over a lag time were never acknowledged."""
     last_us = now_us - IN_FLIGHT_US * state.term[0].ends_mid_term
     for r in range(state.term[0].runs):
         lag_us = state.params[r].replica_lag_time_max_ms * 1000

@@ -1,7 +1,7 @@
-"""Find out whether a rule's decision about a follower was right, from the follower's fetches and from misses.
+"""Find misses, and update each rule run's ledger when a fetch may change whether its answer about a follower is right.
 
-Most fetches change nothing for any run. Summaries over all runs (TERM, FETCH_STATE) show this, so that only the other
-fetches are examined run by run.
+Most fetches change nothing under any rule run. The records TERM and FETCH_STATE have summaries over all rule runs that
+show this, so only the other fetches are examined under each rule run.
 """
 
 from udfs.jit import inlined, kernel
@@ -24,7 +24,7 @@ NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
 
 @inlined
 def note_lack_for_misses(state, p, now_us):
-    """Schedule a search for a miss after the time since which the follower lacks records has changed."""
+    """Schedule the search for misses, because the follower now lacks records since another time."""
     term = state.term[0]
     due_us = max(shared_runs_part_at_us(state.fetches[p], term.least_lag_time_ms), now_us + 1)
     term.miss_due_us = min(term.miss_due_us, due_us)
@@ -32,7 +32,10 @@ def note_lack_for_misses(state, p, now_us):
 
 @inlined
 def misses_before_arrival(state, p, now_us, log_end_offset):
-    """Update each run's ledger before a fetch shows the follower's log end, which is -1 if the fetch shows none."""
+    """Update the ledgers before a fetch changes what is known of the follower's log end.
+
+    ``log_end_offset`` is the log end that the fetch shows, -1 if it shows none.
+    """
     fetch = state.fetches[p]
     back = log_end_offset < fetch.log_end_offset
     if fetch.outsider_in > 0 or truly_late_at_us(fetch, state.term[0].least_lag_time_ms) <= now_us or back:
@@ -41,7 +44,7 @@ def misses_before_arrival(state, p, now_us, log_end_offset):
 
 @kernel
 def _settle_misses_of_runs(state, p, now_us, back):
-    """Update the ledger of each run for a follower that was late or comes back."""
+    """Update the ledgers of rule runs in which the follower is outside the ISR or late, or of all if its log shrank."""
     fetch = state.fetches[p]
     for k in range(state.term[0].active):
         r = active_run(state.active, k)
@@ -53,7 +56,7 @@ def _settle_misses_of_runs(state, p, now_us, back):
 
 @inlined
 def misses_after_arrival(state, p, now_us):
-    """Update each run's ledger after a fetch has shown the follower's log end; see `misses_before_arrival`."""
+    """Update the ledgers after a fetch has changed what is known of the follower's log end."""
     fetch, term = state.fetches[p], state.term[0]
     below = fetch.error_code == 0 and fetch.log_end_offset < term.highest_high_watermark
     if fetch.quiet == 0 or term.runs_at_risk > 0 or below:
@@ -64,7 +67,7 @@ def misses_after_arrival(state, p, now_us):
 
 @kernel
 def _look_at_misses_of_runs(state, p, now_us):
-    """Update each run's ledger for a fetch; the follower is quiet if nothing about it is undecided under any run."""
+    """Update each rule run's ledger for a fetch, and note whether anything about the follower is undecided in any."""
     fetch = state.fetches[p]
     fetch.quiet = 1
     for k in range(state.term[0].active):
@@ -90,7 +93,7 @@ def _look_at_misses_of_runs(state, p, now_us):
 
 @kernel
 def stop_judging_misses(state, p, now_us):
-    """Stop scoring the runs' answers about a follower that the controller removed, until it fetches again."""
+    """Stop judging answers about a follower that the controller removed, until the follower fetches again."""
     state.fetches[p].quiet = 0
     part_shared_runs(state)
     for r in range(state.term[0].runs):
@@ -100,9 +103,9 @@ def stop_judging_misses(state, p, now_us):
 
 @kernel
 def look_for_misses(state, now_us):
-    """Find followers that failed genuinely 1.5 lag times ago and are still in the ISR.
+    """Count a miss for each rule run that keeps a follower in the ISR 1.5 lag times after it failed.
 
-    Before that, when a follower is about to be late by a run's lag time, the run leaves its group.
+    A rule run leaves its group before the follower is late by the run's lag time (`shared_runs`).
     """
     term = state.term[0]
     state.term[0].miss_due_us = NEVER_US

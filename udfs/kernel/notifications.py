@@ -17,7 +17,7 @@ LOOK_US, QUIET_US, AT_LEAST_US = 2_500_000, 5_000_000, 60_000_000
 
 @entry
 def notify(change_us, notified_us):
-    """Write the time of the notification that includes each change."""
+    """Write to ``notified_us`` when the notification that includes each change is sent."""
     started_us = change_us[0] // LOOK_US * LOOK_US
     notified, waiting = started_us - AT_LEAST_US, 0
     for i in range(len(change_us)):
@@ -31,7 +31,7 @@ def notify(change_us, notified_us):
 
 
 def notified_at_us(change_us: Int64Array) -> Int64Array:
-    """Time of the notification that includes each change of one broker's ISRs.
+    """Return when a broker's notification that includes each of its ISR changes is sent.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The steps of a partition, taken when a row of the log arrives, or when an instant of a fetch or a timer is due.
+"""The steps of one partition: a row of the log arrives, or an instant of a fetch or a timer is due.
 
 The replay (``udfs.kernel.replay``) and the simulation (``udfs.simulation.loop``) take the same steps.
 """
@@ -29,13 +29,14 @@ from udfs.records import (
 )
 
 CHECK_SLACK_US = 2_000
-"""A logged check is the due one if they are at most this many microseconds apart, because timestamps are truncated."""
+"""A check that a line shows is the one that was due if both times differ by at most this, because timestamps are
+truncated."""
 NOBODY = np.int64(-1)
 
 
 @kernel
 def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out):
-    """Reset the state for a term, whose values are already in ``state.term`` and ``state.params``."""
+    """Reset the state for a term; the caller has filled in ``state.term`` and ``state.params``."""
     term = state.term[0]
     shared_runs.part_shared_runs(state)
     term.log_end_offset = term.start_offset
@@ -94,9 +95,9 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
 
 @inlined
 def come_to(state, until_us, out):
-    """Process everything that is due up to ``until_us``, in order of time.
+    """Advance the state to ``until_us``: fire all timers and process all instants of fetches that are due, by time.
 
-    The order at equal times is: responses, leadership given up, answers to ISR writes, checks, reads, and the search
+    At equal times the order is: responses, leadership given up, answers to ISR writes, checks, reads, and the search
     for misses.
     """
     term = state.term[0]
@@ -143,13 +144,13 @@ def come_to(state, until_us, out):
 
 @kernel
 def fire_timers(state, until_us, out):
-    """Process everything due as ``come_to`` does, but as a call that is not inlined."""
+    """Do what ``come_to`` does, as a call that is not inlined."""
     come_to(state, until_us, out)
 
 
 @kernel
 def _note_check(state, r, due_us, ran_us, code, log_end_offset):
-    """Note the time of a check that a line shows; a line about another partition counts less than the leader's wake-up.
+    """Note when a check of a rule run ran, by a line; the leader's wake-up outweighs a line about another partition.
 
     The timestamp of the line is truncated to a millisecond. Within that, the check came after the append that the line
     shows. An absent line proves that the check had not run yet.
@@ -171,7 +172,7 @@ def _note_check(state, r, due_us, ran_us, code, log_end_offset):
 
 @inlined
 def take_in_row(state, rows, i, out):
-    """Process one row of the log (an event) at its time."""
+    """Process row ``i`` of the log: an append, a fetch's arrival, or another kind (``udfs.records.Rows``)."""
     term = state.term[0]
     now_us = rows.time_us[i]
     kind = rows.kind[i]
@@ -221,5 +222,5 @@ def take_in_row(state, rows, i, out):
 
 @kernel
 def take_in_row_called(state, rows, i, out):
-    """Process a row as ``take_in_row`` does, but not inlined, because the simulation calls it in several places."""
+    """Do what ``take_in_row`` does, not inlined, because the simulation calls it in several places."""
     take_in_row(state, rows, i, out)

@@ -1,7 +1,8 @@
 """Skip a quiet stretch of the log (``udfs.kernel.quiet``) without replaying its rows.
 
 State, ledger and timers become the same as after a replay of the rows: sums are added, and each follower's latest fetch
-is applied. This is only correct if no run does anything in the stretch, so the state and every rule are checked first.
+is applied. This is only correct if no rule run does anything in the stretch, so the state and every rule are checked
+first.
 """
 
 from udfs.jit import kernel
@@ -32,15 +33,16 @@ from udfs.records import COMPLETED, NEVER_US, READ, RECORDED
 from udfs.rules.base import nothing
 
 ADVANCED_BY_ARRIVAL = rule_bits(rule.on_recorded is nothing for rule in RULES)
-"""Rules that do not use the instant at which a fetch is recorded: their high watermark advances when it arrives."""
+"""The rules, as bits, whose high watermark advances when a fetch arrives, because they do nothing when it is recorded.
+"""
 
 
 @kernel
 def may_pass_over(state, quiet, latest):
-    """Whether no run does anything between the first row of a quiet stretch and its end.
+    """Whether the replay may skip a quiet stretch: no rule run does anything within it.
 
-    At the start, each follower's latest fetch is from the log end, so no producer waits for an acknowledgement, and no
-    follower is at risk.
+    At its start, each follower's latest fetch is from the log end, so no producer waits for an acknowledgement and no
+    record is at risk.
     """
     term = state.term[0]
     if term.log_end_offset != quiet.log_end_at_first:
@@ -68,7 +70,7 @@ def may_pass_over(state, quiet, latest):
 
 @kernel
 def pass_over(state, quiet, latest, latencies, out):
-    """Advance the state to the end of a quiet stretch; ``latest`` are each follower's two latest fetches, in order."""
+    """Advance the state to the end of a quiet stretch; ``latest`` has each follower's two latest fetches, by time."""
     term = state.term[0]
     late_us, late_at_us = term.late_us, term.late_at_us
     if _is_latest_within(term, quiet):
@@ -101,7 +103,7 @@ def pass_over(state, quiet, latest, latencies, out):
 
 @kernel
 def _take_in_latest_fetches(state, p, until_us, latest, out):
-    """Pass the follower's second-latest fetch to the rules only, and process the latest one completely."""
+    """Process a follower's latest fetch of the stretch; of the one before it, only the rules need to know."""
     fetch, last = state.fetches[p], 0
     for i in range(len(latest.time_us)):
         if latest.replica_id[i] == fetch.replica_id:
@@ -133,19 +135,19 @@ def _take_in_latest_fetches(state, p, until_us, latest, out):
 
 @kernel
 def _is_latest_within(term, quiet):
-    """Whether the leader's largest recent delay was in the stretch, or the earlier one has expired by its end."""
+    """Whether the leader's largest recent delay at the end of the stretch is one from within it."""
     return term.late_us <= quiet.latest_peak_us or is_late_no_more(term.late_at_us, quiet.latest_peak_at_us)
 
 
 @kernel
 def _stays_late_after_stretch(term, quiet):
-    """Whether the leader's largest recent delay was before the stretch, and still counts at its end."""
+    """Whether the leader's largest recent delay is from before the stretch, and is still recent at its end."""
     return term.late_us > quiet.latest_peak_us and not is_late_no_more(term.late_at_us, quiet.until_us)
 
 
 @kernel
 def _may_pass_over(state, replica_id):
-    """Whether a follower is in every run's ISR, nothing about it is undecided, and its leader was awake since."""
+    """Whether a follower is in every rule run's ISR, with nothing open, and its leader awake since its fetch."""
     term = state.term[0]
     for p in range(term.replicas):
         fetch = state.fetches[p]
@@ -157,7 +159,7 @@ def _may_pass_over(state, replica_id):
 
 @kernel
 def _pass_over_run(state, r, quiet, latencies):
-    """Add a skipped stretch to the ledger of a run that is replayed separately; advance the run's high watermark."""
+    """Add a skipped stretch to a rule run's ledger, and move its high watermark to the log end after the stretch."""
     leader, page = state.leaders[r], state.ledger.pages[r]
     way = BY_ARRIVAL if ADVANCED_BY_ARRIVAL >> state.codes[r] & 1 else BY_RECORD
     ledger.settle_ledger(page, leader, state.params[r], quiet.until_us)

@@ -35,7 +35,8 @@ from udfs.records import (
 
 MOST_FOLLOWERS = 15
 MOST_WAITING = 2000
-"""Maximum number of waiting appends; with more, a replay would merge some (``udfs.kernel.ack_latency``)."""
+"""Maximum number of appends waiting at once in a quiet stretch; with more, a replay might merge some
+(``udfs.kernel.ack_latency``)."""
 BY_RECORD, BY_ARRIVAL = 0, 1
 """The event that moves the high watermark: the recording of a fetch, or, in some rules, its arrival."""
 
@@ -49,20 +50,21 @@ _PACE = int64_record("high_watermark", "acknowledged", "stalled_us", "longest_ac
 
 
 class QuietStretch(NamedTuple):
-    """A stretch of a segment that need not be replayed, and its effects."""
+    """A quiet stretch of a segment: its bounds, and its effects on the state of a replay."""
 
     quiet: npt.NDArray[np.void]
-    """Bounds of the stretch, and the worst values in it: one record of type QUIET."""
+    """The bounds, and the largest delays in the stretch: one record of type QUIET."""
     latest: Rows
-    """Each follower's two latest fetches before the end of the stretch, with the log ends that they found."""
+    """Each follower's two latest fetches in the stretch, with the log ends that they found."""
     latencies: Int64Array
-    """Number of acknowledged appends per bucket of latency, shape (2, BUCKETS): BY_RECORD and BY_ARRIVAL."""
+    """How many acks=all appends were acknowledged, per bucket of latency: shape (2, BUCKETS), for BY_RECORD and
+    BY_ARRIVAL."""
     appends: Int64Array
     """Log end and time of each append in the stretch that moved the log end: shape (n, 2)."""
 
 
 class _Walk(NamedTuple):
-    """The state of a pass through the rows of a segment in search of quiet stretches."""
+    """The state of a pass over a segment's rows that looks for its quiet stretch."""
 
     leader: npt.NDArray[np.void]
     """_LEADER, shape (1,)."""
@@ -115,7 +117,7 @@ def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
 def walk_through_segment(walk, rows, quiet, latencies):
     """Find the first and the last row at which followers lack nothing; if these are given, sum up the effects between.
 
-    Returns whether all rows were regular.
+    Returns whether every row could be processed: no fetch failed, and no log became shorter.
     """
     quiet = quiet[0]
     summing = quiet.first_row >= 0
@@ -144,7 +146,7 @@ def walk_through_segment(walk, rows, quiet, latencies):
 
 @inlined
 def _begin_quiet_walk(walk, quiet):
-    """Reset the state of a pass."""
+    """Reset the state of the pass before the first row."""
     leader = walk.leader[0]
     quiet.longest_held_us = quiet.longest_fetch_us = 0
     leader.log_end = UNKNOWN
@@ -165,7 +167,7 @@ def _begin_quiet_walk(walk, quiet):
 
 @inlined
 def _all_is_held_in_quiet(walk):
-    """Whether all followers have every record: their latest fetch is from the log end, and that before kept pace."""
+    """Whether every follower has all records: its latest fetch is from the log end, and the one before kept pace."""
     for p in range(len(walk.followers)):
         follower = walk.followers[p]
         if follower.row_before < 0 or follower.kept_pace == 0:
@@ -177,7 +179,7 @@ def _all_is_held_in_quiet(walk):
 
 @inlined
 def _begin_quiet_sums(walk, now_us, quiet, latencies):
-    """Begin to sum up the effects of a quiet stretch at this instant."""
+    """Start to sum up effects at ``now_us``, where the quiet stretch begins."""
     leader = walk.leader[0]
     quiet.from_us = now_us
     quiet.log_end_at_first = leader.log_end
@@ -194,7 +196,7 @@ def _begin_quiet_sums(walk, now_us, quiet, latencies):
 
 @inlined
 def _end_quiet(walk, now_us, quiet):
-    """Complete the effects of a quiet stretch that ends at this instant."""
+    """Complete the sums at ``now_us``, where the quiet stretch ends."""
     _settle_quiet_stalls(walk, now_us)
     quiet.until_us = now_us
     quiet.log_end_at_end = walk.leader[0].log_end
@@ -209,7 +211,7 @@ def _end_quiet(walk, now_us, quiet):
 
 @inlined
 def _settle_quiet_stalls(walk, now_us):
-    """Sum up how long high watermarks were below the log end, until now."""
+    """Add the time up to ``now_us`` in which each of the two high watermarks was below the log end."""
     leader = walk.leader[0]
     for way in range(2):
         if walk.paces[way].high_watermark < leader.log_end:
@@ -219,7 +221,7 @@ def _settle_quiet_stalls(walk, now_us):
 
 @inlined
 def _advance_quiet_high_watermarks(walk, now_us, latencies):
-    """Advance both high watermarks, by recorded and by arrived fetches, to the least log end."""
+    """Advance the two high watermarks, by recorded fetches and by arrived fetches, to the smallest log end."""
     leader = walk.leader[0]
     for way in range(2):
         pace, least = walk.paces[way], leader.log_end
@@ -233,7 +235,7 @@ def _advance_quiet_high_watermarks(walk, now_us, latencies):
 
 @inlined
 def _acknowledge_in_quiet(walk, way, now_us, latencies):
-    """Count the acks=all appends that the high watermark has passed, with their latencies."""
+    """Count the acks=all appends that one of the high watermarks (``way``) has passed, and their latencies."""
     pace = walk.paces[way]
     while pace.acknowledged < walk.leader[0].waits and walk.waits[pace.acknowledged, 1] <= pace.high_watermark:
         latency_us = now_us - walk.waits[pace.acknowledged, 0]
@@ -244,7 +246,7 @@ def _acknowledge_in_quiet(walk, way, now_us, latencies):
 
 @inlined
 def _walk_quiet_append(walk, log_end_offset, acks, now_us, quiet, latencies):
-    """Process an append in the pass; return whether it is regular."""
+    """Process an append in the pass; return false if it rules out a quiet stretch."""
     leader = walk.leader[0]
     if acks == UNKNOWN:  # -1 is acks=all
         i = leader.waits
@@ -274,7 +276,7 @@ def _walk_quiet_append(walk, log_end_offset, acks, now_us, quiet, latencies):
 
 @inlined
 def _walk_quiet_fetch(walk, rows, i, quiet, latencies):
-    """Process the arrival of a fetch in the pass; return whether it is regular."""
+    """Process the arrival of a fetch; return false if it rules out a quiet stretch."""
     now_us, offset = rows.time_us[i], rows.offset[i]
     p = 0
     while walk.followers[p].replica_id != rows.replica_id[i]:
@@ -316,7 +318,7 @@ def _walk_quiet_fetch(walk, rows, i, quiet, latencies):
 
 @inlined
 def _walk_quiet_to(walk, until_us, quiet, latencies):
-    """Process later instants of fetches up to ``until_us`` in order of time, with responses first, as in a replay."""
+    """Process the later instants of fetches up to ``until_us`` by time, at equal times responses first."""
     while True:
         due, which = NOT_DUE, 0
         for p in range(len(walk.followers)):
@@ -331,7 +333,7 @@ def _walk_quiet_to(walk, until_us, quiet, latencies):
 
 @inlined
 def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
-    """Process a later instant of a fetch in the pass; return whether it is regular."""
+    """Process the next instant of a fetch, such as its response; return false if it rules out a quiet stretch."""
     leader = walk.leader[0]
     follower.stage = stage
     if stage == READ:
@@ -361,7 +363,7 @@ def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
 
 @inlined
 def _record_in_quiet(follower, now_us, quiet):
-    """Note how far the follower was behind when its fetch is recorded."""
+    """When a follower's fetch is recorded, note how far and how long the follower was behind."""
     handled_ms = follower.handled_us // 1000
     behind, moved = follower.log_end - follower.offset, follower.offset - follower.recorded_offset
     if behind > 0 and moved > 0 and follower.recorded_at_ms != UNKNOWN:
@@ -376,7 +378,7 @@ def _record_in_quiet(follower, now_us, quiet):
 
 @inlined
 def _note_quiet_lateness(quiet, late_us, now_us):
-    """Note the leader's largest recent delay."""
+    """Note the leader's delay if it is the largest recent one of the stretch."""
     if late_us >= quiet.latest_peak_us:
         quiet.latest_peak_us = late_us
         quiet.latest_peak_at_us = now_us

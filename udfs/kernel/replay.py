@@ -12,10 +12,10 @@ from udfs.kernel.partition import begin_partition_term, come_to, take_in_row
 
 
 def replay_room_for_a_row(runs: int, replicas: int) -> int:
-    """Return the maximum number of result rows of a kind from one input row and the timers before it.
+    """Return the maximum number of result rows of one kind for one input row and the timers that fire before it.
 
-    Each follower is read, recorded and answered at most once, and joins, leaves and makes the leader give up leadership
-    at most once; a shrink and a fetch may lead to a doubt; a change of the ISR may write a row for every follower.
+    Each follower is read, recorded and answered at most once; it joins, leaves, and makes the leader give up leadership
+    at most once. A shrink and a fetch may lead to a doubt, and a change of the ISR may write a row for every follower.
     """
     return runs * replicas * (6 * replicas + 14)
 
@@ -36,19 +36,19 @@ def _replay_has_room_in(state, out):
 
 @entry
 def replay_has_room(state, out):
-    """Whether the output has room for the results of another row, the timers before it, and a day's counters."""
+    """Whether the output has room for the results of another row; the caller empties the output if not."""
     return _replay_has_room_in(state, out)
 
 
 @entry
 def begin_replay_of_term(state, isr_at_start, high_watermark, leader_is_new, out):
-    """Reset the state for a term, whose values are already in ``state.term`` and ``state.params``."""
+    """Begin a term; the caller has filled in ``state.term`` and ``state.params``."""
     begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out)
 
 
 @entry
 def change_min_isr_in_replay(state, min_isr, now_us):
-    """Set min.insync.replicas of each run from now on; ``advance`` must have reached this time."""
+    """Set min.insync.replicas of each rule run from ``now_us`` on; the replay must have reached this time."""
     shared_runs.part_shared_runs(state)
     for r in range(state.term[0].runs):
         ledger.settle_ledger(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
@@ -58,10 +58,10 @@ def change_min_isr_in_replay(state, min_isr, now_us):
 
 @entry
 def advance_replay(state, rows, until_us, out):
-    """Replay rows from ``state.term.row`` on, then the timers up to ``until_us``.
+    """Replay ``rows`` from index ``state.term.row`` on, then fire the timers up to ``until_us``.
 
-    Pages are closed at each midnight, before events at that instant. Returns 1 if all is done, and 0 if ``out`` must be
-    emptied first; the caller then calls again with the same rows.
+    The ledger of a day is written at midnight, before events at that instant. Returns 1 if all is done. Returns 0 if
+    ``out`` is full: the caller empties it and calls again with the same rows.
     """
     # One loop, into which all steps are inlined only once, because a call would pass about two hundred numbers.
     term = state.term[0]
@@ -86,14 +86,14 @@ def advance_replay(state, rows, until_us, out):
 
 @entry
 def close_day_of_replay(state, out):
-    """Write the ledger of the day at midnight, and begin that of the next; ``advance`` must have come to midnight."""
+    """Write the ledger of the day that ends, and open that of the next; the replay must have reached midnight."""
     shared_runs.part_shared_runs(state)
     ledger.close_ledger(state, state.term[0].day_ends_us, out)
 
 
 @entry
 def end_replay_of_term(state, out):
-    """Write the ledger at the end of a term, which ``advance`` must have reached."""
+    """Write the ledger at the end of a term; the replay must have reached this end."""
     shared_runs.part_shared_runs(state)
     ledger.end_ledger(state, max(state.term[0].start_us, state.term[0].end_us), out)
 

@@ -1,4 +1,4 @@
-"""For each kind of rule function, compile one function that takes a rule's code and calls that rule's function."""
+"""For each kind of rule function, such as ``may_join``, compile a function that calls the given rule's."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,16 +10,16 @@ from udfs.rules import REGISTRY
 from udfs.rules.base import never_gives_up, nothing
 
 RULES = tuple(REGISTRY.values())
-"""All rules; the code of a rule is its position here."""
+"""All rules; compiled code refers to a rule by its index here, its code."""
 
 
 def rule_call(name: str) -> Callable[..., Any]:
-    """Compile one function that takes a rule's code, and calls the rule's function of this name."""
+    """Compile the function that takes a rule's code and further arguments, and calls the rule's function ``name``."""
     return dispatch_table([getattr(rule, name) for rule in RULES])
 
 
 def rule_bits(answers: Iterable[bool]) -> np.int64:
-    """Return a set of rules as bits: bit i is the answer for the rule with code i."""
+    """Return a set of rules as bits: bit i is set if ``answers[i]``, for the rule with code i, is true."""
     return np.int64(sum(1 << code for code, answer in enumerate(answers) if answer))
 
 

@@ -1,13 +1,14 @@
-"""Replay runs of one rule, or of rules with the same follower state, as one while all followers are in their ISRs.
+"""Replay rule runs that differ only in their lag time as one, while all followers are in their ISRs.
 
-The follower state of such runs does not depend on the lag time, and their high watermark waits for all followers.
-Therefore the state is kept once, in the slot of a group; the slots of groups follow those of the runs. A run leaves its
-group, with a copy of the group's state, before it differs: when it has a follower to drop, a follower that is about to
-be late by its lag time, or a page to close. All runs leave at an irregular fetch, because then rules of a family
-(``udfs.kernel.families``) may differ. A run joins again when its state equals the group's.
+A group of such rule runs, of one rule or of rules of a family (``udfs.kernel.families``), has the same state: the
+followers' state does not depend on the lag time, and the high watermark waits for all followers. So the state is kept
+once, in a slot for the group, after the slots of the rule runs. A rule run leaves its group with a copy of the group's
+state before the states can differ: when it has a follower to drop, when a follower is about to be late by its lag time,
+or when a day's counters are written. All rule runs leave at an irregular fetch, which rules of a family may process
+differently. A rule run joins again when its state equals the group's.
 
-Counters are kept once as well: the page of a run in a group has the difference from the group's page. A group has the
-smallest lag time of its runs.
+The group also counts for its rule runs: the counters of a rule run in a group are kept as the difference from the
+group's. A group has the smallest lag time of its rule runs.
 """
 
 import numpy as np
@@ -23,27 +24,28 @@ from udfs.rules import REGISTRY
 
 NO_GROUP = np.int64(-1)
 _ALIKE_IN = ("min_insync_replicas", *params_of_knowing(tuple(REGISTRY.values())))
-"""Parameters that are equal for all runs of a group: those that its ledger and its followers' state depend on."""
+"""Parameters that all rule runs of a group have in common, because the ledger and the followers' state depend on them.
+"""
 OWN = (
     "last_isr_change_time_ms", "last_isr_write_time_ms", "commit_us", "epoch_start_us", "give_up_us", "check_due_us",
     "check_us", "check_logged", "runs", "group", "along",
 )  # fmt: skip
-"""Fields that may differ between the runs of a group, because only checks and ISR writes read them."""
+"""Fields in which rule runs of a group may differ, because only checks and ISR writes read them."""
 _OF_LEADER = tuple(name for name in LEADER.names or () if name not in OWN)
 _OF_FOLLOWER = FOLLOWER.names or ()
 TIMERS = ("commit_us", "give_up_us", "check_us")
-"""Timers at which a run acts; a group has none."""
+"""Fields with the timers of a rule run; those of a group are never set."""
 
 
 @inlined
 def shared_runs_part_at_us(fetch, lag_time_ms):
-    """Return the time (us) until which a run cannot differ from the others of its group because of its lag time."""
+    """Return when a rule run with this lag time must leave its group: just before the follower is truly late."""
     return truly_late_at_us(fetch, lag_time_ms) - 1
 
 
 @kernel
 def _runs_may_share(state, r, other):
-    """Whether two runs have equal parameters, except the lag time, and rules of one family."""
+    """Whether two rule runs may be in one group: equal parameters except the lag time, rules of one family."""
     for name in literal_unroll(_ALIKE_IN):
         if state.params[r][name] != state.params[other][name]:
             return False
@@ -52,7 +54,7 @@ def _runs_may_share(state, r, other):
 
 @kernel
 def form_shared_runs(state):
-    """Start with every run separate; runs that check and belong to one family by their codes may share a group."""
+    """Assign rule runs to groups at the start of a term; each is replayed on its own until it joins its group."""
     term = state.term[0]
     term.active = term.runs
     groups = term.runs
@@ -81,7 +83,7 @@ def form_shared_runs(state):
 
 @kernel
 def _take_over_shared_slot(state, to, of):
-    """Copy the leader's state, the followers, and the ledger's undecided part, from another slot."""
+    """Copy the state of slot ``of`` (leader, followers, waiting appends, open judgements) to slot ``to``."""
     for name in literal_unroll(_OF_LEADER):
         state.leaders[to][name] = state.leaders[of][name]
     for p in range(state.term[0].replicas):
@@ -97,7 +99,10 @@ def _take_over_shared_slot(state, to, of):
 
 @inlined
 def run_shared_with(state, r):
-    """Return the slot with a run's state; if it is the group's, give it the run's times of changes and checks."""
+    """Return the slot with a rule run's state: its own, or its group's, to which the rule run's times are copied.
+
+    These are the times of the last ISR change, the last ISR write and the due check.
+    """
     leader = state.leaders[r]
     if leader.along == 0:
         return r
@@ -110,7 +115,7 @@ def run_shared_with(state, r):
 
 @kernel
 def _count_in(state, r, times):
-    """Add the counters of a run's group to those of the run (``times`` 1), or subtract them (-1)."""
+    """Add the group's counters to those of a rule run (``times`` 1), or subtract them (-1)."""
     g = state.leaders[r].group
     page, of_group = state.ledger.pages[r], state.ledger.pages[g]
     for place in range(ledger.PLACES):
@@ -126,7 +131,7 @@ def _count_in(state, r, times):
 
 @kernel
 def _add_extremes(state, r):
-    """Update a run's maxima and other entries that are not sums by the group's, which begin when a run last joined."""
+    """Update a rule run's maxima and first violation by those of its group."""
     page, of_group = state.ledger.pages[r], state.ledger.pages[state.leaders[r].group]
     for place in (ledger.ACKS_ALL_LATENCY_MAX_US, ledger.LOSS_RECORDS_MAX):
         page[place] = max(page[place], of_group[place])
@@ -137,7 +142,7 @@ def _add_extremes(state, r):
 
 @kernel
 def _clear_extremes_of_shared(state, g):
-    """Clear the maxima and first violations in a group's ledger."""
+    """Clear a group's maxima and first violation, because another rule run joins."""
     page = state.ledger.pages[g]
     page[ledger.ACKS_ALL_LATENCY_MAX_US] = 0
     page[ledger.LOSS_RECORDS_MAX] = 0
@@ -147,14 +152,14 @@ def _clear_extremes_of_shared(state, g):
 
 @inlined
 def part_shared_run(state, r):
-    """Take a run out of its group, with a copy of the group's state, so that it is replayed separately from here on."""
+    """Take a rule run out of its group, if it is in one; from here on it is replayed on its own."""
     if state.leaders[r].along != 0:
         _part_from_shared_run(state, r)
 
 
 @kernel
 def _part_from_shared_run(state, r):
-    """Copy the group's state and counters to a run that leaves the group."""
+    """Give a rule run that leaves its group a copy of the group's state and counters."""
     term, leader = state.term[0], state.leaders[r]
     g = leader.group
     _take_over_shared_slot(state, r, g)
@@ -177,21 +182,24 @@ def _part_from_shared_run(state, r):
 
 @inlined
 def is_irregular(fetch, term):
-    """Whether a fetch failed or found a shorter log than before, which rules of a family may handle differently."""
+    """Whether a fetch failed, or the leader's log is shorter than at the fetch before.
+
+    Rules of one family may process such a fetch differently.
+    """
     known = max(fetch.previous_leader_log_end_offset, term.start_offset)
     return fetch.error_code != 0 or fetch.leader_log_end_offset < known
 
 
 @kernel
 def part_shared_runs(state):
-    """Take every run out of its group, so that it is replayed separately from here on."""
+    """Take every rule run out of its group; from here on all are replayed on their own."""
     for r in range(state.term[0].runs):
         part_shared_run(state, r)
 
 
 @kernel
 def _take_away_shared_slot(state, place):
-    """Remove the slot at ``place`` from those that are replayed separately."""
+    """Remove a slot from the list of those that are replayed on their own."""
     term = state.term[0]
     term.active -= 1
     for i in range(term.active):
@@ -201,7 +209,7 @@ def _take_away_shared_slot(state, place):
 
 @kernel
 def _least_lag_time_of_group_ms(state, g):
-    """Return the smallest lag time of the runs in a group."""
+    """Return the smallest lag time among the rule runs that are in a group now."""
     least_ms = NEVER_US // 1000000
     for r in range(state.term[0].runs):
         if state.leaders[r].along != 0 and state.leaders[r].group == g:
@@ -211,7 +219,7 @@ def _least_lag_time_of_group_ms(state, g):
 
 @inlined
 def join_shared_run(state, r, now_us):
-    """Let a run join its group if its state equals the group's."""
+    """Let a rule run join its group, if all followers are in the ISR and its state equals the group's."""
     leader = state.leaders[r]
     if leader.group != NO_GROUP and leader.along == 0 and leader.isr_size == leader.replicas:
         _join_shared_run(state, r, now_us)
@@ -219,14 +227,14 @@ def join_shared_run(state, r, now_us):
 
 @kernel
 def join_shared_runs(state, now_us):
-    """Let every run join its group whose state equals the group's."""
+    """Let every rule run that is replayed on its own join its group, if its state equals the group's."""
     for r in range(state.term[0].runs):
         join_shared_run(state, r, now_us)
 
 
 @kernel
 def _join_shared_run(state, r, now_us):
-    """Let a run join its group if that is possible."""
+    """Do what `join_shared_run` does, for a rule run with all followers in the ISR."""
     term, leader = state.term[0], state.leaders[r]
     g = leader.group
     if not _may_join_group(state, r, now_us):
@@ -257,7 +265,7 @@ def _join_shared_run(state, r, now_us):
 
 @kernel
 def _settle_shared_slot(state, place, now_us):
-    """Update the integrals of a slot up to now."""
+    """Add the time up to ``now_us`` to the integrals in a slot's ledger."""
     ledger.settle_ledger(state.ledger.pages[place], state.leaders[place], state.params[place], now_us)
     for p in range(state.term[0].replicas):
         if p != state.term[0].leader:
@@ -266,9 +274,10 @@ def _settle_shared_slot(state, place, now_us):
 
 @kernel
 def _may_join_group(state, r, now_us):
-    """Whether a run may join a group: no ISR write in flight, nothing at risk, no follower late, unjudged or in doubt.
+    """Whether nothing about a rule run is open that would keep it from joining its group.
 
-    The high watermark must not be able to rise, because some releases only advance it when a follower's offset changes.
+    That is: no ISR write in flight, no record at risk, no follower late, unjudged or in doubt. The high watermark must
+    not be able to rise, because some releases only advance it when a follower's offset changes.
     """
     term, leader = state.term[0], state.leaders[r]
     if leader.commit_us != NEVER_US or state.ledger.pages[r, ledger.AT_RISK] != 0:
@@ -301,7 +310,7 @@ def _may_join_group(state, r, now_us):
 
 @kernel
 def _is_like_its_shared_run(state, r):
-    """Whether a run's state equals its group's."""
+    """Whether the state of a rule run equals that of its group."""
     g = state.leaders[r].group
     for name in literal_unroll(_OF_LEADER):
         if state.leaders[r][name] != state.leaders[g][name]:
@@ -317,7 +326,7 @@ def _is_like_its_shared_run(state, r):
 
 @kernel
 def _start_group(state, r):
-    """Initialise an empty group with the state of a run, and with empty counters."""
+    """Start an empty group with the state of its first rule run, and with empty counters."""
     term, g = state.term[0], state.leaders[r].group
     _take_over_shared_slot(state, g, r)
     ledger.clear_ledger(state.ledger.pages[g], state.ledger.followers[g])

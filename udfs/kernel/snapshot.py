@@ -1,8 +1,8 @@
-"""Convert the state of a set's replay at an instant to bytes, from which the replay of the next day continues.
+"""Store the state of a set's replay at the end of a window as bytes, from which a later replay continues.
 
 A header of int64 (hash of the layout, slots, replicas, and sizes in use) is followed by the arrays of
-``udfs.kernel.state.State``, little-endian; history and waits only as far as they are in use. Another layout, such as
-that of another version of this package, is refused: its days are replayed from the beginning.
+``udfs.kernel.state.State``, little-endian; history and waits only as far as they are in use. A snapshot with another
+layout, written by another version of this package, is refused: its days are replayed from the beginning.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ def unpacked_snapshot(data: bytes) -> State:
 
 
 def _arrays_of_state(state: State, first: int, end: int, waiting: int) -> Iterator[npt.NDArray[np.generic]]:
-    """Yield views of all arrays that define the state, without entries that are not in use."""
+    """Yield views of the arrays to store: all of the state, without unused entries of history and waits."""
     yield from (
         state.term,
         state.fetches,

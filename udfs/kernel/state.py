@@ -15,30 +15,34 @@ from udfs.rules import COMMON_PARAMS, REGISTRY
 
 
 class State(NamedTuple):
-    """The state between two rows, with R slots (rule runs, then groups, ``kernel.shared_runs``) and n replicas."""
+    """The state of one partition's replay between two rows of the log, with R slots and n replicas.
+
+    A slot holds the state under one rule run, or that of a group of rule runs (``udfs.kernel.shared_runs``).
+    """
 
     term: npt.NDArray[np.void]
-    """The term, independently of rules: one record of type TERM."""
+    """The current term, whatever the rule: one record of type TERM."""
     fetches: npt.NDArray[np.void]
-    """Each follower's true state: FETCH_STATE, shape (n,); the leader's entry is unused here and below."""
+    """Each follower's true state: FETCH_STATE, shape (n,). Here and below, the leader's own entry is unused."""
     followers: npt.NDArray[np.void]
-    """Each follower's state under each run: FOLLOWER, shape (R, n)."""
+    """Each follower's state under each rule run: FOLLOWER, shape (R, n)."""
     leaders: npt.NDArray[np.void]
-    """The partition's state under each run: LEADER, shape (R,)."""
+    """The partition's state under each rule run: LEADER, shape (R,)."""
     params: npt.NDArray[np.void]
-    """Parameters of each run: records with one int64 field per parameter, shape (R,)."""
+    """Parameters of each rule run: records with one int64 field per parameter, shape (R,)."""
     codes: npt.NDArray[np.int64]
-    """Rule of each run, as its position in the registry, shape (R,)."""
+    """Rule of each rule run, as its position in the registry, shape (R,)."""
     active: npt.NDArray[np.int64]
-    """Slots that are replayed separately, shape (R,); the first ``TERM.active`` are in use."""
+    """Slots to replay, shape (R,); the first ``TERM.active`` entries are in use. Rule runs in a group are not among
+    them."""
     due_us: npt.NDArray[np.int64]
-    """For each run, a lower bound of the times of its timers, shape (R,)."""
+    """For each slot, a time before which none of its timers fires, shape (R,)."""
     history: AppendHistory
     ledger: Ledger
 
 
 WAITS = 1 << 12
-"""Number of waiting acks=all appends that are tracked separately."""
+"""Maximum number of waiting acks=all appends that are tracked one by one."""
 
 PARAMS = np.dtype(
     [
@@ -47,11 +51,11 @@ PARAMS = np.dtype(
     ],
     align=True,
 )
-"""Parameters of all rules; each rule reads those that it declares."""
+"""Record with the parameters of all rules; each rule reads those that it declares."""
 
 
 def new_state(codes: Sequence[int], replicas: int) -> State:
-    """Make the state before any term, for rule runs with the given codes and a number of replicas."""
+    """Make the state before the first term, for rule runs of the rules with these codes."""
     groups = sum(runs // 2 for runs in Counter(FAMILIES[code] for code in codes).values())
     state = empty_state(len(codes) + groups, replicas)
     state.term["runs"] = len(codes)

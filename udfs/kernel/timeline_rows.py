@@ -13,23 +13,27 @@ from udfs.kernel.rule_calls import RULES, rule_bits
 from udfs.records import RUNS_A_ROW
 
 LOOK_BACK = 16
-"""Number of the latest rows of an instant with which a state is compared; beyond it, some rows may be written twice."""
+"""How many of the latest rows of an instant are searched for an equal state, whose row the rule run then shares. If an
+equal row is further back, another one is written."""
 
 
 BITS = np.int64((1 << RUNS_A_ROW) - 1)
-"""Mask of the bits of a row's ``runs`` that stand for single runs; the bits above are the number of the block of
-runs."""
+"""Mask for the bits of ``runs`` that stand for single rule runs. The bits above are the number of their block of
+RUNS_A_ROW rule runs."""
 
 
 @inlined
 def bit_of_timeline_run(r):
-    """Encode a run for a timeline row: the number of its block of runs, and its bit in the block."""
+    """Return the value of ``runs`` for rule run ``r`` alone: the number of its block, and its bit in the block."""
     return r // RUNS_A_ROW << RUNS_A_ROW | 1 << r % RUNS_A_ROW
 
 
 @inlined
 def _joins(row, runs):
-    """Add runs to a timeline row; return False if the row is of another block of runs, or already has one of them."""
+    """Add rule runs to a timeline row.
+
+    Return False if they are of another block, or one of them has this row already.
+    """
     if row[0] >> RUNS_A_ROW != runs >> RUNS_A_ROW or row[0] & runs & BITS:
         return False
     row[0] |= runs
@@ -37,15 +41,15 @@ def _joins(row, runs):
 
 
 _CAUGHT_UP_AT = {"on_arrival": ["arrival"], "on_recorded": ["handled", "processed"], "on_completed": ["completed"]}
-"""For each kind of rule function, the values of ``caught_up_by`` of the rules that note in it that a follower is caught
-up."""
+"""For each rule function that may note a follower as caught up, the values of ``Rule.caught_up_by`` of the rules that
+do so in it."""
 
 
 def caught_up_times(instant: str) -> Callable[..., Any]:
-    """Compile, for an instant of a fetch, the function that tracks the times for which no row is needed.
+    """Compile, for an instant of a fetch, the check whether a follower's last-caught-up time needs a timeline row.
 
-    A fetch that finds its follower at the log end makes it caught up. The time of this is in the log of fetches, once
-    for all rules, from which `replica_timeline.sql` takes it.
+    No row is needed if a fetch from the log end made the follower caught up: `replica_timeline.sql` takes that time
+    from the log of fetches, once for all rules.
     """
     times = _CAUGHT_UP_AT.get(instant, [])
     follows = rule_bits(rule.caught_up_by in times for rule in RULES)
@@ -54,7 +58,7 @@ def caught_up_times(instant: str) -> Callable[..., Any]:
 
     @inlined
     def has_to_say_so(code, follower, leader, fetch, now_us):
-        """Whether a follower's last-caught-up time needs a row, because the log of fetches does not show it."""
+        """Whether a follower's last-caught-up time differs from the one that the log of fetches shows."""
         if follows >> code & 1 == 0:
             return False
         at_end = fetch.error_code == 0 and follower.log_end_offset == leader.log_end_offset
@@ -68,10 +72,10 @@ def caught_up_times(instant: str) -> Callable[..., Any]:
 
 @inlined
 def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
-    """Write a follower's state if its log end or membership changed, or its last-caught-up time while it is behind.
+    """Write a follower's row if its log end or membership changed, or its last-caught-up time while it is behind.
 
-    It is also written if the follower was caught up in another way than by a fetch at the log end. If no line names an
-    offset, only this row shows whether the follower is behind. Rows from ``since`` on are of this instant.
+    A row is also written if the follower was caught up other than by a fetch from the log end. If no line names an
+    offset, only this row shows whether the follower is behind. Rows from ``since`` on have the same time.
     """
     behind = follower.log_end_offset != leader.log_end_offset
     lag = leader.log_end_offset - follower.log_end_offset
@@ -117,7 +121,7 @@ def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
 
 @inlined
 def show_leader_in_timeline(rows, filled, since, now_us, leader):
-    """Write the partition's state; rows from ``since`` on are of this instant."""
+    """Write a timeline row for the partition's state; rows from ``since`` on have the same time."""
     for i in range(filled[1] - 1, max(since, filled[1] - LOOK_BACK) - 1, -1):
         if (
             rows[i, 2] == leader.log_end_offset

@@ -1,4 +1,4 @@
-"""Timers of a rule: checks, instants at which a follower becomes overdue, and giving up leadership."""
+"""The timers of each rule run: the next check, the time a follower becomes overdue, and giving up leadership."""
 
 from udfs.jit import inlined, kernel
 from udfs.kernel.rule_calls import GIVE_UP, gives_up_at_us, overdue_at_ms
@@ -12,7 +12,7 @@ from udfs.records import (
 
 @kernel
 def first_rule_timer(term, due_us, leaders):
-    """Return the rule run with the earliest timer, and set ``term.rules_due_us`` to the time of that timer.
+    """Return the rule run whose timer fires first, and set ``term.rules_due_us`` to the time of that timer.
 
     This is called rarely: at most instants of a fetch, no timer is due.
     """
@@ -30,13 +30,13 @@ def first_rule_timer(term, due_us, leaders):
 
 @inlined
 def reset_timer(due_us, leaders, r):
-    """Recompute the lower bound of a run's timers (``due_us``), after one fired or was postponed."""
+    """Set ``due_us`` of a rule run to the time of its next timer, after one fired or was postponed."""
     due_us[r] = min(leaders[r].check_us, leaders[r].commit_us, leaders[r].give_up_us)
 
 
 @kernel
 def schedule_check(state, r, after_us):
-    """Schedule the next check after ``after_us``; a leader that is silent then runs it when it wakes up."""
+    """Set the timer of a rule run's next check after ``after_us``; a silent leader runs it when it wakes up."""
     leader = state.leaders[r]
     period_us = state.params[r].check_period_ms * 1000
     if period_us == 0:
@@ -53,7 +53,7 @@ def schedule_check(state, r, after_us):
 
 @kernel
 def defer_check(state, r):
-    """Defer a check that is due in a silence to its end, when the leader runs it at once."""
+    """Move a check that is due in a silence of the leader to the end of the silence."""
     leader = state.leaders[r]
     if state.term[0].silent_from_us <= leader.check_us < state.term[0].silent_until_us:
         leader.check_us = state.term[0].silent_until_us
@@ -62,9 +62,9 @@ def defer_check(state, r):
 
 @inlined
 def schedule_crossing(state, r, now_us):
-    """Set the timer of a rule without periodic checks, which acts when a follower becomes overdue.
+    """Set the timer of a rule run without periodic checks: when the next follower becomes overdue.
 
-    A follower outside the ISR cannot leave it, but the high watermark may have waited for that follower.
+    Followers outside the ISR are included, because the high watermark may have waited for them.
     """
     if state.params[r].check_period_ms == 0:
         params, code = state.params[r], state.codes[r]
@@ -76,7 +76,7 @@ def schedule_crossing(state, r, now_us):
 
 @kernel
 def _find_overdue_timer(term, due_us, r, leader, followers, fetches, params, code, now_us):
-    """Set a run's timer to the first instant at which a follower is overdue."""
+    """Set a rule run's check timer to the first time at which a follower is overdue."""
     check_us = NEVER_US
     if leader.commit_us == NEVER_US:
         for p in range(leader.replicas):
@@ -94,7 +94,7 @@ def _find_overdue_timer(term, due_us, r, leader, followers, fetches, params, cod
 
 @inlined
 def schedule_giving_up(state, r, now_us):
-    """Schedule the next instant at which a fetch in the rule's current epoch will have taken too long."""
+    """Under a rule that gives up leadership, set the timer to when a fetch will have taken too long."""
     if GIVE_UP >> state.codes[r] & 1:
         params, code = state.params[r], state.codes[r]
         _find_giving_up_timer(state.term[0], state.due_us, r, state.leaders[r], state.fetches, params, code, now_us)
@@ -102,7 +102,7 @@ def schedule_giving_up(state, r, now_us):
 
 @kernel
 def _find_giving_up_timer(term, due_us, r, leader, fetches, params, code, now_us):
-    """Set a run's timer to the first instant at which a fetch will have taken too long."""
+    """Set a rule run's timer to the first time at which a fetch will have taken too long."""
     leader.give_up_us = NEVER_US
     for p in range(leader.replicas):
         fetch = fetches[p]
@@ -115,6 +115,6 @@ def _find_giving_up_timer(term, due_us, r, leader, fetches, params, code, now_us
 
 @inlined
 def await_rule_timer(term, due_us, r, at_us):
-    """Lower the bound ``due_us`` of a run's timers to ``at_us``, if that is earlier, because a timer was set."""
+    """Lower the bound ``due_us`` of a rule run's timers to ``at_us``, because a timer was set to that time."""
     due_us[r] = min(due_us[r], at_us)
     term.rules_due_us = min(term.rules_due_us, at_us)

@@ -39,7 +39,7 @@ def room_for_cut_lines(lines: int) -> CutLines:
 
 @inlined
 def _number_of_digits(text, at, digits):
-    """Read a number of this many digits."""
+    """Parse the next ``digits`` decimal digits as a number."""
     number = 0
     for k in range(at, at + digits):
         number = number * 10 + (np.int64(text[k]) - _ZERO)
@@ -48,7 +48,7 @@ def _number_of_digits(text, at, digits):
 
 @kernel
 def _line_stamp_us(text, at, end):
-    """Read ``[yyyy-MM-dd HH:mm:ss,SSS]`` as UTC; `NULL` if the line does not begin with a valid time."""
+    """Parse ``[yyyy-MM-dd HH:mm:ss,SSS]`` at the start of a line as UTC microseconds; `NULL` without a valid time."""
     if end - at < len(_STAMP):
         return NULL
     for k in range(len(_STAMP)):
@@ -82,7 +82,7 @@ def _line_stamp_us(text, at, end):
 
 @kernel
 def _after_mark_in_line(text, at, end):
-    """Find the byte after ``MARK``, the text before a request; -1 if the line has no such text."""
+    """Return the position after ``MARK``, the text before a logged request; -1 if the line does not have it."""
     while at + len(_MARK) <= end:
         k = 0
         while k < len(_MARK) and text[at + k] == _MARK[k]:
@@ -95,19 +95,19 @@ def _after_mark_in_line(text, at, end):
 
 @inlined
 def _line_hash_rotated(x, bits):
-    """Rotate the bits of a word to the left."""
+    """Rotate a 64-bit word to the left by ``bits``."""
     return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
 
 
 @inlined
 def _line_hash_round(total, word):
-    """Mix eight bytes into the hash."""
+    """Mix eight bytes of a line into the hash ``total``."""
     return _line_hash_rotated(total + word * _P2, 31) * _P1
 
 
 @kernel
 def _hash_of_line(text, at, end):
-    """Compute the XXH64 hash of a line."""
+    """Return the XXH64 hash of a line's bytes."""
     seed = np.uint64(_SEED)
     length = np.uint64(end - at)
     if end - at >= 32:
@@ -145,7 +145,7 @@ def _hash_of_line(text, at, end):
 
 @entry
 def count_requests(text: npt.NDArray[np.uint8], at):
-    """Count the lines of a text if each has ``MARK`` at the same position; -1 if not.
+    """Return the number of lines if ``MARK`` is at the same position in all of them; otherwise -1.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def cut_lines(text, edges, out: CutLines):
         UTF-8.
     edges : int32 or int64 array (n + 1)
         Line i is ``text[edges[i]:edges[i + 1]]``.
-    out : Cut
+    out : CutLines
         Room for n lines; filled.
     """
     for i in range(len(edges) - 1):

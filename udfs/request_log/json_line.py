@@ -48,7 +48,7 @@ _bucket_of = kernel(f.bucket_of_field)
 
 @inlined
 def _json_field_named(text, begin, end, context):
-    """Find the field with a name in a context; -1 if the member is not read."""
+    """Return the index of a context's field with this name; -1 if the member is not read."""
     length = end - begin
     if length == 0:
         return -1
@@ -83,8 +83,8 @@ def read_json_line(text, at, end, is_text, found: FoundInJsonLine):
         UTF-8.
     at, end : int64
         The bytes of the line.
-    found : Found
-        Filled.
+    found : FoundInJsonLine
+        Receives the values of the line.
 
     Returns
     -------

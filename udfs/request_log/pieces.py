@@ -26,7 +26,7 @@ from udfs.request_log import fields as f
 
 FETCH_NUMBERS = (3, 1, 4)
 PRODUCE_NUMBERS = (2, 0, 3)
-"""How many numbers each partition has in each of the three lists (asked, forgotten, answered) of a produce request."""
+"""How many numbers a partition has in each list (asked, forgotten, answered) of a produce request's piece."""
 
 ASKED, FORGOTTEN, ANSWERED = range(3)
 
@@ -52,7 +52,7 @@ class PieceLists(NamedTuple):
 
 @kernel
 def write_unsigned_piece(number, out, at):
-    """Write a non-negative number; return the position after it."""
+    """Write a non-negative number in seven bits per byte; return the position after it."""
     while number >= 128:
         out[at] = (number & 127) | 128
         number >>= 7
@@ -63,7 +63,7 @@ def write_unsigned_piece(number, out, at):
 
 @kernel
 def write_signed_piece(number, out, at):
-    """Write a number of any sign."""
+    """Write a number of any sign in seven bits per byte; return the position after it."""
     return write_unsigned_piece((number << 1) ^ (number >> 63), out, at)
 
 

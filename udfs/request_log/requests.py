@@ -15,7 +15,7 @@ from udfs.request_log.words import BYTES, filled_with, word_without
 FETCH, PRODUCE_API = 1, 0
 FETCH_VERSIONS, PRODUCE_VERSIONS = (4, 18), (3, 13)
 MAX_OFFSET = 1 << 53
-"""Largest accepted offset, which a million records per second would reach in 285 years."""
+"""Largest accepted offset; a partition with a million records per second reaches it in 285 years."""
 
 MAX_TOTAL_MS = 86_400_000
 """Longest accepted duration: one day. A paused broker may have requests of hours; a wrong duration would shift a whole
@@ -31,7 +31,7 @@ _SPACES = filled_with(MARK[0])
 FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER = range(4)
 NO_STAMP, TIME, MALFORMED, TRUNCATED, TWO_REQUESTS, NO_DURATIONS, VERSION, VALUES, PARTITIONS = range(4, 13)
 OUTCOMES = 13
-"""Number of outcomes of a line with a request: kinds of requests, and reasons to refuse a line."""
+"""Number of outcomes of a line with a request: the kinds of requests, and the reasons for refusing a line."""
 
 
 class RequestsInColumns(NamedTuple):
@@ -77,7 +77,7 @@ def room_for_requests(lines: int, size: int) -> RequestsInColumns:
 
 @inlined
 def _request_value_or(value, instead):
-    """Return a value, or another if it is missing."""
+    """Return ``value``, or ``instead`` if the value is missing."""
     return instead if value == NULL else value
 
 
@@ -99,7 +99,7 @@ def _is_topic_nameless(topics, row, with_name):
 
 @kernel
 def _answers_of(topics, row, is_produce):
-    """Return the first row of a topic's partitions in the response, and their number; `NULL` without partitions."""
+    """Return the first row and the number of a topic's partitions in the response; `NULL` if it has none."""
     if not is_produce and topics[row, f.PARTITIONS] != NULL:
         return topics[row, f.PARTITIONS_FIRST], topics[row, f.PARTITIONS]
     return topics[row, f.OLDER_FIRST], topics[row, f.OLDER]
@@ -115,7 +115,10 @@ def _partition_index_of(partitions, p, is_produce):
 
 @inlined
 def _records_size_of(partitions, p):
-    """Return the size of a partition's records in the response, in any of its spellings; `NULL` if it is not logged."""
+    """Return the size of a partition's records in the response (releases log it in different forms).
+
+    `NULL` if not logged.
+    """
     if partitions[p, f.SIZE] != NULL:
         return partitions[p, f.SIZE]
     if partitions[p, f.OLDER_SIZE] != NULL:
@@ -193,7 +196,10 @@ def _without_end(text, at, end):
 
 @kernel
 def _has_mark(text, at, end):
-    """Whether a line has a second `_MARK`, which begins a request. JSON has few spaces: most words are skipped fast."""
+    """Whether a second request begins in a line: it contains `_MARK` again.
+
+    JSON has few spaces, so words of eight bytes without one are skipped.
+    """
     while at + len(_MARK) <= end:
         if at + BYTES <= end and word_without(text, at, _SPACES):
             at += BYTES
@@ -252,7 +258,10 @@ def _request_outcome(found, stamp_us):
 
 @kernel
 def _write_piece(text, found, is_produce, out, at):
-    """Write the partitions of a request as a piece (`pieces`); return the position after it."""
+    """Encode the partitions of a request as bytes (a piece, see `pieces`) into ``out``.
+
+    Return the position after them.
+    """
     values, _durations, topics, partitions, forgotten, _stack = found
     first, count = _asked_for(values, is_produce)
     count = max(count, 0)
@@ -304,7 +313,7 @@ def _ms_as_us(milliseconds):
 
 @kernel
 def _keep_request(i, values, durations, stamp_us, out):
-    """Write the times and values of a request to the columns."""
+    """Write a request's times and values to row ``i`` of the output columns."""
     total_us, send_us = _ms_as_us(durations[f.TOTAL]), 0
     if durations[f.SEND] >= 0:
         send_us = _ms_as_us(durations[f.SEND])
@@ -335,9 +344,9 @@ def read_requests_into_columns(text, begins, ends, is_text, stamps_us, found: Fo
         Whether the line has the form of text lines before 2.8 (`read_json_line`).
     stamps_us : int64 array (n)
         Times of the lines; `NULL` if a line has none.
-    found : Found
+    found : FoundInJsonLine
         Room for the longest line.
-    out : Requests
+    out : RequestsInColumns
         Receives the requests; its values must be `NULL` before.
     """
     piece = 0

@@ -22,7 +22,7 @@ _HEX = np.array([chr(c) in "0123456789abcdefABCDEF" for c in range(128)])
 
 @inlined
 def after_blanks(text, at, end):
-    """Skip blanks between tokens."""
+    """Return the position of the next byte that is not blank."""
     while at < end and (text[at] == _SPACE or text[at] == 9 or text[at] == 10 or text[at] == 13):
         at += 1
     return at
@@ -37,7 +37,7 @@ def _other_than_plain(word):
 
 @inlined
 def end_of_string(text, at, end):
-    """Find the closing quote of a token; -1 if it is missing, or a byte that is illegal in a string comes before it."""
+    """Return the position of a string's closing quote; -1 if it is missing or an illegal byte comes first."""
     while at < end:
         if at + BYTES <= end:
             word = word_at(text, at)
@@ -71,7 +71,7 @@ def end_of_string(text, at, end):
 
 @inlined
 def _after_digits(text, at, end):
-    """Skip digits."""
+    """Return the position of the next byte that is not a digit."""
     while at < end and ZERO <= text[at] <= NINE:
         at += 1
     return at
@@ -79,7 +79,7 @@ def _after_digits(text, at, end):
 
 @inlined
 def end_of_number(text, at, end):
-    """Find the end of a number token, and whether it is an integer; -1 if it is not a number."""
+    """Return the position after a number, and whether it is an integer; -1 if the text is not a number."""
     if text[at] == MINUS:
         at += 1
     first = at
@@ -107,7 +107,10 @@ def end_of_number(text, at, end):
 
 @inlined
 def whole_number(text, at, end):
-    """Return the integer of a token, and whether it fits an int64; the smallest int64 (`NULL`) becomes the next."""
+    """Parse an integer; return it, and whether it fits an int64.
+
+    The smallest int64 stands for `NULL`, so it becomes the next one.
+    """
     negative = text[at] == MINUS
     if negative:
         at += 1
@@ -167,7 +170,7 @@ def real_number(text, at, end):
 
 @inlined
 def after_word(text, at, end, more):
-    """Skip letters, digits and underscores; with ``more``, also dots and hyphens."""
+    """Return the position after a word of letters, digits and underscores; with ``more``, also dots and hyphens."""
     while at < end and text[at] < 128 and (_WORD[text[at]] or (more and (text[at] == _POINT or text[at] == MINUS))):
         at += 1
     return at

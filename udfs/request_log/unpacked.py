@@ -1,4 +1,4 @@
-"""Unpack the pieces of requests into Arrow and numpy arrays."""
+"""Decode the partitions of requests from bytes (pieces, see `pieces`) into Arrow and numpy arrays."""
 
 import json
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class UnpackedPartitions(NamedTuple):
 
 
 def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPartitions, UnpackedPartitions]:
-    """Unpack the pieces of fetches.
+    """Decode the partitions of fetches from their bytes (pieces).
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPart
 
     Returns
     -------
-    asked, forgotten, answered : Partitions
+    asked, forgotten, answered : UnpackedPartitions
         With (partition, leader epoch, offset), (partition,) and (partition, error, high watermark, bytes).
     """
     asked, forgotten, answered = _unpacked_pieces(packed, pieces.FETCH_NUMBERS)
@@ -63,7 +63,7 @@ def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPart
 def with_topics_in_front(
     piece: bytes, topics: Sequence[tuple[str, Sequence[tuple[int, int, int]]]], *, by_id: bool
 ) -> bytes:
-    """Add requested partitions to the piece of a fetch, before those that it has.
+    """Add requested partitions to the encoded partitions of a fetch (its piece), before the existing ones.
 
     Parameters
     ----------
@@ -99,11 +99,11 @@ def _write_varint(number: int, out: bytearray) -> None:
 
 
 def unpacked_produce_requests(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPartitions]:
-    """Unpack the pieces of produce requests.
+    """Decode the partitions of produce requests from their bytes (pieces).
 
     Returns
     -------
-    asked, answered : Partitions
+    asked, answered : UnpackedPartitions
         With (partition, bytes; -2: not logged) and (partition, error, base offset).
     """
     asked, _none, answered = _unpacked_pieces(packed, pieces.PRODUCE_NUMBERS)
@@ -143,7 +143,7 @@ def _unpacked_pieces(
 
 
 def _partitions_of_lists(lists: pieces.PieceLists) -> UnpackedPartitions:
-    """Convert one list of pieces to Arrow."""
+    """Convert one of the three lists, decoded by the kernel, to Arrow and numpy arrays."""
     edges = np.concatenate([[0], lists.name_end]).astype(np.int32)
     names = pa.StringArray.from_buffers(len(lists.name_end), pa.py_buffer(edges), pa.py_buffer(lists.names))
     return UnpackedPartitions(
@@ -152,7 +152,7 @@ def _partitions_of_lists(lists: pieces.PieceLists) -> UnpackedPartitions:
 
 
 def unescaped(names: pa.Array) -> pa.Array:
-    """Replace the escapes of JSON in unpacked strings, if there are any."""
+    """Replace the escapes of JSON strings by the characters that they stand for."""
     text = names.buffers()[2]
     if text is None or not (np.frombuffer(text, np.uint8) == _ESCAPE).any():
         return names

@@ -17,7 +17,7 @@ BYTES = 8
 
 
 def filled_with(byte: int) -> np.uint64:
-    """Return the word that has the same value in each byte."""
+    """Return a 64-bit word with ``byte`` in each of its eight bytes."""
     return np.uint64(0x0101_0101_0101_0101 * byte)
 
 
@@ -26,7 +26,7 @@ ONES, HIGH = filled_with(1), filled_with(128)
 
 @intrinsic
 def word_at(_typing: Any, text: Any, at: Any) -> Any:
-    """Read eight bytes, little-endian. The caller makes sure that all of them are in the text."""
+    """Read the eight bytes at position ``at``, little-endian. The caller ensures that they are within the text."""
 
     def read(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         """Generate the code that reads eight bytes."""
@@ -51,6 +51,6 @@ def first_byte(_typing: Any, word: Any) -> Any:
 
 @inlined
 def word_without(text, at, byte):
-    """Whether none of the next eight bytes equals the byte that fills ``byte``."""
+    """Whether none of the next eight bytes of a text is the byte that fills the word ``byte``."""
     differs = word_at(text, at) ^ byte
     return (differs - ONES) & ~differs & HIGH == 0

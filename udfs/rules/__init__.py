@@ -1,4 +1,4 @@
-"""Registry of rules: every module of this folder that has a ``RULE``, and the file that `RULE_FILE` names."""
+"""The rules: those of every module of this folder that has a ``RULE``, and of the file that `RULE_FILE` names."""
 
 import importlib
 import importlib.util
@@ -13,7 +13,7 @@ from types import ModuleType
 from udfs.rules.base import COMMON_PARAMS, CONTINUOUS, KINDS, Param, Rule
 
 RULE_FILE = "ISR_BATCH_RULE_FILE"
-"""Environment variable with the path of a file that has one more rule; processes of workers inherit it."""
+"""Environment variable with the path of a file that defines one more rule; worker processes inherit it."""
 
 
 def _find_rules() -> dict[str, Rule]:
@@ -64,12 +64,12 @@ def module_of(rule: str) -> str:
 
 
 def _order_of_rule(rule: Rule) -> tuple[int, int, list[int], str]:
-    """Return the sort key of a rule: by kind, then by year; releases of one year by number."""
+    """Return the sort key of a rule: its kind, its year, its release, its id."""
     return KINDS.index(rule.kind), rule.year, release_numbers(rule), rule.id
 
 
 def release_numbers(rule: Rule) -> list[int]:
-    """Return the numbers of the first Kafka release that had the rule; empty if it was never released."""
+    """Return the version numbers of a released rule's first Kafka release; empty for other rules."""
     return [int(part) for part in re.findall(r"\d+", rule.id)] if rule.kind == "released" else []
 
 
@@ -80,10 +80,10 @@ ALL_RULES = [rule.id for rule in REGISTRY.values() if not rule.on_request]
 """The rules that ``all`` stands for."""
 
 RELEASED_RULES = [(release_numbers(rule), rule) for rule in REGISTRY.values() if rule.kind == "released"]
-"""The rules that Kafka had, each with the numbers of its first release, oldest first."""
+"""The rules of Kafka's releases, each with the version numbers of its first release, oldest first."""
 
 BASELINE = "kafka-3.7"
-"""The rule of the newest releases of Kafka, with which other rules are compared."""
+"""The rule of Kafka's newest releases; other rules are compared with it."""
 
 
 def rule_of_release(version: str) -> str:

@@ -7,8 +7,9 @@ first one. The followers that kafka-3.7 drops and any-fetch keeps are those that
 Benefit: only a follower that is silent leaves the ISR.
 
 Drawback: a follower that fetches forever and never catches up stays. The high watermark waits for it, so acks=all takes
-longer and longer. It also waits for a broker that is back after hours, until that has everything; with the parameter
-``outsiders`` = as-3.7, a follower outside the ISR is caught up only as under the rule of Kafka 3.7.
+longer and longer. It also waits for a broker that is back after hours, until that broker has every record. With the
+parameter ``outsiders`` = as-3.7 it does not, because a follower outside the ISR is then caught up only as under the
+rule of Kafka 3.7.
 
 It is replayed on request, not with ``all``.
 

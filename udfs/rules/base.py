@@ -1,7 +1,7 @@
-"""A rule: a few small functions and some attributes.
+"""A rule: some small compiled functions, and attributes.
 
-All functions are compiled, and take records of ``udfs.records``. A rule may change ``follower`` and ``leader``, and
-reads ``fetch`` (FETCH_STATE) and ``params`` (one int64 field per parameter). ``now_ms`` is the leader's clock.
+The functions take records of ``udfs.records``. A rule may change ``follower`` and ``leader``; it only reads ``fetch``
+(FETCH_STATE) and ``params`` (one int64 field per parameter). ``now_ms`` is the leader's clock.
 """
 
 import inspect
@@ -44,7 +44,7 @@ class Param:
     least: int = 0
 
     def value(self, given: object) -> int:
-        """Read a value as users write it: a number, a choice, true or false.
+        """Parse a value as users write it: a number, the name of a choice, true or false.
 
         Raises
         ------
@@ -61,7 +61,7 @@ class Param:
         raise ValueError(message)
 
     def name_of(self, value: int) -> int | str:
-        """Return the parameter's value as users write it: a number, or the name of a choice."""
+        """Return a value as users write it: a number, or the name of a choice."""
         return self.choices[value] if self.choices else value
 
 
@@ -76,7 +76,8 @@ COMMON_PARAMS = {
 """Parameters that every rule has."""
 
 CONTINUOUS = 0
-"""``checks_per_lag_time`` of a rule without a periodic check: it acts at once."""
+"""Value of ``checks_per_lag_time`` for a rule that has no periodic check, and drops a follower as soon as it is
+overdue."""
 
 
 @kernel
@@ -93,13 +94,13 @@ def never_frozen(_leader, _params):
 
 @kernel
 def after_shrink(expanding, _params):
-    """Advance after a shrink, as a leader that writes the ISR itself; after an expansion the fetch does it."""
+    """Let the response to a shrink move the high watermark; after an expansion, the fetch already has."""
     return not expanding
 
 
 @kernel
 def after_any_write(_expanding, _params):
-    """Advance whenever an ISR write is answered, as a leader that writes in the background."""
+    """Let the response to every ISR write move the high watermark, as a leader that writes in the background."""
     return True
 
 
@@ -135,13 +136,13 @@ def never_overdue(_follower, _leader, _fetch, _params):
 
 @kernel
 def always_acts(_quiet, _leader, _params):
-    """Process each fetch, since the rule may do anything."""
+    """Never skip a quiet stretch, since the rule may act at any fetch in it."""
     return True
 
 
 @kernel
 def never_acts(_quiet, _leader, _params):
-    """Skip the stretch: a follower that is not behind by the lag time stays."""
+    """Let quiet stretches be skipped: the rule drops no follower that is not behind by the lag time."""
     return False
 
 
@@ -286,7 +287,7 @@ class Rule:
         return replace(self, id=id, in_force=in_force, year=year, source=source, **differences)
 
     def param(self, name: str) -> Param | None:
-        """Find a parameter of this rule, or one that is common to all rules."""
+        """Return the parameter ``name`` of this rule or of all rules; None if it has no such parameter."""
         return self.params.get(name) or COMMON_PARAMS.get(name)
 
     @property
@@ -298,7 +299,7 @@ class Rule:
 
     @property
     def series(self) -> str:
-        """Describe a follower's last_caught_up_time_ms and lag_ms under this rule, at any instant."""
+        """Describe how this rule defines a follower's last_caught_up_time_ms and lag_ms."""
         begun = " ".join((inspect.getdoc(self.begin_term) or "").split())
         return (
             f"Lag in ms: {_NO_LAG_SAID[self.no_lag_while]} "
@@ -309,5 +310,5 @@ class Rule:
 
     @property
     def summary(self) -> str:
-        """First sentence of the rule's description."""
+        """The first sentence of the rule's description, without its name."""
         return self.doc.split("\n\n")[0].replace("\n", " ").split(": ", 1)[-1]

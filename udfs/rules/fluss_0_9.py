@@ -1,11 +1,11 @@
 """fluss-0.9: the rule of Kafka 3.7, but no member of the ISR gets a fresh lag time when a term begins.
 
-Apache Fluss took over Kafka's rule. Up to 0.9.1, a leader that is notified of a term begins with a new record of
-every follower: its position is unknown, and it was never caught up. Therefore the first check of a term drops every
-member from which no fetch was recorded before it, whether anything was appended or not. Kafka has granted members a
-fresh lag time since KAFKA-4485; the shrinks that fluss-0.9 makes and kafka-3.7 does not show what that grace is worth.
-A shrink of a follower that has not fetched in a term younger than the lag time gets the verdict unknown, so scores of
-mistakes do not have these.
+Apache Fluss took over Kafka's rule. Up to 0.9.1, a leader that is notified of a term begins with a new record of every
+follower: its position is unknown, and it was never caught up. Therefore the first check of a term drops every member
+from which no fetch was recorded before it, whether anything was appended or not. Kafka has granted members a fresh lag
+time since KAFKA-4485; the shrinks that fluss-0.9 makes and kafka-3.7 does not show what that grace is worth. If a
+follower is dropped before its first fetch in a term that is younger than the lag time, the verdict is unknown, so
+scores of mistakes do not include such shrinks.
 
 Benefit: a member that died before the election leaves at the first check.
 
@@ -13,9 +13,10 @@ Drawback: every election, and in Fluss every repeated notification, drops follow
 fetched yet. A first fetch below the log end does not help, because it only shows that the follower was caught up at the
 time of the fetch before it, and the term has no such fetch.
 
-A follower may join at the high watermark, without having reached the start of the leader's epoch. Fluss takes
-min.insync.replicas as configured; here it is cut to the size of the assignment, as in Kafka. The log shows terms, and
-not the notifications that repeat one. It is replayed on request, not with ``all``.
+A follower may join once it has everything below the high watermark, even if it has not reached the start of the
+leader's epoch. Fluss uses min.insync.replicas as configured; this rule uses at most the number of assigned replicas, as
+Kafka does. The log shows terms, but not repeated notifications of the same term, so these drop no follower here. It is
+replayed on request, not with ``all``.
 
 Source: apache/fluss 0.9.1, Replica, FollowerReplica; issue 3698, fixed in August 2026.
 """

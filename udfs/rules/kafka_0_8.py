@@ -7,9 +7,9 @@ Known problem: one batch larger than the second limit drops every follower at th
 on a quiet partition a follower may lack the same few records for days (KIP-16). A follower whose fetches fail is never
 dropped: it does fetch, and because its position is unknown, it is never considered behind.
 
-Up to 0.8.1.1 the position was taken from the request before the log was read: parameter ``recorded_before_read``. In
-0.8.0 a follower that lacks nothing was not considered stuck, even if it did not fetch: parameter
-``idle_followers_stay``.
+Two details differ in early releases. Up to 0.8.1.1 the leader took a follower's position from its request before it
+read the log; the parameter ``recorded_before_read`` selects this. In 0.8.0 a follower that lacks nothing was not
+considered stuck, even if it did not fetch; the parameter ``idle_followers_stay`` selects this.
 
 isr-expiration runs once per lag time. lastCaughtUpTimeMs, which later releases keep, does not exist yet; in the
 tables its column has the time of the last fetch (logEndOffsetUpdateTimeMs).
@@ -57,7 +57,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the follower is stuck, or slow."""
+    """Whether the follower is stuck (no fetch within the lag time) or slow (too many messages behind)."""
     stuck = now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
     if params.idle_followers_stay != 0:
         stuck = stuck and follower.log_end_offset < leader.log_end_offset

@@ -34,8 +34,6 @@ def on_recorded(follower, leader, fetch, params):
     """Count a follower that fetches from the log end as caught up when the fetch is recorded, not when it is read.
 
     An error makes the follower's position unknown.
-
-    An error makes its position unknown.
     """
     if fetch.error_code != 0:
         follower.log_end_offset = -1

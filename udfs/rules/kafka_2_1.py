@@ -8,8 +8,8 @@ Known problem: a dead follower of an idle partition is noticed only after the ne
 next check, since its lag is counted from its last fetch.
 
 Up to 2.3.1 an error in the read made the follower's position unknown; since 2.4.0 (KAFKA-8841) such a
-fetch changes nothing, and the high watermark is looked at only when the follower's position moved:
-parameter ``errors_change_nothing``.
+fetch changes nothing, and the high watermark may advance only when the follower's position moved. The
+parameter ``errors_change_nothing`` selects the later behaviour.
 
 Source: Partition.readRecords, getOutOfSyncReplicas of 2.1.1; Replica.updateFetchState of 2.4.1.
 """

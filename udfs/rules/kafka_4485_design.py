@@ -9,12 +9,13 @@ It guarantees that a follower within the lag time is waited for until it has joi
 leaves at once, that the high watermark never decreases, and that every member of the ISR has reached it.
 
 Drawback: like kafka-0.10.2, it counts the time since the last fetch against followers of idle partitions (KAFKA-7152),
-and a follower leaves at once where a check would have missed the lag.
+and it drops a follower whose lag exceeds the lag time only briefly, which a periodic check would miss.
 
-Before its last edit, the description had the second half of the test only: a fetch from what was the log end at the
-previous fetch shows that the follower was caught up then. A fetch from the log end proves nothing about now. That
-text is the parameter ``caught_up_by`` = previous-only. A follower is then never caught up later than by the final text,
-so it leaves no later and joins no sooner, and after a pause it needs two fetches to be back.
+The rule follows the final text of the issue, which has two signs that a follower is caught up. Before the last edit,
+the text had only one of them: if the offset of a fetch is what was the log end at the follower's previous fetch, the
+follower was caught up at that previous fetch. A fetch from the present log end proved nothing. The parameter
+``caught_up_by`` = previous-only selects that text. With it, a follower leaves the ISR at the same time or sooner, joins
+at the same time or later, and needs two fetches to be back after a pause.
 
 The design does not define the case of a position that is still unknown. Here such a follower is not considered behind;
 otherwise every election would empty the ISR.

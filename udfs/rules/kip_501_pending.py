@@ -13,13 +13,14 @@ pending, so their followers stay. This reading decides most of what the rule gai
 Not solved: a fetch in the request queue is not pending yet, and one that was sent after the leader stopped has not even
 been read from the socket. With the parameter ``pending_from`` = arrival, a fetch is pending in the queue as well.
 
-The proposal sets the time in Replica#updateFetchState. Kafka calls it when it has read the log, before the fetch waits
-for data, and never when the fetch is answered: this reading is the parameter ``caught_up_at`` = recorded. It protects
-a follower while its response is stuck, and the first check after the response drops it.
+The proposal says that Replica#updateFetchState sets the time at which the follower was last caught up. But Kafka calls
+this method when it has read the log, before the fetch waits for data, and never when the fetch is answered. The
+parameter ``caught_up_at`` = recorded follows the proposal literally. A follower then stays in the ISR while its
+response is stuck, but the first check after the response drops it.
 
 The proposal only changes when a follower is dropped. The conditions to join the ISR, and to hold back the high
-watermark, are those of Kafka 3.7; but the time at which a follower was last caught up, on which the second depends, is
-set at the response here. A follower's first fetch in a term has no previous one, so it must be at the log end.
+watermark, are those of Kafka 3.7. But the second condition depends on when a follower was last caught up, and this rule
+sets that time at the response. A follower's first fetch in a term has no previous one, so it must be at the log end.
 
 Source: KIP-501, solution 1.
 """

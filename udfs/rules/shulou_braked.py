@@ -1,14 +1,15 @@
 """shulou-braked: the rule of Kafka 3.7, but for a while after a change of the ISR no follower is dropped.
 
-An article on the ISR describes Kafka's brakes in this way: no follower is judged within 5 s of the last change of the
-ISR, or within 60 s of the last write of it. So a replica that has just joined has a minute to catch up.
+An article on the ISR says that Kafka drops no follower within 5 s of the last change of the ISR, nor within 60 s of the
+last write of the ISR. This rule does so. A replica that has just joined therefore has a minute to catch up.
 
-From 0.9 to 2.6 Kafka brakes only the notification of other brokers in this way, and there it is enough that one of the
-two times has passed. As a rule it shows the benefit of waiting, and the price.
+Kafka itself had these brakes only from 0.9 to 2.6, and only for the notification that sends ISR changes to other
+brokers; there it was enough that one of the two times had passed. As a rule, the brakes show what waiting saves and
+what it costs.
 
-A term begins with a change of the ISR, but not with a write by this leader.
+The start of a term is a change of the ISR, but not a write by this leader, so only the brake of 5 s holds after it.
 
-Source: seed article, "What is the scaling process of KAFKA's ISR?"; ReplicaManager.maybePropagateIsrChanges.
+Source: the article "What is the scaling process of KAFKA's ISR?"; ReplicaManager.maybePropagateIsrChanges.
 """
 
 from udfs.jit import kernel

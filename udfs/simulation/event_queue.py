@@ -1,8 +1,8 @@
-"""Queue of a ``World``: a heap of events, and a timer for each partition and each parked fetch.
+"""The queue of a simulation (``World``): a heap of events, and a timer for each partition and each parked fetch.
 
-Events come in order of time, and among equal times in the order in which they were pushed. A timer is usually reset
-many times before it fires. Timers are kept in a tree of minima, because in the heap each reset would leave an obsolete
-event behind.
+Events come in order of time; those of equal times in the order in which they were pushed. A timer is usually reset many
+times before it fires. Timers are kept in a tree of minima, because each reset would leave an obsolete event behind in
+the heap.
 """
 
 from udfs.jit import inlined, kernel
@@ -10,7 +10,10 @@ from udfs.jit import inlined, kernel
 
 @inlined
 def set_queued_timer(world, which, time_us):
-    """Set the timer of a partition, or of a follower (its position after all partitions); NEVER_US clears it."""
+    """Set timer ``which`` to fire at ``time_us``; NEVER_US clears it.
+
+    Timers are numbered: one per partition, then one per follower, for its parked fetch.
+    """
     timers = world.timers
     i = len(timers) // 2 + which
     if timers[i] == time_us:
@@ -26,19 +29,19 @@ def set_queued_timer(world, which, time_us):
 
 @inlined
 def queued_timer_us(world, which):
-    """Return when this timer fires."""
+    """Return when timer ``which`` fires."""
     return world.timers[len(world.timers) // 2 + which]
 
 
 @kernel
 def next_queued_timer_us(world):
-    """Return when the next timer fires."""
+    """Return when the earliest of all timers fires."""
     return world.timers[1]
 
 
 @kernel
 def next_queued_timer(world):
-    """Return the owner of the next timer, the first one among equal times."""
+    """Return the number of the timer that fires first; of several at the same time, the lowest number."""
     timers, i = world.timers, 1
     while i < len(timers) // 2:
         i = 2 * i if timers[2 * i] == timers[i] else 2 * i + 1
@@ -47,7 +50,7 @@ def next_queued_timer(world):
 
 @kernel
 def _event_before(world, i, j):
-    """Whether an event comes before another: by time, then by the order in which they were pushed."""
+    """Whether event ``i`` comes before event ``j``: by time, then in the order in which they were pushed."""
     return world.event_us[i] < world.event_us[j] or (
         world.event_us[i] == world.event_us[j] and world.event_order[i] < world.event_order[j]
     )

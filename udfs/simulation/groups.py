@@ -42,7 +42,7 @@ _CHANGED = {
     "last_caught_up_time_ms": "last_caught_up_time_ms",
     "made_by": "made_by",
 }
-"""Columns of an ISR change that a broker would log, by the columns of CHANGE_COLUMNS from which they are taken."""
+"""For each column of an ISR change that a broker would log, the column of CHANGE_COLUMNS with its value."""
 CHANGES = (*WHOSE_COLUMNS[:3], *_CHANGED)
 COLUMNS = tuple(dict.fromkeys(column for columns in (*TABLES.values(), CHANGES) for column in columns))
 _BROKERS = {
@@ -51,7 +51,7 @@ _BROKERS = {
     "broker": "broker_id",
     "previous_leader": "previous_leader_id",
 }
-"""Columns of the kernel with a broker's position in the assignment, and the output columns that get the broker's id."""
+"""For each kernel column with a broker's position in the assignment, the output column for the broker's id."""
 _ISRS = ("isr_at_start", "isr_before", "isr_after")
 SCHEMA = pa.schema(
     [
@@ -65,18 +65,19 @@ SCHEMA = pa.schema(
         ),
     ]
 )  # fmt: skip
-"""Schema of the simulated log's rows; column ``table`` names the input table of a row. Times are microseconds."""
+"""Schema of the simulated log's rows; column ``table`` names the input table that a row belongs to. Times are in
+microseconds."""
 ROWS_AT_ONCE = 1 << 16
 BROKERS_A_GROUP_ID = 10
 
 
 def broker_of_group(group_number: int, position: int) -> int:
-    """Return a broker's id, which is unique in the fleet, by its group and its position in the group's assignments."""
+    """Return the id of the broker at a position of a group's assignments; ids are unique in the fleet."""
     return group_number * BROKERS_A_GROUP_ID + position + 1
 
 
 def topic_of_group(group_number: int) -> str:
-    """Return the name of the topic to which a group's partitions belong."""
+    """Return the name of the one topic that all partitions of a group belong to."""
     return f"group-{group_number}"
 
 
@@ -87,7 +88,7 @@ response and partition."""
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """Input of a simulation: a set of brokers, their partitions, and the events that happen to them."""
+    """The input of a simulation: a group of brokers, their partitions, and the faults that happen to them."""
 
     number: int
     seed: int
@@ -98,9 +99,10 @@ class GroupPlan:
     replica_lag_time_max_ms: int
     min_insync_replicas: int
     isr_write_ms: int
-    """Duration of an ISR write in the background, or, in older releases, the time for which it blocks the fetch."""
+    """Duration of an ISR write. In older releases, it blocks the fetch for this time."""
     gap_us: Sequence[int]
-    """Mean time between two produce requests, for each partition; 0: no producer."""
+    """Mean time between two produce requests, in microseconds, for each partition; 0 for a partition without a
+    producer."""
     records: int
     """Records per produce request."""
     acks: Sequence[int]
@@ -111,7 +113,7 @@ class GroupPlan:
 
 
 def group_world(plan: GroupPlan) -> World:
-    """Make the simulated state of a planned group before its first event."""
+    """Make the state of a group before its first event, from its plan."""
     faults = np.array(list(plan.faults), FAULT) if plan.faults else np.zeros(0, FAULT)
     world = new_world(len(plan.gap_us), plan.brokers, faults, max_in_flight=5, seed=plan.seed)
     group: Any = world.group[0]
@@ -139,7 +141,7 @@ def group_world(plan: GroupPlan) -> World:
 
 
 def _terms(plan: GroupPlan) -> Mapping[str, int]:
-    """Return the settings that a TERM row would have, from which the parameters of the rule are resolved."""
+    """Return the leader's settings of a plan, with the names of a TERM row's fields, to resolve rule parameters."""
     return {
         "replica_lag_time_max_ms": plan.replica_lag_time_max_ms,
         "min_insync_replicas": plan.min_insync_replicas,
@@ -149,7 +151,7 @@ def _terms(plan: GroupPlan) -> Mapping[str, int]:
 
 
 def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
-    """Simulate a group, and yield its log while it is written.
+    """Simulate a group, and yield the rows of its log in batches as they are written.
 
     Yields
     ------
@@ -202,7 +204,7 @@ def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
 
 
 def _identity_of_term(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: int, leader: int) -> Identity:
-    """Return what identifies the results of a term."""
+    """Return the names and ids that go into each result row of a simulated term."""
     assigned = _brokers_of_plan(plan)
     return {
         "cluster_id": cluster_id,
@@ -221,7 +223,7 @@ def _brokers_of_plan(plan: GroupPlan) -> list[int]:
 
 
 def _batch_of_group(table: str, plan: GroupPlan, columns: Sequence[str], rows: Any) -> pa.RecordBatch:
-    """Convert simulated rows of a table to Arrow."""
+    """Convert rows of one simulated table to Arrow, with ids of brokers instead of positions."""
     ids = pa.array(_brokers_of_plan(plan), pa.int32())
     arrays = {
         "table": pa.repeat(table, len(rows)),

@@ -1,4 +1,4 @@
-"""Simulate a leader's io threads, its followers' requests, and its waiting producers."""
+"""Simulate a leader's io threads, its followers' fetches, and the producers that wait for acknowledgements."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ NOT_ENOUGH_REPLICAS = np.int64(19)
 
 @kernel
 def request_is_void(world, kind, who, serial):
-    """Whether a request is obsolete because of an election, or because it was answered."""
+    """Whether a request no longer counts: it was answered, or an election has ended its term."""
     if kind == FAULT:
         return False
     if kind in (PRODUCED, APPENDED, TAKEN, ELECTION):
@@ -26,7 +26,10 @@ def request_is_void(world, kind, who, serial):
 
 @kernel
 def forget_void_requests(world):
-    """Remove obsolete requests, which could fill the heap if terms follow each other faster than producers send."""
+    """Remove requests that no longer count from the event queue.
+
+    They could fill it if terms follow each other faster than producers send.
+    """
     group = world.group[0]
     events = group.events
     group.events = 0
@@ -38,13 +41,13 @@ def forget_void_requests(world):
 
 @kernel
 def _written_log_end(world, p, f, now_us):
-    """Return the end of the follower's own log, without records that are in transit or being written."""
+    """Return the follower's log end at ``now_us``, without records that are in transit or being written."""
     return world.fetches[p, f].fetch_offset if now_us < world.peers[f].written_us else world.held[p, f]
 
 
 @kernel
 def _label_isr_change(world, label, p, change):
-    """Write WHOSE_COLUMNS of an ISR change: its partition, and the true state of the replica before the change."""
+    """Fill in WHOSE_COLUMNS of an ISR change: its partition, and the replica's true state before the change."""
     group, leader = world.group[0], world.leaders[p, 0]
     at_us, who, isr, high_watermark = change[1], change[3], change[4], change[6]
     history = AppendHistory(world.history_offset[p], world.history_us[p], world.history_used[p])
@@ -63,7 +66,7 @@ def _label_isr_change(world, label, p, change):
 
 @kernel
 def successor_of_leader(world):
-    """Return the next leader: the next broker that is in the ISR of every partition; -1 if no broker is."""
+    """Return the next leader: the first broker after the current one that is in every partition's ISR, or -1."""
     group, brokers = world.group[0], len(world.peers)
     shared = (1 << brokers) - 1
     for p in range(len(world.partitions)):
@@ -77,14 +80,14 @@ def successor_of_leader(world):
 
 @inlined
 def note_changes_of_leader(world, log, p, now_us):
-    """Label new ISR changes; if the rule gave up leadership in one, hold an election for all partitions together."""
+    """Label new ISR changes of partition ``p``; if the rule gave up leadership in one, schedule an election."""
     if world.group[0].changes_noted < world.out.filled[2]:
         _note_isr_changes(world, log, p, now_us)
 
 
 @kernel
 def _note_isr_changes(world, log, p, now_us):
-    """Label the ISR changes since the last call, and schedule an election if the rule gave up leadership."""
+    """Label the ISR changes since the last call; if the rule gave up leadership in one, schedule an election."""
     group = world.group[0]
     while group.changes_noted < world.out.filled[2]:
         _label_isr_change(world, log.changes[group.changes_noted], p, world.out.change[group.changes_noted])
@@ -96,7 +99,7 @@ def _note_isr_changes(world, log, p, now_us):
 
 @kernel
 def start_request(world, who, now_us):
-    """Let an io thread take a request, or queue the request until one is free."""
+    """Give a request to a free io thread, or queue it until one is free."""
     group = world.group[0]
     if group.busy == group.io_threads:
         world.queue[(group.queue_first + group.queued) % len(world.queue)] = who

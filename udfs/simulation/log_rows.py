@@ -10,7 +10,7 @@ FETCHES, APPENDS, TERMS, EVENTS = np.arange(4)
 
 @inlined
 def _write_log_row(table, filled, which, values):
-    """Write a row into a table of the log, whose index in ``filled`` is ``which``; ``values`` are int64."""
+    """Append a row of int64 ``values`` to a table of the log; ``which`` is the table's index in ``filled``."""
     for i in range(len(values)):
         table[filled[which], i] = values[i]
     filled[which] += 1
@@ -18,7 +18,7 @@ def _write_log_row(table, filled, which, values):
 
 @inlined
 def write_fetch_row(world, log, p, f, high_watermark):
-    """Write a fetch as a row of the leader's request log."""
+    """Write follower ``f``'s fetch of partition ``p`` as a row of the leader's request log."""
     group, fetch = world.group[0], world.fetches[p, f]
     instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
     values = (p, group.leader_epoch, group.leader, f, *instants, fetch.fetch_offset, high_watermark)
@@ -27,7 +27,7 @@ def write_fetch_row(world, log, p, f, high_watermark):
 
 @kernel
 def write_append_row(world, log, p, time_us, base_offset, log_end_offset, acks, acknowledged_us, error_code):
-    """Write an append, with the time of its acknowledgement; UNKNOWN if it was never acknowledged."""
+    """Write a row for an append; its acknowledgement time is UNKNOWN if it was never acknowledged."""
     group = world.group[0]
     values = (
         p, group.leader_epoch, group.leader, time_us, base_offset, log_end_offset, np.int64(acks), acknowledged_us,
@@ -38,7 +38,7 @@ def write_append_row(world, log, p, time_us, base_offset, log_end_offset, acks, 
 
 @kernel
 def write_term_row(world, log, p, end_us):
-    """Write the row of a term that ends now."""
+    """Write the row of partition ``p``'s term, which ends at ``end_us``."""
     group, partition = world.group[0], world.partitions[p]
     values = (
         p, group.leader_epoch, group.leader, partition.term_start_us, end_us, world.term[p].start_offset,
@@ -49,7 +49,7 @@ def write_term_row(world, log, p, end_us):
 
 @kernel
 def label_score_row(world, log, p):
-    """Write what identifies the next row of ``World.out.score``: partition, leader epoch and leader."""
+    """Fill in partition, leader epoch and leader of the next row of scores."""
     whose = log.scores[world.out.filled[3]]
     whose[0] = p
     whose[1] = world.group[0].leader_epoch

@@ -1,9 +1,9 @@
-"""Simulate a leader, its followers and their producers with one rule in the loop.
+"""Simulate a leader, its followers and their producers, while one rule decides about the ISR.
 
-Producers with acks=all wait for the rule's high watermark, followers for the leader's response, and the leader for its
-io threads, its storage, and, in some releases, for its ISR writes. The rule decides by the steps of the replay, so that
-replaying the simulated log under the same rule gives the same changes. No two events happen at the same microsecond,
-and only checks happen at whole milliseconds, so that the order never depends on ties.
+Producers with acks=all wait for the high watermark, followers wait for the leader's response, and the leader waits for
+its io threads, its storage, and, in some releases, its ISR writes. The rule decides by the steps of the replay, so a
+replay of the simulated log under the same rule makes the same changes. No two events happen in the same microsecond,
+and only checks happen at whole milliseconds, so the order never depends on ties.
 """
 
 from udfs.jit import entry, inlined, kernel
@@ -51,7 +51,7 @@ from udfs.simulation.world import (
 
 @inlined
 def _settle_in_loop(world, log, p, now_us):
-    """After a step, acknowledge appends that the high watermark has passed, note changes, and set the timer."""
+    """After each step: acknowledge appends below the high watermark, label ISR changes, set the partition's timer."""
     leader = world.leaders[p, 0]
     if world.partitions[p].in_flight > 0:
         acknowledge_producers(world, log, p, now_us)
@@ -65,7 +65,7 @@ def _settle_in_loop(world, log, p, now_us):
 
 @inlined
 def _run_timers_in_loop(world, log, p, state, now_us):
-    """Run all timers of a partition that are due before this instant, and log the changes."""
+    """Fire the timers of a partition that are due by ``now_us``, and label the ISR changes that they make."""
     if event_queue.queued_timer_us(world, p) <= now_us:
         fire_timers(state, now_us, world.out)
     note_changes_of_leader(world, log, p, now_us)
@@ -73,7 +73,7 @@ def _run_timers_in_loop(world, log, p, state, now_us):
 
 @kernel
 def _begin_term_in_loop(world, p, isr, high_watermark, now_us):
-    """Begin a term of one partition on the group's leader."""
+    """Begin a partition's term on the group's current leader."""
     group, partition, term = world.group[0], world.partitions[p], world.term[p]
     leader = group.leader
     for f in range(len(world.peers)):
@@ -96,7 +96,7 @@ def _begin_term_in_loop(world, p, isr, high_watermark, now_us):
 
 @kernel
 def _end_of_loop(world, log, p, now_us):
-    """End a partition's simulation; requests in flight remain without a response, but the leader has seen them."""
+    """End a partition's simulation. Requests in flight stay without a response, but the leader has seen them."""
     group, partition = world.group[0], world.partitions[p]
     for f in range(len(world.peers)):
         fetch = world.fetches[p, f]
@@ -118,7 +118,7 @@ def _end_of_loop(world, log, p, now_us):
 
 @inlined
 def _take_in_row_in_loop(world, log, p, kind, who, offset, code, until_us, now_us):
-    """Let the rule process an event when it happens, as a row of a log; later instants of a fetch are not known yet."""
+    """Process an event as if it were a row of a log; later instants of a fetch are still unknown."""
     row, state = world.row, partition_state_of_world(world, p)
     row.time_us[0] = now_us
     row.kind[0] = kind
@@ -134,7 +134,7 @@ def _take_in_row_in_loop(world, log, p, kind, who, offset, code, until_us, now_u
 
 @inlined
 def _fetch_step_in_loop(world, log, p, f, stage, now_us):
-    """Let the rule process the next stage of a follower's fetch of one partition."""
+    """Let the rule process stage ``stage`` of a follower's fetch, in one partition."""
     state = partition_state_of_world(world, p)
     _run_timers_in_loop(world, log, p, state, now_us)
     take_in(state, f, stage, now_us, world.out)
@@ -176,7 +176,7 @@ def _append_in_loop(world, log, p, now_us):
 
 @kernel
 def _fetched_in_loop(world, log, f, now_us):
-    """Process the arrival of a follower's request."""
+    """Process the arrival of follower ``f``'s fetch at the leader."""
     world.peers[f].phase = UNDER_WAY
     for p in range(len(world.partitions)):
         _take_in_row_in_loop(world, log, p, FETCH, f, world.held[p, f], 0, NEVER_US, now_us)
@@ -185,7 +185,7 @@ def _fetched_in_loop(world, log, f, now_us):
 
 @kernel
 def _request_taken_in_loop(world, log, f, now_us):
-    """Process a request that an io thread has taken, and read the log for it."""
+    """Process the moment when an io thread takes follower ``f``'s fetch, and read the log for it."""
     group = world.group[0]
     for p in range(len(world.partitions)):
         world.fetches[p, f].handled_us = now_us
@@ -197,7 +197,7 @@ def _request_taken_in_loop(world, log, f, now_us):
 
 @kernel
 def _record_in_loop(world, log, f, now_us):
-    """Record the follower's state, partition by partition; each expansion may delay the others."""
+    """Record the follower's position, partition by partition; each expansion may delay the following partitions."""
     group, peer = world.group[0], world.peers[f]
     for p in range(peer.next_partition, len(world.partitions)):
         isr = world.leaders[p, 0].isr
@@ -220,7 +220,7 @@ def _record_in_loop(world, log, f, now_us):
 
 @kernel
 def _answer_in_loop(world, f, now_us):
-    """Send the available records; waiting longer than requested was the leader's delay."""
+    """Decide what to send in response to a fetch; a wait beyond the requested one was the leader's delay."""
     group, peer = world.group[0], world.peers[f]
     peer.phase = UNDER_WAY
     peer.received = 0
@@ -237,7 +237,7 @@ def _answer_in_loop(world, f, now_us):
 
 @kernel
 def _answered_in_loop(world, log, f, now_us):
-    """Send a response; the follower writes its records and sends the next request."""
+    """Process the sending of a response: the follower writes the records and sends its next fetch."""
     peer = world.peers[f]
     for p in range(len(world.partitions)):
         world.fetches[p, f].completed_us = now_us
@@ -251,7 +251,7 @@ def _answered_in_loop(world, log, f, now_us):
 
 @kernel
 def _change_leader(world, log, to, now_us):
-    """Perform a clean election, and truncate all other replicas to the new leader's log."""
+    """Hold a clean election of broker ``to``; all other replicas truncate their logs to the new leader's."""
     group = world.group[0]
     for p in range(len(world.partitions)):
         fire_timers(partition_state_of_world(world, p), now_us, world.out)
@@ -284,7 +284,7 @@ def _change_leader(world, log, to, now_us):
 
 @kernel
 def _elect_in_loop(world, log, now_us):
-    """Elect a successor of a leader that gave up leadership."""
+    """Elect a successor for a leader whose rule gave up leadership."""
     to = successor_of_leader(world)
     if to >= 0:
         _change_leader(world, log, to, now_us)
@@ -354,7 +354,7 @@ def _happen_in_loop(world, log, kind, who, now_us):
 
 @kernel
 def _fire_timer_in_loop(world, log, which, due_us):
-    """Fire a timer: a check, a commit or giving up leadership in a partition, or the end of a parked fetch's wait."""
+    """Fire the timer ``which``: of a partition (check, commit, giving up leadership), or of a parked fetch."""
     group, partitions = world.group[0], len(world.partitions)
     if which < partitions:
         now_us = next_instant_of_world_us(group, due_us)

@@ -1,4 +1,4 @@
-"""State of a simulation: a leader, its followers, the partitions that they share, and the queue of events.
+"""The state of a simulation: a leader, its followers, the partitions that they share, and the queue of events.
 
 A group is a set of brokers that are the replicas of all its partitions; one of them leads all partitions. Every array
 is int64 or a record of int64. There are P partitions and n replicas, which are identified by their position in the
@@ -68,7 +68,7 @@ PEER = int64_record(
     "queue_us",  # as leader: extra delay of requests in the queue
     "storage_us",  # as leader: extra time of a read or an append
 )
-"""A broker: its fetcher, which has one request at a time for all partitions, and how slow it is when it leads."""
+"""A broker: its fetcher, which has one request in flight for all partitions, and its speed as leader."""
 IDLE, UNDER_WAY, PARKED = np.arange(3)
 
 PARTITION = int64_record(
@@ -115,7 +115,7 @@ reached this leader."""
 
 
 class WorldLog(NamedTuple):
-    """Output of a simulation: int64 arrays of shape (capacity, columns), and the number of rows in use of each."""
+    """The log that a simulation writes: int64 arrays of shape (capacity, columns), and how many rows each has."""
 
     fetches: Int64Array
     appends: Int64Array
@@ -124,12 +124,12 @@ class WorldLog(NamedTuple):
     changes: Int64Array
     """WHOSE_COLUMNS of each row of ``World.out.change``."""
     scores: Int64Array
-    """The first three columns of each row of ``World.out.score``."""
+    """Partition, leader epoch and leader of each row of ``World.out.score``."""
     filled: Int64Array
 
 
 class World(NamedTuple):
-    """The complete state of a group between two events."""
+    """The complete state of a simulated group between two events."""
 
     group: npt.NDArray[np.void]
     peers: npt.NDArray[np.void]
@@ -143,18 +143,20 @@ class World(NamedTuple):
     event_who: Int64Array
     event_serial: Int64Array
     timers: Int64Array
-    """Tournament tree of timers: index 1 has the earliest; the leaves are those of partitions, then of followers'
-    parked fetches."""
+    """All timers as a tournament tree: index 1 has the earliest time; the leaves are the partitions' timers, then those
+    of the followers' parked fetches."""
     queue: Int64Array
-    """Requests that wait for an io thread: partition to produce to, or -1 - follower."""
+    """Requests that wait for an io thread: a partition's number for a produce request, -1 - f for a fetch of follower
+    f."""
     held: Int64Array
     """Log end offset of each broker's replica, shape (P, n)."""
     answered: Int64Array
-    """Log end offset of each broker's replica once the response in flight is written, shape (P, n)."""
+    """Log end offset of each broker's replica after it has written the response in flight, shape (P, n)."""
     waiting: Int64Array
-    """Waiting acks=all appends: shape (P, max_in_flight, 3) of time, base offset and log end offset."""
+    """acks=all appends that wait for the high watermark, shape (P, max_in_flight, 3): time, base offset, log end
+    offset."""
     remembered: npt.NDArray[np.void]
-    """FOLLOWER: what each broker knew about the others when it last led, shape (P, n, n)."""
+    """Each broker's knowledge of the other replicas when it last led: FOLLOWER, shape (P, n, n)."""
     # State of the replay, for each partition.
     term: npt.NDArray[np.void]
     fetches: npt.NDArray[np.void]
@@ -229,7 +231,7 @@ def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_
 
 
 def new_world_log(partitions: int, capacity: int) -> WorldLog:
-    """Allocate room for ``capacity`` rows, and for one more row of each partition."""
+    """Allocate a log with room for ``capacity`` rows of each table, and some more rows for each partition."""
     rows = capacity + 8 * partitions
     return WorldLog(
         fetches=np.zeros((rows, len(FETCH_COLUMNS)), np.int64),
@@ -244,7 +246,7 @@ def new_world_log(partitions: int, capacity: int) -> WorldLog:
 
 @kernel
 def apply_fault_to_world(peer, kind, value):
-    """Apply a fault to a broker, or end it: set the parameter that makes the broker slow."""
+    """Begin or end a fault: set the delay or limit of the broker that it affects."""
     if kind == PAUSE_FOLLOWER:
         peer.paused_until_us = value
     elif kind == QUEUE:
@@ -261,7 +263,7 @@ def apply_fault_to_world(peer, kind, value):
 
 @kernel
 def produce_gap_of_world_us(world, p):
-    """Return the time to the next produce request, by splitmix64 and the exponential distribution."""
+    """Draw the time to a partition's next produce request, exponentially distributed (splitmix64)."""
     mean_us = world.partitions[p].gap_us
     if world.partitions[p].regular != 0:
         return mean_us
@@ -276,7 +278,7 @@ def produce_gap_of_world_us(world, p):
 
 @kernel
 def next_instant_of_world_us(group, time_us):
-    """Find the time of the next event: after the previous event, and not at a whole millisecond."""
+    """Return the time at which the next event happens: after the previous one, and not at a whole millisecond."""
     now_us = max(time_us, group.now_us + 1)
     if now_us % 1000 == 0:
         now_us += 1
@@ -286,7 +288,7 @@ def next_instant_of_world_us(group, time_us):
 
 @inlined
 def partition_state_of_world(world, p):
-    """Return the state of one partition for the replay's steps."""
+    """Return the state of partition ``p`` in the form that the steps of the replay work on."""
     return State(
         world.term[p : p + 1],
         world.fetches[p],

@@ -1,1 +1,1 @@
-"""Where the rows of an ingest are processed: in this process, or in Spark's workers."""
+"""Process the rows of an ingest, in this process or in Spark's workers."""

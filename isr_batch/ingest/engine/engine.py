@@ -24,25 +24,25 @@ Rows: TypeAlias = pa.Table | Spread
 
 
 class Engine(Protocol):
-    """The operations of an ingest on its rows, for which `Here` uses this process, and `InSpark` Spark's workers."""
+    """The operations of an ingest on its rows; `Here` runs them in this process, `InSpark` in Spark's workers."""
 
     def over(self, parts: pa.Table, work: OfBatches, schema: pa.Schema) -> Rows:
-        """Make rows: apply a function to each row of ``parts``, which are files, or ranges of files, of the input."""
+        """Read files, or ranges of files: return the rows that a function makes of each row of ``parts``."""
 
     def map(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
-        """Apply a function to batches of the rows; rows that are ordered arrive in their order."""
+        """Apply a function to batches of rows; sorted rows arrive in their order."""
 
     def sql(self, rows: Rows, query: str, schema: pa.Schema, **small: pa.Table) -> Rows:
-        """Run a query on each part of the rows separately; ``small`` tables are available to it as a whole."""
+        """Run a query on each part of the rows separately; it can also use the ``small`` tables, as a whole."""
 
     def select(self, rows: Rows, names: Sequence[str]) -> Rows:
-        """Keep only the columns with these names."""
+        """Return only the columns with these names."""
 
     def where(self, rows: Rows, condition: str) -> Rows:
-        """Keep the rows that meet a condition, which must be valid SQL for both Spark and DuckDB."""
+        """Return the rows that meet a condition in SQL that both Spark and DuckDB understand."""
 
     def by_key(self, keys: Sequence[str], work: OfTables, schema: pa.Schema, **tables: Rows) -> Rows:
-        """Apply a function to the rows of several keys at once; all rows with equal keys are in the same call.
+        """Apply a function to the rows of some keys at a time; all rows with equal keys are in the same call.
 
         Small tables may be passed as Arrow tables with any engine.
         """
@@ -54,23 +54,23 @@ class Engine(Protocol):
         """Concatenate rows with the same columns."""
 
     def collect(self, rows: Rows) -> pa.Table:
-        """Collect the rows to this process."""
+        """Return the rows in this process, as an Arrow table."""
 
     def count(self, rows: Rows) -> int:
         """Count the rows."""
 
     def keep(self, rows: Rows) -> Rows:
-        """Compute the rows eagerly, and only once."""
+        """Compute the rows now, and store them, so that they are computed only once."""
 
     def answers(self, rows: Rows, asked: Mapping[str, Query]) -> dict[str, Rows]:
-        """Run several queries as `sql` does, at once and in one pass over the rows; return the results by name."""
+        """Run several queries on the rows, as `sql` does, in one pass; return the results by name."""
 
     def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:
-        """Do `keep` and `answers` in the same pass; return the kept rows, and the results by name."""
+        """Do `keep` and `answers` in one pass over the rows; return the stored rows, and the results by name."""
 
 
 class Here:
-    """Processes the rows of an ingest in the driver's own process; rows are Arrow tables.
+    """Processes the rows of an ingest in this process, as Arrow tables.
 
     Parameters
     ----------
@@ -123,12 +123,12 @@ class Here:
 
 
 def ingest_engine_for(lake: "Lake", sql: ArrowSql, size_bytes: int) -> Engine:
-    """Choose where an ingest processes its rows, by the setting and by the size of the log text."""
+    """Choose where an ingest processes its rows: as the settings say, or by the size of the log text."""
     return InSpark(lake.spark) if lake.engine.by_spark(size_bytes, sizes.LOG_BYTES, "bytes of log text") else Here(sql)
 
 
 def _one_by_one(parts: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield files, or ranges of files, one by one; the progress display counts their bytes, where known."""
+    """Yield the files, or ranges of files, separately, and count their bytes for the progress display."""
     known = "end" in parts.schema.names
     sizes = pc.divide(pc.subtract(parts["end"], parts["start"]), 1e6).to_pylist() if known else [1] * len(parts)
     singly = (batch.slice(n, 1) for batch in parts.to_batches() for n in range(batch.num_rows))
@@ -136,6 +136,6 @@ def _one_by_one(parts: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 def _rows_in_process(rows: Rows) -> pa.Table:
-    """Require that rows are an Arrow table, and return them."""
+    """Return rows as the Arrow table that they must be in this process."""
     assert isinstance(rows, pa.Table)
     return rows

@@ -32,21 +32,20 @@ ROWS_AT_ONCE = 100_000
 """Maximum number of rows that a query processes at once, before they are cut into packets."""
 PACKET_ROWS = 20_000
 BUCKETS_A_SHARE = 4
-"""Number of buckets of keys per shuffle partition; Spark merges small shuffle partitions."""
+"""Number of hash buckets of keys per shuffle partition; Spark merges small partitions."""
 PACKETS_AT_ONCE = 16
-"""Number of packets per batch for a worker: at most 2 MB, unless lines have thousands of partitions."""
+"""Number of packets in a worker's batch: at most 2 MB, unless lines have thousands of partitions."""
 
 _PACKETS = pa.schema(
     [("bucket", pa.int32()), ("of_table", pa.string()), ("rows", pa.int64()), ("packet", pa.binary())]
 )  # fmt: skip
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
-"""Options for writing packets: compressed, to a fifth of their size, because Spark copies and stores them several
-times."""
+"""Packets are compressed, to a fifth of their size, because Spark copies and stores them several times."""
 _AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 class Spread(NamedTuple):
-    """Rows that Spark's workers will compute, by applying a function to their shares of a DataFrame.
+    """Rows that Spark's workers will compute: a Spark frame, and the function that makes the rows from it.
 
     Attributes
     ----------
@@ -70,7 +69,7 @@ Rows: TypeAlias = pa.Table | Spread
 
 
 class Query(NamedTuple):
-    """SQL that runs on each part of some ``rows`` separately, and the columns of its result."""
+    """A SQL query that runs on each part of the table ``rows`` separately, with the columns of its result."""
 
     text: str
     schema: pa.Schema
@@ -78,7 +77,7 @@ class Query(NamedTuple):
 
 @contextmanager
 def packets_at_once(spark: SparkSession) -> Iterator[None]:
-    """While packets are made and read, let Spark put few rows into a batch for a worker, because each row is large."""
+    """Let Spark use small batches while the block makes and reads packets, because each packet is large."""
     usual = str(spark.conf.get(_AT_ONCE))
     spark.conf.set(_AT_ONCE, str(PACKETS_AT_ONCE))
     try:
@@ -178,13 +177,13 @@ class InSpark:
         return kept.pop(""), kept
 
     def _then(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
-        """Apply a further function to rows: at once if they are in this process, else later in the workers."""
+        """Apply another function to rows: now if they are in this process, otherwise later in the workers."""
         if isinstance(rows, pa.Table):
             return table_of_batches(work(iter(rows.to_batches())), schema)
         return Spread(rows.frame, partial(_both_in_spark, rows.work, work), schema, rows.packed)
 
     def _together(self, keys: Sequence[str], tables: dict[str, Rows]) -> DataFrame:
-        """Shuffle the rows of all tables so that rows with equal keys are in one task."""
+        """Return a Spark frame with the packets of all tables, shuffled so that equal keys are in one task."""
         first, *_ = tables.values()
         types = pa.schema([pa.field(key, first.schema.field(key).type) for key in keys])
         every, *others = (
@@ -196,20 +195,20 @@ class InSpark:
         return every.repartition("bucket")
 
     def _packets(self, rows: Rows, pack: OfBatches) -> DataFrame:
-        """Convert rows to a DataFrame of packets by the function ``pack``."""
+        """Convert rows to a Spark frame of packets, with the function ``pack``."""
         if isinstance(rows, pa.Table):
             return self.spark.createDataFrame(table_of_batches(pack(iter(rows.to_batches())), _PACKETS))
         return _packets_of_spread(rows, pack)
 
 
 def here_if_few(rows: Spread, most: int) -> pa.Table | None:
-    """Collect rows to this process if at most ``most`` input rows produce them; None if there are more."""
+    """Return rows in this process if at most ``most`` input rows make them; None if there are more."""
     is_few = rows.packed is not None and rows.packed <= most
     return _collected_from_spark(_packets_of_spread(rows, _packed_for_spark), rows.schema) if is_few else None
 
 
 def reported_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.Table:
-    """Run a function on each worker's share of the rows, and collect what it returns."""
+    """Apply a function to each worker's share of the rows, and return all results in this process."""
     reports = rows.frame.mapInArrow(
         partial(_worked_in_spark, partial(_both_in_spark, rows.work, work)), from_arrow_schema(schema)
     )
@@ -217,18 +216,18 @@ def reported_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.
 
 
 def spark_frame_of_spread(rows: Spread) -> DataFrame:
-    """Convert packets to plain rows, so that Spark can write them to a table."""
+    """Return rows as a plain Spark frame, which Spark can write to a table."""
     return rows.frame.mapInArrow(partial(_worked_in_spark, rows.work), from_arrow_schema(rows.schema))
 
 
 def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
-    """Keep the rows that meet a SQL condition; only the columns that it names are passed to the SQL engine."""
+    """Return the rows that meet a SQL condition; the SQL engine sees only the columns that the condition names."""
     meets = sql(f"SELECT coalesce({condition}, false) AS meets FROM rows", rows=rows)["meets"]
     return rows if pc.all(meets).as_py() else rows.filter(meets)  # not filtered if all meet it, which would copy them
 
 
 def _packets_of_spread(rows: Spread, pack: OfBatches) -> DataFrame:
-    """Let Spark's workers compute rows, and pack them by the function ``pack``."""
+    """Let Spark's workers compute rows, and pack them with the function ``pack``."""
     if pack is _packed_for_spark and rows.work is _unpacked_in_spark:
         return rows.frame.withColumn("of_table", F.lit(""))  # the rows themselves, not a query's result
     return rows.frame.mapInArrow(
@@ -241,7 +240,7 @@ def _collected_from_spark(packets: DataFrame, schema: pa.Schema) -> pa.Table:
 
 
 def _kept_in_spark(packets: DataFrame, schemas: Mapping[str, pa.Schema], few: int) -> dict[str, Rows]:
-    """Compute the packets now, and only once; tables of few rows are collected to this process.
+    """Compute the packets now and store them, and bring tables of few rows to this process.
 
     Later stages are planned from these packets instead of the text of the logs. They are kept on disk, because they
     would fill the heap. The cost: a lost executor ends the ingest, which must be repeated.
@@ -275,7 +274,7 @@ def worker_sql() -> ArrowSql:
 
 
 def _worked_in_spark(work: OfBatches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Load the compiled functions in a worker before it works."""
+    """Load the compiled functions in a worker, then run ``work`` on its batches."""
     load_kernels()
     yield from work(batches)
 
@@ -285,7 +284,7 @@ def _both_in_spark(first: OfBatches, then: OfBatches, batches: Iterator[pa.Recor
 
 
 def _some_batches(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
-    """Combine batches into tables of at most ``rows`` rows."""
+    """Yield batches joined into tables of at most ``rows`` rows."""
     parts: list[pa.RecordBatch] = []
     for batch in batches:
         if parts and sum(part.num_rows for part in parts) + batch.num_rows > rows:
@@ -297,7 +296,7 @@ def _some_batches(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -
 
 
 def _mapped_in_spark(work: OfBatches, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Apply a function to batches in a worker, and convert its results to a schema."""
+    """Apply a function to batches in a worker, and cast its results to a schema."""
     for batch in work(batches):
         yield from cast_rows(pa.table(batch), schema).to_batches()
 
@@ -320,7 +319,7 @@ def _selected_in_spark(names: list[str], batches: Iterator[pa.RecordBatch]) -> I
 
 
 def _packet_for_spark(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
-    """Make a packet: a row with a hash bucket, the name of a table, and its rows as an Arrow stream."""
+    """Return a packet: a row with a hash bucket, the name of a table, and rows of it as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())
@@ -335,7 +334,7 @@ def _packet_for_spark(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
 
 
 def _packed_for_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Group rows into packets of PACKET_ROWS."""
+    """Yield rows as packets of PACKET_ROWS."""
     for rows in _some_batches(batches, PACKET_ROWS):
         for begin in range(0, rows.num_rows, PACKET_ROWS):
             yield _packet_for_spark(0, "", rows.slice(begin, PACKET_ROWS))
@@ -344,7 +343,7 @@ def _packed_for_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 def _packed_with(
     asked: Mapping[str, Query], batches: Iterator[pa.RecordBatch], *, with_rows: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Make packets of the results of queries on some rows, and, with ``with_rows``, of the rows themselves."""
+    """Yield packets with the results of queries on some rows, and with ``with_rows`` those of the rows themselves."""
     for rows in _some_batches(batches):
         answers = {name: cast_rows(worker_sql()(query.text, rows=rows), query.schema) for name, query in asked.items()}
         for name, table in (({"": rows} if with_rows else {}) | answers).items():
@@ -355,7 +354,7 @@ def _packed_with(
 def _packets_in_buckets(
     name: str, keys: pa.Schema, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Group rows into packets by the hash of their keys."""
+    """Yield rows as packets by the hash of their keys."""
     query = f"SELECT CAST(hash({', '.join(keys.names)}) % {buckets} AS INTEGER) AS bucket FROM rows"
     for rows in _some_batches(batches):
         number = worker_sql()(query, rows=cast_rows(rows, keys))["bucket"].to_numpy()
@@ -380,7 +379,7 @@ def _unpacked_in_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 def _worked_by_key(
     work: OfTables, schemas: dict[str, pa.Schema], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Call ``work`` with the rows of one task, as one table per input."""
+    """Call ``work`` with all rows of one task, as one table per input."""
     parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
     for batch in batches:
         for name in schemas:

@@ -1,4 +1,4 @@
-"""Convert the rows of an ingest to the columns of an input table: timestamps ``x_time`` from microseconds ``x_us``."""
+"""Convert the rows of an ingest to the columns of an input table, such as ``x_time`` from microseconds ``x_us``."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -25,7 +25,7 @@ _INSTANTS = {
 
 
 def with_input_columns(engine: Engine, rows: Rows, table: Table, constants: Mapping[str, str]) -> Rows:
-    """Convert rows to exactly the columns of an input table.
+    """Convert rows to the columns of an input table, no more and no less.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def with_input_columns(engine: Engine, rows: Rows, table: Table, constants: Mapp
 def _with_input_columns(
     table: Table, constants: Mapping[str, str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Convert batches to the columns of an input table, in a worker or here."""
+    """Convert batches to the columns of an input table, in a worker or in this process."""
     instants = _INSTANTS[table.name]
     for rows in batches:
         columns = []

@@ -1,4 +1,4 @@
-"""The compiled functions of an ingest, loaded from disk in each process that calls them.
+"""Load the compiled functions of an ingest from disk, in each process that calls them.
 
 `isr_batch.ingest.compile_ingest` compiles them (`make setup`); without it, the first ingest does.
 """
@@ -17,5 +17,5 @@ ENTRIES = (
 
 @lru_cache(maxsize=1)
 def load_kernels() -> None:
-    """Let numba load the kernels' machine code from disk in this process, and save there what it compiles."""
+    """Let numba load the functions' machine code from disk in this process, and save newly compiled code there."""
     keep_compiled_by_numba(ENTRIES)

@@ -1,1 +1,1 @@
-"""A folder of logs: its files, their brokers, settings and lines."""
+"""Find the logs in a folder: files, the brokers that wrote them, settings next to them, and their lines."""

@@ -1,4 +1,4 @@
-"""Find the broker that wrote the lines of a file, preferably from the lines themselves."""
+"""Find the broker that wrote the lines of a file; the lines themselves are the best evidence."""
 
 import re
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ from isr_batch.ingest.log_files.look import Look, SeenByLook
 
 @dataclass(frozen=True)
 class Refused:
-    """A file, or a line of a file, that could not be used, with the reason."""
+    """A file, or a line of a file, that was not used, with the reason."""
 
     source_file: str
     reason: str
@@ -22,7 +22,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Lines of a file whose broker is to be found: all of them, or those of one container or host.
+    """Lines of a file whose broker is to be found: all lines, or those of one container or host.
 
     Parameters
     ----------
@@ -50,14 +50,14 @@ class Candidate:
 
     @property
     def stem(self) -> str:
-        """The part of the name that all logs of a broker share: without folder, kind of log, date and compression."""
+        """The part of a file's name that all logs of a broker share: without folder, kind of log, date and suffix."""
         text = self.source or Path(self.name).name
         text = re.sub(r"(kafka-)?(request|server|state-change|stdout)|\.(log|txt|out|gz|zst|xz|bz2|json)\b", "", text)
         return _name_without_dates(text).strip(".-_ ")
 
     @property
     def in_names(self) -> int | None:
-        """The number in names that may be the broker's id: at the end of source or folder, or in the file's name."""
+        """The number in a name that may be the broker's id: at the end of container or folder, or in the file name."""
         folders = [_name_without_dates(name) for name in reversed(self.label.split("/"))]
         stem = "" if self.label and self.stem.isdigit() else self.stem  # a pod's 0.log has the number of a restart
         for text in (self.source or "", *folders, stem):
@@ -77,22 +77,21 @@ def _name_without_dates(name: str) -> str:
 
 NO_PROPERTIES = "no server.properties"
 SHARED = 2
-"""If a folder has lines of this many brokers or more, several brokers share it."""
+"""A folder with lines of at least this many brokers is shared by them."""
 
 
 class Owner(NamedTuple):
-    """The broker that wrote a candidate's lines (None if unknown), and contradictory or missing evidence."""
+    """The broker that wrote a candidate's lines (None if unknown), and remarks on missing or contradictory evidence."""
 
     broker_id: int | None
     remarks: list[Refused]
 
 
 def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mapping[str, str]]) -> list[Owner]:
-    """Find the broker that wrote the lines of each candidate.
+    """Return the broker that wrote the lines of each candidate.
 
-    The broker is taken from the first of these that names it: its own lines; the lines of the other files in its
-    folder, if they all name one broker; the lines of files with similar names in other folders; server.properties; a
-    number in a name.
+    The first of these that names a broker decides: its own lines; the lines of the other files in its folder, if they
+    all name one broker; the lines of files with similar names in other folders; server.properties; a number in a name.
 
     Parameters
     ----------
@@ -134,7 +133,7 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
 def _remarks_on_broker_id(
     label: str, by_lines: int | None, stated: int | None, in_names: int | None, beside: Sequence[int]
 ) -> Iterator[Refused]:
-    """Yield what is missing or contradictory in the evidence on the broker that wrote some lines."""
+    """Yield remarks on missing or contradictory evidence about the broker that wrote some lines."""
     properties = str(Path(label, "server.properties"))
     if by_lines is None and stated is None and in_names is None:
         yield Refused(label or "the folder", "no broker id", "its logs were left out")
@@ -156,5 +155,5 @@ def _remarks_on_broker_id(
 
 
 def broker_id_of(properties: Mapping[str, str]) -> str:
-    """Return the broker's id in its server.properties, as text; empty if it is missing."""
+    """Return the broker's id in server.properties, as text; empty if it is missing."""
     return properties.get("node.id") or properties.get("broker.id") or ""

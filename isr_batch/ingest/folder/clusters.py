@@ -11,15 +11,15 @@ from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.log_files.archives import member_name
 
 BROKER_DEPTH = 2
-"""Number of parts of the path broker/file; a longer path may begin with the folder of a cluster."""
+"""A path broker/file has this many parts; a longer one may begin with a cluster's folder."""
 
 
 def find_clusters(
     folder: Path, cluster_id: str | None = None, options: LogOptions = LogOptions()  # noqa: B008 frozen
 ) -> dict[str, tuple[Path, LogFolder]]:  # fmt: skip
-    """Find the clusters in a folder: the folder itself, or each folder in it that has folders of brokers.
+    """Return the clusters in a folder: the folder itself, or each folder in it that has folders of brokers.
 
-    Folders with the same broker's logs, none of them named after a day or hour, are separate clusters.
+    If two folders have logs of the same broker, and none is named after a day or hour, they are different clusters.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def find_clusters(
 
 
 def _folders_on_disk(file: LogFile) -> tuple[str, ...]:
-    """Return the folders and the name in a file's path; for a member of an archive, those of the archive."""
+    """Return the folders and the name in a file's path; for a file in an archive, in the path of the archive."""
     member = member_name(file.path)
     return Path(file.name.partition(f"!/{member}")[0] if member else file.name).parts
 

@@ -22,7 +22,7 @@ _GETTING_LOGS = (
 
 
 def require_follower_fetches(given: str, found: Iterable[LogFolder]) -> None:
-    """Require a follower fetch in a request log, without which a replay has no input.
+    """Raise an error if no request log has a follower's fetch: a replay would have no input.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def require_follower_fetches(given: str, found: Iterable[LogFolder]) -> None:
 
 
 def require_readable_logs(found: LogFolder) -> None:
-    """Fail if a broker log is in a layout that is not read.
+    """Raise an error if a broker log has a layout that cannot be read.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def require_readable_logs(found: LogFolder) -> None:
 
 
 def has_follower_fetch(path: str) -> bool:
-    """Whether a follower's fetch is in the first lines of a file."""
+    """Whether the first lines of a file have a follower's fetch."""
     read, tail = 0, b""
     try:
         for chunk in content_chunks(path):

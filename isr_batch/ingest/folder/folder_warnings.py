@@ -1,4 +1,4 @@
-"""Warn about missing or contradictory logs in a folder: `look` before a run, and `run` in its answer and report."""
+"""Warn about missing or contradictory logs in a folder, for `look` before a run, and for the answer of `run`."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,11 @@ from isr_batch.ingest.folder.log_folder import SNAPSHOT, LogFolder
 from isr_batch.ingest.folder.partition_listing import listing_sentence, read_listing
 
 _SHOWN = 300
-"""Characters of a line in a warning."""
+"""Number of characters of a line that a warning shows."""
 
 
 def folder_warnings(found: LogFolder) -> list[str]:
-    """List what makes results doubtful or incomplete, as sentences, by the first and last lines of each file."""
+    """Return warnings on why results will be doubtful or incomplete, from the first and last lines of each file."""
     return [
         *map(refusal_sentence, _warnings_of_doubtful_files(found)),
         *_warnings_of_releases(found),
@@ -25,28 +25,28 @@ def folder_warnings(found: LogFolder) -> list[str]:
 
 
 def unread_lines_seen(found: LogFolder) -> list[str]:
-    """Warn, as `unread_sentence` does, about those lines on an ISR that are among the first and last of each file."""
+    """Return the warning about lines on an ISR that match no form, among the first and last lines of each file."""
     files = [file for file in found.files if file.kind in BROKER_KINDS]
     return unread_sentence([*dict.fromkeys((file.name, *line) for file in files for line in found.seen(file).unread)])
 
 
 def refusal_sentence(refused: Refused) -> str:
-    """Write the warning about a file that was refused, or whose use is doubtful."""
+    """Return the warning about a file that was refused, or whose use is doubtful."""
     return f"{refused.source_file}: {refused.reason}{f' ({refused.detail})' if refused.detail else ''}."
 
 
 def release_unknown_sentence(printed: str) -> str:
-    """Write the warning that a printed version is not a known release."""
+    """Return the warning that a version in the logs is of no Kafka release that is known."""
     return f"{printed} is not a known release: state the release of Kafka with --release."
 
 
 def release_not_logged_sentence(least: str | None = None) -> str:
-    """Write the warning that no line names the release; ``least`` is the oldest release that fits the lines."""
+    """Return the warning that no line names the release; ``least`` is the oldest release that fits the lines."""
     return f"No log names the release{f' ({least} or later)' if least else ''}; state it with --release."
 
 
 def assumed_lag_time_sentence(ms: int) -> str:
-    """Write the warning that a default of the lag time was assumed."""
+    """Return the warning that the lag time is unknown and a default was assumed."""
     return (
         f"No log has replica.lag.time.max.ms: {ms:,}, Kafka's default, is assumed; add server.properties to the "
         "brokers' folders if it differs."
@@ -54,7 +54,7 @@ def assumed_lag_time_sentence(ms: int) -> str:
 
 
 def unread_sentence(lines: Sequence[tuple[str, int | None, str]]) -> list[str]:
-    """Warn about lines on an ISR that match no known form, each with file, number and text; nothing without any."""
+    """Return the warning about lines on an ISR that match no form, each with file, number and text, if any."""
     if not lines:
         return []
     file, number, text = lines[0]
@@ -65,12 +65,12 @@ def unread_sentence(lines: Sequence[tuple[str, int | None, str]]) -> list[str]:
 
 
 def _warnings_of_doubtful_files(found: LogFolder) -> Iterator[Refused]:
-    """Select the files that were refused; a missing server.properties only if the lag time had to be assumed."""
+    """Yield the files that were refused; a missing server.properties only if the lag time had to be assumed."""
     yield from (each for each in found.refused if each.reason != NO_PROPERTIES)
 
 
 def _warnings_of_releases(found: LogFolder) -> Iterator[str]:
-    """Warn about unknown releases of leaders whose fetches are replayed, and about the lag time assumed for them."""
+    """Yield warnings about leaders whose release is unknown, and about the lag time assumed for them."""
     files = [file for file in found.files if file.broker_id is not None and file.kind in BROKER_KINDS]
     versions = {version for file in files for version in found.seen(file).versions}
     unknown = sorted(version for version in versions if vendor_release(version) is None)
@@ -86,14 +86,14 @@ def _warnings_of_releases(found: LogFolder) -> Iterator[str]:
 
 
 def _warns_of_lag_time(found: LogFolder) -> bool:
-    """Whether a broker's lag time is in no file next to the logs, so that a default may be assumed."""
+    """Whether no file next to the logs has some broker's lag time, so that a default may be assumed."""
     return found.given.replica_lag_time_max_ms is None and any(
         broker.replica_lag_time_max_ms is None for broker in found.brokers.values()
     )
 
 
 def _warnings_of_missing_logs(found: LogFolder) -> list[str]:
-    """Warn about missing logs that hide shrinks, as `run` does later from the tables."""
+    """Return warnings about missing logs that hide shrinks, as `run` does later from the tables."""
     begins: dict[tuple[int, str], list[datetime]] = defaultdict(list)
     for file in found.files:
         if file.broker_id is None or file.kind not in BROKER_KINDS:
@@ -106,12 +106,12 @@ def _warnings_of_missing_logs(found: LogFolder) -> list[str]:
 
 
 def listing_sentences(found: LogFolder) -> list[str]:
-    """List the replicas outside the ISR in the listings of partitions in a folder."""
+    """Return, for each listing of partitions in the folder, a sentence on the replicas outside the ISR."""
     return [listing_sentence(file.name, read_listing(file.path)[0]) for file in found.of_kind(SNAPSHOT)]
 
 
 def brokers_with_logs(found: LogFolder) -> tuple[set[int], set[int]]:
-    """Return the brokers that have logs in a folder, and those that have lines of server.log."""
+    """Return the brokers that have logs in a folder, and those whose logs have lines of server.log."""
     of_kind = [(file.broker_id, file) for file in found.files if file.broker_id is not None]
     return {broker for broker, _ in of_kind}, {
         broker for broker, file in of_kind if file.kind == SERVER and found.seen(file).first_of

@@ -1,4 +1,4 @@
-"""Bring the logs that ``--logs`` names into one folder: from streams such as kubectl's output, or from a store."""
+"""Bring the logs that ``--logs`` names into one folder: from streams, such as kubectl's output, or from a store."""
 
 import errno
 import re
@@ -31,7 +31,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _GivenLogsBudget:
-    """Limits on the bytes and files that are copied: those of one archive."""
+    """Limits on the bytes and files that are copied; the same as for an archive."""
 
     def __init__(self) -> None:
         self.bytes, self.files = MAX_UNPACKED_BYTES, MAX_MEMBERS
@@ -54,7 +54,7 @@ _IN_PARTS = "copy them to a folder and give that, or give parts of them one afte
 
 @contextmanager
 def given_logs(places: Sequence[str]) -> Iterator[Path]:
-    """Yield a folder with the given logs; streams and logs in an object store are copied to a temporary folder.
+    """Yield a folder with the logs that ``--logs`` names; those in streams or stores are copied to a temporary one.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def shown_places(places: Sequence[str]) -> str:
 
 
 def _stream(place: str) -> tuple[str, str] | None:
-    """Split ``NAME=SOURCE`` into the name of a stream and its source; None if the text is a folder."""
+    """Return name and source of a stream written ``NAME=SOURCE``; None if the text is a folder."""
     if place == STDIN:
         return "stdin", STDIN
     found = None if Path(place).exists() or is_address(place) else _NAMED.fullmatch(place)
@@ -108,7 +108,7 @@ def _stream(place: str) -> tuple[str, str] | None:
 
 
 def _copy_stream(source: str, folder: Path, budget: _GivenLogsBudget) -> None:
-    """Copy a stream into a new folder as the file stdout.log."""
+    """Copy a stream to a file stdout.log in a new folder."""
     folder.mkdir()
     to = folder / "stdout.log"
     if source == STDIN:
@@ -124,7 +124,7 @@ def _copy_stream(source: str, folder: Path, budget: _GivenLogsBudget) -> None:
 
 
 def _copy_store(address: str, folder: Path, budget: _GivenLogsBudget) -> None:
-    """Copy the files below an address; credentials are those of the environment."""
+    """Copy the files below an address in a store, with the credentials of the environment."""
     from isr_batch.lake.delta_files.stores import store_of  # imports Spark, which logs in a folder do not need
 
     require_no_credentials(address)

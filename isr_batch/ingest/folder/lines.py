@@ -1,4 +1,4 @@
-"""Read log files as numbered lines, block by block. A task reads a compressed file, or a range of another file."""
+"""Read log files as numbered lines, block by block; a task reads a compressed file, or a range of any other file."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from udfs.arrow_types import arrow_columns
 
 BLOCK_BYTES = 4 << 20
 MAX_LINE_BYTES = 8 << 20
-"""Maximum length of a line; a fetch of 4,000 partitions, as many as a broker may lead, has 2 MB."""
+"""Maximum length of a line in bytes; a fetch of 4,000 partitions, as many as a broker may lead, has 2 MB."""
 
 HEAD_BYTES = 200
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -33,7 +33,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LINES = arrow_columns(
     "broker_id INT, source_file STRING, source_line BIGINT, value STRING, problem STRING, detail STRING"
 )
-"""Columns of a line. ``problem`` is the reason why a line, or a whole file (source_line null), could not be read."""
+"""Schema of lines. ``problem`` is why a line, or a whole file (source_line null), could not be read."""
 
 _LOGGED = LINES.append(pa.field("log", pa.string()))
 _FILES = arrow_columns(
@@ -51,7 +51,7 @@ _PARTS = arrow_columns(
 
 
 class FileRange(NamedTuple):
-    """A byte range of a file, from the start of one line to the end of another; ``end`` None is the end of the file."""
+    """A byte range of a file that begins and ends between two lines; ``end`` None is the end of the file."""
 
     start: int = 0
     end: int | None = None
@@ -62,7 +62,7 @@ WHOLE = FileRange()
 
 
 class Selection(NamedTuple):
-    """Which lines of a file are read, and their layout.
+    """Which lines of a file are read, and how they are laid out.
 
     If ``kind`` or ``source`` is None, lines of all kinds or sources are selected. ``first`` is whether problems of the
     whole file are reported.
@@ -77,7 +77,7 @@ class Selection(NamedTuple):
 
 @dataclass(frozen=True)
 class LongLine:
-    """A line above MAX_LINE_BYTES, which is refused: its first bytes, its length in bytes, and its number."""
+    """A line longer than MAX_LINE_BYTES, which is refused: its first bytes, its length in bytes, and its number."""
 
     head: bytes
     size: int
@@ -85,7 +85,7 @@ class LongLine:
 
 
 def fingerprint_files(engine: Engine, files: list[LogFile], beginnings: list[list[int]]) -> list[LogFile]:
-    """Compute the fingerprints of all files, with hashes of prefixes of the given lengths.
+    """Compute the fingerprints of all files, including hashes of their first bytes, of the given lengths.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def fingerprint_files(engine: Engine, files: list[LogFile], beginnings: list[lis
 
 
 def _fingerprints_of_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Compute the fingerprints of the files that the rows of these batches name, in a worker or here."""
+    """Compute the fingerprints of the files that the rows name, in a worker or in this process."""
     for batch in batches:
         for file in batch.to_pylist():
             held, counts = count_lines(
@@ -155,7 +155,7 @@ def count_lines(path: str, beginnings: Sequence[int], selected: Selection) -> tu
 
 
 def _codes_of_blocks(blocks: Iterator[bytes | LongLine], kinds: LogKindFinder) -> Iterator[Codes]:
-    """Sort lines in Kafka's own layout by log; most blocks only have requests, which their first bytes show."""
+    """Yield the kind of log of each line, block by block; most blocks have only requests, as their first bytes show."""
     try:
         for block in blocks:
             if isinstance(block, LongLine):
@@ -176,7 +176,7 @@ def read_lines(engine: Engine, files: list[LogFile]) -> Rows:
 
 
 def ranges_of(files: list[LogFile]) -> pa.Table:
-    """List the ranges in which files are read, for `lines_of_ranges`."""
+    """Return the ranges in which files are read, as input of `lines_of_ranges`."""
     return _table_of_lines(_PARTS, [
         (file.broker_id, file.name, file.path, *part, file.layout.to_text(), file.default, file.kind, file.alone,
          file.source, file.first)
@@ -185,12 +185,12 @@ def ranges_of(files: list[LogFile]) -> pa.Table:
 
 
 def _table_of_lines(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    """Make a table from rows of values in the order of its schema."""
+    """Return rows of values, in the order of a schema, as a table."""
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
 
 def _ranges_of_file(file: LogFile) -> Iterator[FileRange]:
-    """List the ranges of a file that tasks read separately; a file in another layout is one range."""
+    """Yield the ranges of a file that separate tasks read; a file that is not in Kafka's own layout is one range."""
     assert file.held is not None
     if not file.layout.unchanged:  # a line may be split into parts, or depend on the line before it
         yield FileRange(0, file.held.size_bytes)
@@ -201,7 +201,7 @@ def _ranges_of_file(file: LogFile) -> Iterator[FileRange]:
 
 
 def lines_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of ranges of files; the batches are parts of the result of `ranges_of`."""
+    """Yield the lines in ranges of files; the batches are rows of `ranges_of`."""
     for batch in batches:
         for part in batch.to_pylist():
             selected = Selection(
@@ -223,7 +223,7 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
     block_bytes: int = BLOCK_BYTES,
     selected: Selection = Selection(),  # noqa: B008 frozen
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the numbered lines of a file or of a range of it in Kafka's own layout, and a row for each problem."""
+    """Yield a file's lines, or those of a range, numbered and in Kafka's own layout, and a row for each problem."""
     wanted = None if selected.kind is None else BROKER_KINDS.index(selected.kind)
     empty = part.first_line == 1
     stream = content_chunks(path, part.start, part.end)
@@ -253,13 +253,16 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
 def _lines_of_stream(
     stream: Iterator[bytes], selected: Selection, first_line: int, block_bytes: int, *, is_mixed: bool
 ) -> Iterator[tuple[LinesInKafkasLayout | LongLine | BadFileError, Codes | None]]:
-    """Yield the selected lines of a stream in Kafka's own layout, and problems; if it is mixed, each line's log too."""
+    """Yield the selected lines of a stream in Kafka's own layout, and problems.
+
+    If the stream has lines of several logs, the kind of log of each line is returned too.
+    """
     converter = LayoutConverter(selected.layout, selected.source)
     kinds = LogKindFinder(selected.default) if is_mixed else None
     number, bad = first_line, None
 
     def sort(lines: LinesInKafkasLayout) -> tuple[LinesInKafkasLayout, Codes | None]:
-        """Pair lines with the log of each, if the stream has lines of several logs."""
+        """Return lines with the kind of log of each, if the stream has lines of several logs."""
         return lines, kinds.codes(lines.values) if kinds else None
 
     try:
@@ -300,7 +303,7 @@ def _split_into_lines(block: bytes) -> pa.Array:
 def _line_with_problem(
     broker_id: int | None, name: str, line: int | None, problem: str, detail: str | None
 ) -> pa.RecordBatch:
-    """Make the row that reports a problem of a line, or of a file."""
+    """Return the row that reports a problem of a line, or of a whole file."""
     number = pa.array([line], pa.int64())
     return _batch_of_lines(
         broker_id, name, number, pa.nulls(1, pa.string()), pa.array([problem]), pa.array([detail], pa.string())
@@ -308,7 +311,7 @@ def _line_with_problem(
 
 
 def _batch_of_lines(broker_id: int | None, name: str, *columns: pa.Array) -> pa.RecordBatch:
-    """Complete a batch in the order of `LINES`; problem and detail may be left out."""
+    """Return lines as a batch with the columns of `LINES`; problem and detail may be left out."""
     rows = len(columns[0])
     same = pa.repeat(pa.scalar(broker_id, pa.int32()), rows), pa.repeat(pa.scalar(name), rows)
     missing = [pa.nulls(rows, pa.string())] * (len(LINES) - len(same) - len(columns))
@@ -316,7 +319,7 @@ def _batch_of_lines(broker_id: int | None, name: str, *columns: pa.Array) -> pa.
 
 
 def _whole_lines(stream: Iterator[bytes], block_bytes: int) -> Iterator[bytes | LongLine]:
-    """Split a stream into blocks of whole lines without the last newline; a line that is too long only keeps its head.
+    """Yield a stream in blocks of whole lines, without the last newline; of a line that is too long, only the head.
 
     Raises
     ------

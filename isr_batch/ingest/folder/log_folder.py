@@ -40,15 +40,15 @@ LOG_NAMES = {
 }
 """File names that log4j and log rotation use; Kafka's own configuration writes kafka-request.log."""
 NOT_NEEDED = re.compile(r"(controller|log-cleaner|kafka-authorizer|zookeeper|connect)\.log([.-].+)?")
-"""Other Kafka logs, from which nothing is read."""
+"""File names of other logs of Kafka, which are not read."""
 GC_NAME = re.compile(r".*(gc|safepoint)\.log.*")
-"""Pattern of the names of JVM logs."""
+"""File names of JVM logs."""
 DOCUMENT = re.compile(r"readme.*|.*\.(md|rst|adoc|html?|pdf|docx?|xlsx?|csv|png|jpe?g|svg|py|sh|sql)", re.IGNORECASE)
-"""Pattern of the names of files that users put next to logs; they may quote log lines."""
+"""File names of documents that users put next to logs; such a file may quote log lines, and is not read."""
 
 METADATA_NAME = re.compile(r".*(metadata|checkpoint).*\.(txt|log|json)(\.gz|\.zst)?")
 NOT_LOST = re.compile(rf"cluster\.yaml|.+\.properties|{METADATA_NAME.pattern}")
-"""Pattern of the names of files that must be reported if they cannot be read, as logs are."""
+"""File names of settings and metadata dumps: like logs, they are reported if they cannot be read."""
 TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
 CLUSTER_FILE = "cluster.yaml"
 WHOLE_SECONDS = "requests with time stamps of whole seconds"
@@ -64,7 +64,7 @@ Inode = tuple[int, int]
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file to read; if it has lines of several logs (a container's output), the lines of one of them.
+    """A file to read. A file with lines of several logs (a container's output) has one entry for each of them.
 
     Parameters
     ----------
@@ -103,10 +103,10 @@ class LogFile:
 
 @dataclass
 class LogFolder:
-    """The broker logs and settings found in a folder.
+    """The broker logs and settings in a folder.
 
     ``refused`` goes into quarantine; ``unreadable`` are broker logs in a layout that is not read; ``left_out`` are
-    files from which nothing is read, each with the reason.
+    files that are not read, each with the reason.
     """
 
     files: list[LogFile] = field(default_factory=list)
@@ -118,19 +118,17 @@ class LogFolder:
     stamp_format: str | None = None
 
     def of_kind(self, kind: str) -> list[LogFile]:
-        """List the files of one kind of log."""
+        """Return the files of one kind of log."""
         return [file for file in self.files if file.kind == kind]
 
     def seen(self, file: LogFile) -> SeenByLook:
-        """Return what `look` found in the first lines of a file about the container or host of this entry."""
+        """Return the findings of `look` about the container or host that this entry of a file is for."""
         look = look_at(file.path, file.default, self.stamp_format, self.given.events)
         return look.sources.get(file.source, SeenByLook())
 
 
 def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  # noqa: B008 frozen
     """Find the broker logs in ``folder`` and its subfolders, by their lines, and metadata dumps next to them.
-
-    Only regular files inside the folder are opened.
 
     Raises
     ------
@@ -176,7 +174,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
 def _files_of_folder(
     found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple[set[Inode], int]
 ) -> Iterator[Path]:
-    """List the files of a folder and its subfolders; each folder is listed once, by its own name, not by a link."""
+    """Yield the files of a folder and its subfolders; follow links, but visit each folder only once."""
     folders, depth = visited
     try:
         stat = folder.stat()
@@ -214,7 +212,7 @@ def _name_in(top: Path, path: Path) -> str:
 def _candidates(
     found: LogFolder, folder: Path, path: Path, options: LogOptions, properties: dict[Path, Properties]
 ) -> Iterator[Candidate]:
-    """Look at the lines of a file, or of all files in an archive; add properties files in it to ``properties``."""
+    """Yield the lines of a file, or of all files in an archive; note the settings in its properties files."""
     paths = [str(path.resolve())]
     if is_archive(path.name):
         try:
@@ -242,7 +240,7 @@ def _candidates(
 
 
 def _sources_of(found: LogFolder, folder: Path, name: str, path: str, options: LogOptions) -> Iterator[Candidate]:
-    """Look at the lines of a file, by container or host."""
+    """Yield the lines of a file, separately for each container or host that wrote them."""
     kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(Path(name).name)), None)
     look = look_at(path, kind or SERVER, options.stamp_format, found.given.events)
     if isinstance(look.layout, Layout) and look.layout.by_writer:
@@ -266,7 +264,7 @@ def is_metadata_dump(path: str) -> bool:
 
 
 def _refused_by_name(name: str, path: str) -> Refused | None:
-    """Refuse files by name that never have lines of interest, such as documents; None for any other file."""
+    """Return the refusal of a file that is a document or the like, by its name; None for any other file."""
     if NOT_NEEDED.fullmatch(Path(name).name):
         return Refused(name, "not needed", "it has no lines about fetches or the ISR")
     if DOCUMENT.fullmatch(Path(name).name) and not is_export_file(path):
@@ -277,7 +275,7 @@ def _refused_by_name(name: str, path: str) -> Refused | None:
 def _add_candidate_logs(
     found: LogFolder, folder: Path, candidates: list[Candidate], properties: dict[Path, Properties], options: LogOptions
 ) -> None:
-    """Add the logs of the candidates whose broker is found, and remarks on missing or doubtful brokers."""
+    """Add the logs whose broker is found to ``found``, and remarks where it is missing or doubtful."""
     of_folder = {path.parent: own.settings for path, own in properties.items() if broker_id_of(own.settings)}
     for each, owner in zip(candidates, broker_ids(candidates, of_folder), strict=True):
         found.refused += owner.remarks
@@ -298,7 +296,7 @@ def _add_candidate_logs(
 
 
 def _add_candidate_log(found: LogFolder, each: Candidate, broker_id: int, options: LogOptions) -> None:
-    """Add the logs in the lines of one candidate, written by this broker."""
+    """Add to ``found`` the logs in the lines of one candidate, which this broker wrote."""
     layout = each.look.layout
     if isinstance(layout, UnreadableLayout):
         if layout.reason not in {"empty file", "binary file"} and each.known_name:
@@ -320,12 +318,12 @@ def _add_candidate_log(found: LogFolder, each: Candidate, broker_id: int, option
 
 
 def _read_kinds(kinds: Iterable[str], layout: Layout) -> list[str]:
-    """Leave out request logs with timestamps in whole seconds, which are too coarse for a replay."""
+    """Return the kinds of logs to read; request logs with timestamps in whole seconds are too coarse for a replay."""
     return [kind for kind in kinds if not (kind == REQUEST and layout.whole_seconds)]
 
 
 def _find_brokers_of_jvms(found: LogFolder) -> None:
-    """Give each gc.log the broker of the other logs in its folder, if there is just one."""
+    """Set the broker of each gc.log, if all other logs in its folder are of one broker."""
     of_jvms = found.of_kind(GC)
     found.files = [file for file in found.files if file.kind != GC]
     beside = [(Path(file.name).parent, file.broker_id) for file in found.files if file.broker_id is not None]
@@ -340,7 +338,7 @@ def _find_brokers_of_jvms(found: LogFolder) -> None:
 
 
 def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Counter[str]]) -> list[LogFile]:
-    """Split files by log: list each file once for each log that has lines in it, with their number.
+    """Return one entry per file and kind of log that has lines in it, with the number of these lines.
 
     Parameters
     ----------
@@ -373,7 +371,7 @@ def _add_file(found: LogFolder, kind: str, name: str, path: str, broker_id: int 
 
 
 def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path, name: str, path: str) -> None:
-    """Read a properties file, and remember its settings by folder; refuse an unreadable one."""
+    """Read a properties file, and note its settings by folder; refuse one that cannot be read."""
     try:
         known[place] = read_properties(path)
     except BadFileError as bad:

@@ -1,4 +1,4 @@
-"""Parse the operator's options ``--stamp-format`` and ``--time-zone``."""
+"""Parse the options ``--stamp-format`` and ``--time-zone``."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from isr_batch.ingest.log_files.stamps import stamp_form, stamp_zone
 
 @dataclass(frozen=True)
 class LogOptions:
-    """The operator's options about the timestamps of the logs.
+    """The user's options about the timestamps of the logs.
 
     Parameters
     ----------
@@ -24,12 +24,12 @@ class LogOptions:
     zones: dict[int | None, str] = field(default_factory=dict)
 
     def zone(self, broker_id: int | None) -> str | None:
-        """Return the time zone that the operator gave for a broker's timestamps; None if none was given."""
+        """Return the time zone that the user gave for a broker's timestamps; None if none was given."""
         return self.zones.get(broker_id, self.zones.get(None))
 
     @classmethod
     def parse(cls, stamp_format: str | None, zones: Iterable[str]) -> "LogOptions":
-        """Read the options of a command; a zone is ``ZONE`` for all brokers, or ``BROKER=ZONE``.
+        """Parse the options of a command; a zone is ``ZONE`` for all brokers, or ``BROKER=ZONE``.
 
         Raises
         ------

@@ -20,7 +20,7 @@ CAPABILITY_COLUMNS = ("about", "found", "next")
 
 
 class Capability(NamedTuple):
-    """An analysis, whether the logs suffice for it, and, if not, what is missing and how to get it."""
+    """A possible analysis: whether the logs suffice for it, and otherwise what is missing and how to get it."""
 
     about: str
     found: str
@@ -28,7 +28,7 @@ class Capability(NamedTuple):
 
 
 def file_rows(found: LogFolder) -> list[dict[str, Any]]:
-    """List the files that are read, as rows with the keys `FILE_COLUMNS`; times are those of first and last lines."""
+    """Return the files that are read, as rows with the keys `FILE_COLUMNS`; times are those of first and last lines."""
     rows = []
     kinds: dict[str, list[str]] = defaultdict(list)
     for file in found.files:
@@ -47,7 +47,7 @@ def file_rows(found: LogFolder) -> list[dict[str, Any]]:
 
 
 def left_out_rows(found: LogFolder) -> list[dict[str, Any]]:
-    """List the files that are not read, with the reason."""
+    """Return the files that are not read, with the reason."""
     return [
         {"file": each.source_file, "reason": each.reason, "detail": each.detail}
         for each in [*found.unreadable, *found.left_out]
@@ -55,7 +55,7 @@ def left_out_rows(found: LogFolder) -> list[dict[str, Any]]:
 
 
 def capabilities(found: LogFolder) -> Iterator[Capability]:
-    """Say what can be analysed with these logs, what is missing, and what is contradictory."""
+    """Yield the possible analyses of these logs, with what is missing or contradictory."""
     yield from (
         Capability(each.source_file, f"{each.reason}: {each.detail}", "")
         for each in found.refused if each.reason == NO_PROPERTIES
@@ -96,19 +96,19 @@ def capabilities(found: LogFolder) -> Iterator[Capability]:
 
 
 def _releases_of_folder(given: str | None, versions: Iterable[str]) -> list[str]:
-    """List the Kafka releases of the brokers: the given one, or those of the printed versions."""
+    """Return the Kafka releases of the brokers: the one that the user gave, or all that the brokers' logs name."""
     return [given] if given else [release for release in map(vendor_release, sorted(versions)) if release]
 
 
 def _analysable_by_logs(logs: set[str]) -> str:
-    """Say what can be analysed without request logs."""
+    """Return words for what can be analysed without request logs."""
     if SERVER in logs:
         return "only what server.log shows of shrinks"
     return "only which replicas the controller removed, from state-change.log" if STATE_CHANGE in logs else "nothing"
 
 
 def _last_time_of_log(seen: SeenByLook) -> str:
-    """Write the time of a log's last examined line, with "after" if the log continues."""
+    """Return the time of the last examined line of a log as text, with "after" if the log continues."""
     # The end of a compressed file is not examined.
     return f"after {_time_in_overview(seen.last)}" if seen.goes_on and seen.last else _time_in_overview(seen.last)
 

@@ -31,7 +31,7 @@ _MIN_ISR = re.compile(r"\bmin\.insync\.replicas=(\d{1,9})\b")
 
 
 class Listed(NamedTuple):
-    """A partition in a listing; a leader of -1 means no leader, and an ELR of None means that the ELR is not listed."""
+    """A partition in a listing; leader -1 means that it has no leader, ELR None that no ELR is listed."""
 
     topic: str
     partition_id: int
@@ -43,7 +43,7 @@ class Listed(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A parsed listing: partitions, topic ids and min.insync.replicas by topic."""
+    """The content of a listing: partitions, and by topic the id and min.insync.replicas."""
 
     partitions: list[Listed]
     topic_ids: dict[str, str]
@@ -51,13 +51,13 @@ class Listing(NamedTuple):
 
 
 def is_listing(path: Path | str) -> bool:
-    """Whether a file is the output of ``kafka-topics --describe``, by its beginning."""
+    """Whether a file begins like the output of ``kafka-topics --describe``."""
     text, _ = _read_listing(path, LOOK_AT_BYTES)
     return any(_listed_partition(line) for line in text.splitlines())
 
 
 def read_listing(path: Path | str) -> tuple[Listing, BadFileError | None]:
-    """Read a listing file, as far as it is readable; other lines are skipped.
+    """Parse a listing file as far as it is readable; other lines are skipped.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def read_listing(path: Path | str) -> tuple[Listing, BadFileError | None]:
 
 
 def _read_listing(path: Path | str, most_bytes: int) -> tuple[str, BadFileError | None]:
-    """Read the text of a listing, at most ``most_bytes``, and what stopped the reading."""
+    """Return the text of a listing file, at most ``most_bytes``, and the error that stopped reading, if any."""
     data, bad = b"", None
     try:
         for chunk in content_chunks(str(path)):
@@ -99,7 +99,7 @@ def parse_listing(lines: Iterable[str]) -> Listing:
 
 
 def listing_sentence(name: str, listing: Listing) -> str:
-    """Say which replicas were outside the ISR when the listing was made; a listing shows no shrinks."""
+    """Return a sentence on the replicas outside the ISR when the listing was made; a listing shows no shrinks."""
     out: dict[int, list[str]] = {}
     for each in listing.partitions:
         for broker in sorted(set(each.replicas) - set(each.isr)):
@@ -119,13 +119,13 @@ def listing_sentence(name: str, listing: Listing) -> str:
 
 
 _NAMED = 5
-"""Maximum number of partitions that are named."""
+"""Number of partitions that the sentence names at most."""
 _ID_CHARACTERS = 22
 _NOT_LISTED = "N/A"
 
 
 def _fields_of_listing(line: str) -> dict[str, str]:
-    """Split a line of a listing into its fields by name."""
+    """Return the fields of a listing's line by name."""
     return dict(_FIELD.findall(line))
 
 
@@ -151,7 +151,7 @@ def _listed_brokers(text: str) -> tuple[int, ...]:
 
 
 def _listed_number(text: str) -> int:
-    """Parse the number of a broker or partition; anything else is a ValueError."""
+    """Parse the number of a broker or a partition; raise ValueError for anything else."""
     if not re.fullmatch(r"\d{1,9}", text):
         message = f"{text} is not the number of a broker or partition"
         raise ValueError(message)

@@ -1,4 +1,4 @@
-"""Read the settings next to the logs: server.properties of a broker, and cluster.yaml of the operator."""
+"""Read the settings next to the logs: a broker's server.properties, and the user's cluster.yaml."""
 
 import re
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _EVENT_FIELDS = {"time": "stamp", "message": "message", "logger": "logger", "lev
 
 @dataclass(frozen=True)
 class Broker:
-    """The settings of a broker that a replay needs; None for a setting that server.properties does not have."""
+    """A broker's settings that a replay needs; None for a setting that server.properties does not have."""
 
     broker_id: int
     replica_lag_time_max_ms: int | None
@@ -29,7 +29,7 @@ class Broker:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Release and settings that the operator gave, in ``cluster.yaml`` or as an option, because no log has them."""
+    """Release and settings that no log has, given by the user in ``cluster.yaml`` or as an option."""
 
     release: str | None = None
     replica_lag_time_max_ms: int | None = None
@@ -81,7 +81,7 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
 
 
 def _event_fields(stated: object) -> EventFields | None:
-    """Parse ``events`` of ``cluster.yaml``, the names of a JSON event's fields; slashes separate nested names."""
+    """Parse ``events`` in ``cluster.yaml``: the names of a JSON event's fields, nested names with slashes."""
     if not isinstance(stated, dict) or not {"time", "message"} <= stated.keys() <= _EVENT_FIELDS.keys():
         return None
     if not all(isinstance(field, str) and field for field in stated.values()):
@@ -96,7 +96,7 @@ def is_release(text: str) -> bool:
 
 
 def require_release(text: str | None) -> None:
-    """Fail if the value of an option is not a Kafka release.
+    """Raise an error if the value of an option is not a Kafka release.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def require_release(text: str | None) -> None:
 
 
 class Properties(NamedTuple):
-    """A file of properties: its path, which may be in an archive, and its settings."""
+    """A properties file: its path, which may be in an archive, and its settings."""
 
     path: str
     settings: dict[str, str]
@@ -133,7 +133,7 @@ def read_properties(path: str) -> Properties:
 
 
 def number_setting(settings: dict[str, str], name: str) -> int | None:
-    """Read a setting as a number; None if it is missing or not a number."""
+    """Return a setting as a number; None if it is missing or not a number."""
     return int_setting(settings.get(name, ""))
 
 

@@ -1,4 +1,4 @@
-"""Find brokers whose timestamps are in a local time zone although the lines name no zone.
+"""Find brokers whose timestamps are in a local time zone, although their lines name no zone.
 
 Two comparisons show this. The lastCaughtUpTimeMs in a Shrinking line (since 3.6) is in UTC, unlike the timestamp of the
 line. And all brokers log the beginning of a leader epoch within some milliseconds, so their timestamps should agree.
@@ -23,12 +23,12 @@ from isr_batch.ingest.log_files.layout_converter import LayoutConverter
 from isr_batch.ingest.log_files.limits import BadFileError
 
 LOOK_AT_BYTES = 16 << 20
-"""Bytes searched in each file; at most `MAX_LINES` lines are compared."""
+"""Bytes of each file that are searched; at most `MAX_LINES` lines are compared."""
 MAX_LINES = 2_000
 QUARTER_MS = 900_000
 _AGREE = 0.9
 _NEAR_MS = 5_000
-"""Largest difference between brokers' lines about a leader epoch in one time zone, with slightly different clocks."""
+"""Brokers in one time zone log a leader epoch at most this many ms apart, even if their clocks differ slightly."""
 _STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)[,.](\d{3})\]")
 _CAUGHT_UP = re.compile(CAUGHT_UP)
 _TERMS = "|".join({LEADER.mark, FOLLOWER.mark})
@@ -37,7 +37,7 @@ _MARKS = {SERVER: re.compile(b"lastCaughtUpTimeMs: "), STATE_CHANGE: re.compile(
 
 @dataclass(frozen=True)
 class Shift:
-    """How far a broker's timestamps are ahead of UTC, or of another broker's, and the evidence."""
+    """How far a broker's timestamps are ahead of UTC, or of another broker's, with the evidence."""
 
     broker_id: int
     minutes: int
@@ -51,7 +51,7 @@ class Shift:
 
 
 def time_zone_shifts(files: Iterable[LogFile]) -> list[Shift]:
-    """Find the brokers whose timestamps are not in UTC, from the first lines of their logs.
+    """Return the brokers whose timestamps are not in UTC, by the first lines of their logs.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def time_zone_shifts(files: Iterable[LogFile]) -> list[Shift]:
 
 
 def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
-    """Fail if timestamps are in a local time zone.
+    """Raise an error if a broker's timestamps are in a local time zone.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
 
 
 def _lines_with_mark(file: LogFile, mark: re.Pattern[bytes]) -> Iterator[tuple[int, str]]:
-    """Find lines near a file's beginning that match a pattern; yield the timestamp in ms and the line."""
+    """Yield the lines near a file's beginning that match a pattern, each with its timestamp in ms."""
     lines: list[str] = []
     read, tail = 0, b""
     try:
@@ -139,7 +139,7 @@ def _lines_with_mark(file: LogFile, mark: re.Pattern[bytes]) -> Iterator[tuple[i
 
 
 def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
-    """Find a broker's shift from Shrinking lines: their lastCaughtUpTimeMs is UTC, some seconds before the line."""
+    """Return a broker's shift from UTC by its Shrinking lines: lastCaughtUpTimeMs is in UTC, some seconds earlier."""
     quarters, times = Counter(ms // QUARTER_MS for ms in ahead_ms).most_common(1)[0] if ahead_ms else (0, 0)
     if not quarters or times < _AGREE * len(ahead_ms):
         return None
@@ -153,9 +153,10 @@ def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
 
 
 def _between_brokers(begun: dict[tuple[str, ...], dict[int, int]], known: Container[int]) -> list[Shift]:
-    """Compare the brokers' lines about the same leader epochs with those of the broker that has most of them.
+    """Return brokers' shifts from each other, by their lines about the same leader epochs.
 
-    If there is a broker whose zone is known, compare with its lines instead.
+    Each broker is compared with a broker whose zone is known; if no zone is known, with the broker that has most of
+    these lines.
     """
     counts = Counter(broker_id for at in begun.values() for broker_id in at)
     counts = Counter({broker_id: n for broker_id, n in counts.items() if broker_id in known}) or counts
@@ -183,6 +184,6 @@ def _between_brokers(begun: dict[tuple[str, ...], dict[int, int]], known: Contai
 
 
 def _zone_hours_in_words(minutes: int) -> str:
-    """Write minutes as hours and minutes."""
+    """Return minutes as text in hours and minutes."""
     hours, rest = divmod(abs(minutes), 60)
     return " ".join([*([f"{hours} h"] if hours else []), *([f"{rest} min"] if rest else [])])

@@ -1,4 +1,4 @@
-"""Copy a folder of logs with made-up names, for `anonymize`: only lines that an ingest reads keep their text."""
+"""Copy a folder of logs with made-up names, for `anonymize`; lines that an ingest does not read lose their text."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _NAMES: Final = {METADATA: "metadata.txt", SNAPSHOT: "topics.txt", GC: "gc.log"}
 
 
 def find_names(found: LogFolder, names: MadeUpNames) -> None:
-    """Find the names in all logs of a folder that must be replaced, and add them to ``names``."""
+    """Collect in ``names`` the names in a folder's logs that must be replaced."""
     for file in _logs_to_copy(found):
         for lines, kept in _lines_to_copy(file):
             for line, is_kept in zip(lines.to_pylist(), kept.to_pylist(), strict=True):
@@ -60,7 +60,7 @@ def write_copy(found: LogFolder, names: MadeUpNames, out: Path) -> int:
 
 
 def _logs_to_copy(found: LogFolder) -> Iterator[LogFile]:
-    """List each file with lines once, even if it has several logs."""
+    """Yield each file with lines once, even if it has lines of several logs."""
     seen = set()
     for file in found.files:
         if file.kind in {*BROKER_KINDS, *_NAMES} and (file.path, file.source) not in seen:
@@ -69,7 +69,7 @@ def _logs_to_copy(found: LogFolder) -> Iterator[LogFile]:
 
 
 def _lines_to_copy(file: LogFile) -> Iterator[tuple[pa.StringArray, pa.BooleanArray]]:
-    """Yield lines in Kafka's own layout, and whether an ingest reads them; of others, time, level and log are kept."""
+    """Yield lines in Kafka's own layout, and whether an ingest reads each."""
     of_broker = file.kind in BROKER_KINDS
     kinds = LogKindFinder(file.default) if of_broker else None
     for batch in lines_of_file(
@@ -95,7 +95,7 @@ def _lines_to_copy(file: LogFile) -> Iterator[tuple[pa.StringArray, pa.BooleanAr
 
 
 def _anonymized_empty_lines(values: pa.StringArray, log: pa.StringArray) -> pa.StringArray:
-    """Write lines that no ingest reads with time, level and logger only."""
+    """Return lines that no ingest reads with only their time, level and logger."""
     head = pc.struct_field(pc.extract_regex(values, _HEAD), "head")
     loggers = pa.array([f"left out ({_LOGGERS.get(each, '')})" for each in log.to_pylist()])
     return pc.fill_null(pc.binary_join_element_wise(head, loggers, ""), "")

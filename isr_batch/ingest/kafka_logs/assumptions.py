@@ -1,4 +1,4 @@
-"""Notes that an ingest prints at its end: the time that the logs cover, inferred values and assumptions."""
+"""Notes that an ingest prints at its end: the time that the logs cover, and what was inferred or assumed."""
 
 import re
 from collections import defaultdict
@@ -14,7 +14,7 @@ from isr_batch.ingest.terms.mid_term import INFERRED
 
 
 class Note(NamedTuple):
-    """A note for the user: the subject, what was found or assumed, and how to provide a better value next time."""
+    """A note for the user: its subject, what was found or assumed, and how to give a better value next time."""
 
     about: str
     found: str
@@ -22,7 +22,7 @@ class Note(NamedTuple):
 
 
 def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], topic_ids: int) -> list[Note]:
-    """List what the rows of an ingest are based on: the time that logs cover, and inferred or assumed values.
+    """Return notes on what the rows of an ingest are based on: covered time, inferred and assumed values.
 
     Parameters
     ----------
@@ -80,20 +80,23 @@ def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], 
 
 
 def note_on_shorter_copies(files: Sequence[LogFile]) -> list[Note]:
-    """Note which files were not read because the lake has longer versions of them."""
+    """Return a note on files that were not read because the lake has longer versions of them."""
     names = ", ".join(file.name for file in files)
     return [Note("files", f"not read: {names}; shorter copies of logs that the lake has", "")] if files else []
 
 
 def note_on_later_logs(files: Sequence[str], fetches: int) -> list[Note]:
-    """Note fetches without an offset in logs that were ingested before an earlier log, and are gone by now."""
+    """Return a note on logs that are no longer there, and were ingested before an earlier log of the same broker.
+
+    Their terms restart, and some of their fetches have no offset.
+    """
     found = (f"{len(files)} request logs of later times were ingested before these, and are not read again: terms "
              f"restart there, and {fetches:,} fetches have no offset")  # fmt: skip
     return [Note("late files", found, "ingest all files at once into a new lake")] if files else []
 
 
 def _notes_on_coverage(stretches: Sequence[Stretch]) -> list[Note]:
-    """Note for each broker the time that its request logs cover, and the gaps in it."""
+    """Return, for each broker, a note on the time that its request logs cover, and the gaps in it."""
     by_broker: dict[int, list[Stretch]] = defaultdict(list)
     for stretch in stretches:
         by_broker[stretch.broker_id].append(stretch)
@@ -114,7 +117,7 @@ def _list_in_note(numbers: set[int]) -> str:
 
 
 def unnamed_topics(rows: list[dict[str, Any]], topics: pa.Table) -> int:
-    """Count the topics known only by their id."""
+    """Return how many topics are known only by their id."""
     named = set(topics["topic"].to_pylist())
     return len({row["topic"] for row in rows if row["topic"] not in named
                 and re.fullmatch(r"[\w-]{21}[AQgw]", row["topic"])})  # fmt: skip

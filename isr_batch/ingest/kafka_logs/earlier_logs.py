@@ -1,4 +1,4 @@
-"""Logs that an earlier ingest read, that are no longer in the folder, and that later logs continue."""
+"""Rows and lines in the lake from logs that an earlier ingest read and that are no longer in the folder ("gone")."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ KEPT_LINES = arrow_columns(
     "kind STRING, broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING, "
     "line_hash BIGINT"
 )
-"""Columns of the lines that a lake keeps, because logs that are ingested later may need them."""
+"""Schema of the lines that a lake stores, because logs that are ingested later may need them."""
 SILENCES = arrow_columns("broker_id INT, process INT, from_us BIGINT, until_us BIGINT")
 FILES = arrow_columns("kind STRING, broker_id INT, first_us BIGINT, last_us BIGINT, informs BOOLEAN")
 AS_IT_BEGAN_LOGGED = ("start_offset", "start_high_watermark", "start_offset_source", "held_at_start")
@@ -25,14 +25,14 @@ AS_IT_BEGAN = (
     *AS_IT_BEGAN_LOGGED, "begins_mid_term", "term_source", "assigned", "assigned_source", "isr_at_start", "isr_source",
     "previous_leader_id",
 )  # fmt: skip
-"""Columns of a term that only the log with the term's start shows; if no log has the start, all columns."""
+"""Columns of a term that only the log with its start shows. If no log shows the start, all columns."""
 AS_IT_ENDED = ("end_us", "ends_mid_term")
 _TERM = ("leader_id", "topic", "partition_id", "leader_epoch", "start_us")
 
 
 @dataclass(frozen=True)
 class EarlierLogs:
-    """The part of a lake that comes from logs that are no longer in the folder ("gone"), which the new logs continue.
+    """Rows and lines in the lake from logs that are gone from the folder, and that the new logs continue.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class EarlierLogs:
     brokers: Mapping[int, Broker] = field(default_factory=dict)
 
     def begin_us(self) -> dict[int, int]:
-        """Find the first timestamp of each broker's kept lines; everything from then on is derived again.
+        """Return, for each broker, the time of its first stored line; everything from then on is derived again.
 
         A broker that is not in the folder is left out if its settings are unknown, as in a lake of an earlier version.
         """
@@ -102,7 +102,10 @@ class EarlierLogs:
         return [stretch for broker_id in sorted(of_broker) for stretch in of_broker[broker_id]]
 
     def _goes_on(self, before: Stretch, after: Stretch, signs: pa.Table | None) -> bool:
-        """Whether no request is missing between two periods of one log: no gap in time, or consecutive numbers."""
+        """Whether no request is missing between two covered periods of one log.
+
+        They follow each other without a gap, or the followers' request numbers are consecutive.
+        """
         if after.first_us <= before.until_us + GAP_US:
             return True
         return signs is not None and not any(
@@ -129,7 +132,7 @@ class EarlierLogs:
         return pa.Table.from_pylist(list(last.values()), NUMBERED)
 
     def with_followers(self, seen: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Add to terms the followers that only earlier logs show, because they fetched or were in the ISR there."""
+        """Add to terms the followers that only earlier logs show, which fetched or were in the ISR there."""
         keys = ("topic", "partition_id", "leader_epoch")
         return [
             *seen,
@@ -138,7 +141,7 @@ class EarlierLogs:
         ]  # fmt: skip
 
     def fill_in_what_was_logged(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Fill in, in place, the values of terms that only the logs with their start or end have."""
+        """Fill in those values of terms, in place, that only the log with the term's start or end has."""
         began = {tuple(term[name] for name in _TERM): term for term in self.terms}
         for row in rows:
             if term := began.get(tuple(row[name] for name in _TERM)):
@@ -147,16 +150,17 @@ class EarlierLogs:
                 row.update({name: term[name] for name in (*began_as, *ended_as)})
 
     def _had_ended(self, term: Mapping[str, Any]) -> bool:
-        """Whether a term ended before the end of the earlier logs of its leader."""
+        """Whether a term ended before the end of its leader's earlier logs."""
         return not any(
             stretch.broker_id == term["leader_id"] and abs(stretch.until_us - term["end_us"]) <= GAP_US
             for stretch in self.stretches
         )
 
     def terms_that_go_on(self, found: Sequence[Begun], starts: pa.Table, settings: pa.Table) -> list[Begun]:
-        """Replace terms whose start the new logs do not show by the same terms from the earlier log that shows it.
+        """Replace terms whose start the new logs lack by the same terms from the earlier log that has it.
 
-        If the new logs show the start after all, because its line came later than the first requests, that counts.
+        If the new logs have the start after all, because its line came later than the first requests, that start is
+        used.
         """
         restarts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
         logged: dict[tuple[Any, ...], int] = {}

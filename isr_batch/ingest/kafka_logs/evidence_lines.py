@@ -1,4 +1,4 @@
-"""Find the lines of server.log and state-change.log that are evidence about shrinks, for table shrink_evidence."""
+"""Find the lines of server.log and state-change.log for table shrink_evidence."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +11,7 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 
 def find_evidence(sql: ArrowSql, read: LinesOfInterest, every: LinesOfInterest | None = None) -> FoundLines:
-    """Find the evidence in the lines of an ingest, except those that the ingest has refused.
+    """Return the lines of an ingest that are evidence about shrinks, except those that were refused.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def find_evidence(sql: ArrowSql, read: LinesOfInterest, every: LinesOfInterest |
 def _widen_evidence_span(
     spans_us: dict[int, tuple[int, int]], broker_id: int, first_us: int | None, last_us: int | None
 ) -> None:
-    """Widen a broker's span so that it includes these times."""
+    """Extend a broker's time span to include these times."""
     if first_us is None or last_us is None:
         return
     first, last = spans_us.get(broker_id, (first_us, last_us))

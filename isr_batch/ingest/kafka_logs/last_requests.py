@@ -1,4 +1,4 @@
-"""The last requests of each request log, which bound appends that later logs complete.
+"""Store the last requests of each request log; with the first requests of a later log, they date appends.
 
 An append happened after an I/O thread took its produce request, and before a follower's fetch proved that the records
 exist. One of these two requests may be in a file that is gone when the other is read.
@@ -18,12 +18,12 @@ from isr_batch.ingest.kafka_logs.earlier_logs import KEPT_LINES
 from udfs.arrow_types import arrow_columns
 
 KEPT_US = 3 * 86_400_000_000
-"""Time, in microseconds, for which requests and lines are kept; no log is expected to be ingested later than that."""
+"""How long requests and lines are stored, in microseconds; no log is expected to be ingested later than that."""
 _RECENT_US = 1_000_000
-"""A fetch that bounds an append may be logged this many microseconds after the append's own request, because followers
-wait for up to half a second."""
+"""The fetch that bounds an append may be logged up to this many microseconds after the append's own request, because
+followers wait for up to half a second."""
 _MOST_OF_FILE = 200
-"""Maximum number of produce requests that are kept per file; on a busy broker they span less than a second."""
+"""Number of produce requests that are stored per file at most; on a busy broker they span less than a second."""
 _FOLLOWER = ("replica_id", "client_id")
 _READ = arrow_columns("broker_id INT, replica_id INT, client_id STRING, source_file STRING, source_line BIGINT, "
                       "handled_us BIGINT, read_us BIGINT")  # fmt: skip
@@ -31,7 +31,7 @@ _PRODUCED = arrow_columns("broker_id INT, source_file STRING, source_line BIGINT
 
 
 def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Table) -> pa.Table:
-    """List the last requests as rows of `KEPT_LINES`, whose timestamp is when an I/O thread took the request.
+    """Return the last requests of each file as rows of `KEPT_LINES`; the timestamp is when an I/O thread took them.
 
     The message of a fetch names the follower, and the time at which the leader last read its log for this fetch. If the
     fetch waited for data, that is the time of the response.
@@ -81,7 +81,7 @@ def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Tab
 
 
 def _requests_in_order(rows: pa.Table) -> list[dict[str, Any]]:
-    """List requests by the time at which an I/O thread took them."""
+    """Return requests sorted by the time at which an I/O thread took them."""
     found: list[dict[str, Any]] = rows.sort_by([("handled_us", "ascending"), ("source_line", "ascending")]).to_pylist()
     return found
 
@@ -99,6 +99,6 @@ def read_times(kept: pa.Table) -> dict[tuple[int, int, int], int]:
 
 
 def _last_request_line(request: Mapping[str, Any], message: str) -> dict[str, Any]:
-    """Make the row of a kept request, with this message."""
+    """Return the row of `KEPT_LINES` for a request, with this message."""
     return {"kind": REQUEST, "broker_id": request["broker_id"], "source_file": request["source_file"],
             "source_line": request["source_line"], "stamp_us": request["handled_us"], "message": message}  # fmt: skip

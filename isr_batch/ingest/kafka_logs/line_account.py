@@ -1,4 +1,4 @@
-"""Account for every log line: read = used + skipped + refused, for each kind of log."""
+"""Account for every log line: for each kind of log, lines read = used + skipped + refused."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ READ, USED, SKIPPED = "read", "used", "skipped"
 
 @dataclass(frozen=True)
 class Tally:
-    """Number of lines of one kind of log with one outcome; ``what`` is their class, or the reason for refusing them."""
+    """How many lines of a kind of log had one outcome; ``what`` is their class, or why they were refused."""
 
     log: str
     became: str
@@ -29,17 +29,17 @@ class Tally:
 
 
 def total_lines(account: Iterable[Tally], became: str) -> int:
-    """Count the lines of all logs with one outcome (``became``), such as refused."""
+    """Return how many lines of all logs had one outcome (``became``), such as refused."""
     return sum(tally.lines for tally in account if tally.became == became)
 
 
 def refused_as_bad(account: Iterable[Tally]) -> int:
-    """Count the lines that could not be read; duplicates of lines that were read are not counted."""
+    """Return how many lines were refused because they could not be read, without duplicates of other lines."""
     return sum(tally.lines for tally in account if tally.became == REFUSED and tally.what != DUPLICATE)
 
 
 def require_balance(account: Iterable[Tally]) -> None:
-    """Fail if a line was lost or counted twice.
+    """Raise an error if a line was lost or counted twice.
 
     ``read`` is counted in the bytes of the files before parsing; the other counts are taken from the results.
 
@@ -63,7 +63,7 @@ def require_balance(account: Iterable[Tally]) -> None:
 
 
 def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, refused_lines: pa.Table) -> list[Tally]:
-    """Count the lines of each log by outcome: read, used, skipped, refused.
+    """Return how many lines of each log were read, used, skipped and refused.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, re
 
 
 def _request_tallies(classes: Mapping[str, int]) -> list[Tally]:
-    """Count the requests of each kind as used or skipped lines."""
+    """Return how many requests of each kind were used or skipped."""
     used = (FOLLOWER_FETCH, PRODUCE, LEADER_AND_ISR)
     tallies = [
         Tally(log_folder.REQUEST, USED if kind in used else SKIPPED, kind, count) for kind, count in classes.items()

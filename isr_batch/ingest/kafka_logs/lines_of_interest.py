@@ -1,4 +1,4 @@
-"""Read all logs except request logs in one pass: select lines of interest, and count the others.
+"""Read all logs except request logs in one pass: return the lines of interest, and count the others.
 
 The lines of interest are few, and are collected to the driver as Arrow tables.
 """
@@ -40,27 +40,27 @@ _FOUND = arrow_columns(
     "days ARRAY<INT>, informs BOOLEAN, active_us ARRAY<BIGINT>, other_stamps_us ARRAY<BIGINT>, "
     "other_hashes ARRAY<BIGINT>"
 )
-"""Columns of what one pass finds: a row is a line of interest, a problem, or, if ``lines`` is not null, a summary of
-some lines of a file."""
+"""Schema of the result of the pass. A row is a line of interest, a problem, or, if ``lines`` is not null, a summary of
+other lines of a file."""
 
 OTHER_LAYOUT = "no time stamp in the layout of the file"
-"""Reason for refusing a line of interest without a timestamp: the layout changed within the file."""
+"""Reason for refusing a line of interest without a timestamp: the file changes its layout there."""
 # The other lines of a stack trace are indented, and do not match.
 _LOOKS_OF_INTEREST = rf"^\S.*(?:{SERVER_LINES}|{STATE_CHANGE_LINES}|Completed request:)"
 _EXCEPTION = r"^(?:Caused by: )?[\w.$]+(?:Exception|Error)\b"
-"""Pattern of a line that begins an exception, which belongs to the log line before it."""
+"""Pattern of the first line of an exception, which belongs to the log line before it."""
 _KEPT = pa.array([SERVER, STATE_CHANGE])
 _HEAD = 64
-"""Number of characters at the start of a line in which its level (INFO, ...) is looked for."""
+"""The level of a line (INFO, ...) is within this many characters of its start."""
 _SHOWN = 200
-"""Maximum number of characters that are kept of an exception's line."""
+"""Number of characters that are kept of an exception's line."""
 
 _IN_TABLES = ("broker_id", "source_file", "source_line", "stamp_us", "message", "problem", "detail")
 
 
 @dataclass(frozen=True)
 class LinesOfInterest:
-    """The lines of interest of all logs except request logs, without duplicates from overlapping files.
+    """The lines of interest of all logs except request logs; duplicates from overlapping files are left out.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class LinesOfInterest:
 
 
 def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> LinesOfInterest:
-    """Read all logs of a folder except request logs, in one pass."""
+    """Return the lines of interest of a folder's logs, except request logs, after one pass over them."""
     files = [file for kind in (SERVER, STATE_CHANGE, METADATA, GC) for file in found.of_kind(kind)]
     rows = _read_lines_of_interest(engine, files)
     figures = rows.filter(pc.is_valid(rows["lines"]))
@@ -127,7 +127,7 @@ def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> L
 
 
 def _settings_next_to_logs(found: LogFolder) -> dict[tuple[int, str], int]:
-    """Collect the settings of files next to the logs; the operator's values take precedence."""
+    """Return the settings in files next to the logs; values given by the user take precedence."""
     brokers = {file.broker_id for file in found.files if file.broker_id is not None}
     settings = {}
     for broker in sorted(brokers):
@@ -140,7 +140,7 @@ def _settings_next_to_logs(found: LogFolder) -> dict[tuple[int, str], int]:
 
 
 def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLogs) -> LinesOfInterest:
-    """Add the kept lines of logs that are gone, without duplicates, and without lines that could not be read."""
+    """Add the stored lines of logs that are gone, without duplicates, and drop lines that could not be read."""
     if not earlier.lines.num_rows:
         return read
     every = pa.concat_tables([read.kept, earlier.lines])
@@ -163,7 +163,7 @@ def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLog
 
 
 def _read_lines_of_interest(engine: Engine, files: Sequence[LogFile]) -> pa.Table:
-    """Read files other than request logs, and collect their lines of interest, and counts of the others."""
+    """Return the lines of interest of these files, and summaries of their other lines."""
     overlapping = frozenset(_brokers_with_overlapping_logs([file for file in files if file.kind == STATE_CHANGE]))
     return engine.collect(
         engine.map(lines.read_lines(engine, list(files)), partial(_choose_lines_of_interest, overlapping), _FOUND)
@@ -173,13 +173,13 @@ def _read_lines_of_interest(engine: Engine, files: Sequence[LogFile]) -> pa.Tabl
 def _choose_lines_of_interest(
     overlapping: frozenset[int | None], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Select the lines of interest of each batch, in a worker or here."""
+    """Yield the lines of interest of each batch, and summaries, in a worker or in this process."""
     for batch in batches:
         yield from _chosen_lines(read_as_log_lines(batch), overlapping)
 
 
 def read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Add to lines the columns that `_chosen_lines` needs: message of lines of interest, stamp_us, line_hash."""
+    """Add the columns that selecting lines needs: message (of lines of interest), stamp_us, line_hash."""
     kind, value = batch["log"], batch["value"]
     stamps, hashes = request_stamps_and_hashes(value)
     stamps = pc.if_else(pc.equal(kind, METADATA), None, stamps)
@@ -214,7 +214,7 @@ def read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_stamps_of_exceptions(value: pa.StringArray, of_server: pa.BooleanArray, stamps: pa.Array) -> pa.Array:
-    """Give the line of an exception the timestamp of the log line before it; of repeated ones, only the first."""
+    """Give each line with an exception the timestamp of the log line before it; if lines repeat, only the first one."""
     bare = pc.and_(of_server, pc.and_(pc.is_null(stamps), pc.match_substring_regex(value, WITHOUT_STAMP)))
     at = np.flatnonzero(bare)
     if not len(at):
@@ -230,7 +230,7 @@ def _with_stamps_of_exceptions(value: pa.StringArray, of_server: pa.BooleanArray
 
 
 def _brokers_with_overlapping_logs(files: Sequence[LogFile]) -> list[int | None]:
-    """List the brokers with several files of one kind, which may be overlapping copies."""
+    """Return the brokers with several files of one kind of log, which may be overlapping copies."""
     return [broker for broker, times in Counter(file.broker_id for file in files).items() if times > 1]
 
 
@@ -249,7 +249,7 @@ def _chosen_lines(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> 
 
 
 def _figures_of_other_lines(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> pa.RecordBatch:
-    """Summarise the lines of a batch that are not of interest: number, days, first and last timestamp."""
+    """Return a summary of a batch's other lines, by file: number, days, first and last timestamp."""
     kind, broker_id, name = (batch[column][0].as_py() for column in ("kind", "broker_id", "source_file"))
     stamps = np.asarray(batch["stamp_us"].drop_null())
     row: dict[str, Any] = {"kind": kind, "broker_id": broker_id, "source_file": name,
@@ -289,7 +289,7 @@ def _without_duplicates(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
 
 
 def _other_state_changes(sql: ArrowSql, figures: pa.Table) -> int:
-    """Count the lines of state-change.log that have a timestamp but are not of interest, without duplicates."""
+    """Return how many lines of state-change.log have a timestamp but are not of interest, without duplicates."""
     counted = sql(
         """
         WITH single AS (

@@ -1,4 +1,4 @@
-"""Make the rows of table quarantine: refused lines and files, and lines whose rows are kept but doubtful."""
+"""Make the rows of table quarantine: refused lines and files, and doubtful lines whose rows are kept."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ ROWS = pa.schema([
 
 
 def refused_folders(refused: Sequence[Refused]) -> pa.Table:
-    """Make rows, with the columns of `ROWS`, for the files that were refused when the folder was listed."""
+    """Return rows with the columns of `ROWS` for files that were refused when the folder was listed."""
     rows = [
         {"source_file": each.source_file, "reason": each.reason, "detail": each.detail, "rows_kept": False}
         for each in refused
@@ -30,7 +30,7 @@ def refused_folders(refused: Sequence[Refused]) -> pa.Table:
 
 
 def refused_lines(sql: ArrowSql, lines: LinesOfInterest) -> pa.Table:
-    """Make rows, with the columns of `ROWS` and ``log``, for lines of all logs except request logs."""
+    """Return rows with the columns of `ROWS` and ``log`` for refused lines of all logs except request logs."""
     return sql(
         f"""
         WITH refused AS (
@@ -68,11 +68,11 @@ REFUSED_REQUESTS = Query(
     """,
     ROWS,
 )
-"""Query that selects the refused lines and files."""
+"""Query on the lines of request logs that selects refused lines and files."""
 
 
 def quarantine(engine: Engine, known: pa.Table, refused: Rows, doubtful: Sequence[Rows]) -> Rows:
-    """Make the rows of quarantine for all logs: refused and doubtful lines of request logs, known rows for others.
+    """Return the rows of table quarantine for all logs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Read a folder of broker logs into the input tables. The modules next to this one, called in order, do the steps."""
+"""Read a folder of broker logs into the input tables, by calling the modules next to this one in order."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ from udfs.batches.sessions import Members  # noqa: TC001 a type of a variable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY = (date.min - _EPOCH.date()).days
-"""Day number of Python's first date; it replaces a time in the year 0, which a line may have."""
+"""Day number of Python's first date. It is used for times in the year 0, which a line may have."""
 
 # Queries on all requests, fetches and appends, which run in the pass that computes these rows, to save a second one.
 _OF_REQUESTS = {
@@ -103,7 +103,7 @@ class KafkaLogs:
     notes: list[Note]
 
     def account(self) -> list[Tally]:
-        """Count the lines of each log by outcome: used, skipped or refused.
+        """Return how many lines of each log were used, skipped or refused.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class KafkaLogs:
         return tallies
 
     def times(self) -> dict[str, dict[str, Any]]:
-        """Find the time range of each file that has timestamps: first_time, last_time, days (a list of dates)."""
+        """Return first_time, last_time and days (a list of dates) of each file that has timestamps."""
         spans: dict[str, tuple[int, int, set[int]]] = {}
         for row in [*self.requests.to_pylist(), *self.read_lines.files.to_pylist()]:
             if row["first_us"] is not None:
@@ -134,7 +134,7 @@ class KafkaLogs:
 
 
 def _instant_of_read_logs(us: int) -> datetime:
-    """Convert microseconds since 1970 to an instant, at the earliest one that Python can represent."""
+    """Convert microseconds since 1970 to an instant; times before Python's first date become that date."""
     return _EPOCH + max(timedelta(microseconds=us), timedelta(_FIRST_DAY))
 
 
@@ -145,7 +145,7 @@ def survey_logs(
     options: LogOptions = LogOptions(),  # noqa: B008 frozen
     listed: log_folder.LogFolder | None = None,
 ) -> log_folder.LogFolder:
-    """Compute the fingerprint of each log in a folder.
+    """Return the logs in a folder, each with the fingerprint of its content.
 
     A file with the same content as another of its broker and kind, such as a log next to its compressed copy, is
     refused as a whole.
@@ -192,7 +192,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     sql: ArrowSql | None = None,
     earlier: EarlierLogs = EarlierLogs(),  # noqa: B008 frozen
 ) -> KafkaLogs:
-    """Read the broker logs in a folder: lines are parsed at once, and the large tables are computed lazily.
+    """Read the broker logs in a folder. Lines are parsed now, and the large tables are computed later.
 
     Parameters
     ----------
@@ -329,7 +329,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
 
 
 def _results_on_requests(engine: Engine, found: log_folder.LogFolder) -> dict[str, Rows]:
-    """Read all request logs once, and return the results of the queries on the requests, which are not kept."""
+    """Read all request logs once, and return the results of all queries on the requests, which are not stored."""
     requests = request_log.read_requests(engine, found.of_kind(log_folder.REQUEST))
     said = engine.answers(requests, _OF_REQUESTS)
     without_copies = request_log.refuse_duplicate_requests(engine, requests, said.pop("hashes"))
@@ -345,7 +345,7 @@ def _sources_of_terms(  # noqa: PLR0913, PLR0917 all that is read
     found: log_folder.LogFolder,
     oldest: str | None,
 ) -> tuple[ParsedLogs, list[partition_listing.Listing]]:
-    """Collect the sources of terms, and the listings; a damaged listing is added to the refused files."""
+    """Collect the lines that terms are made from, and the listings; a damaged listing is refused."""
     listings = []
     for file in found.of_kind(log_folder.SNAPSHOT):
         listing, bad = partition_listing.read_listing(file.path)
@@ -387,7 +387,7 @@ def _begun_before(
     seen: list[dict[str, Any]],
     earlier: partition_lines.Earlier,
 ) -> tuple[list[mid_term.Begun], partition_lines.PartitionEvidence]:
-    """Find the terms that began before the logs, and what the lines say about their partitions."""
+    """Return the terms that began before the logs, and what the lines show about their partitions."""
     start_rows = starts.select(
         ["broker_id", "topic", "partition_id", "leader_epoch", "stamp_us", "leads"]
     ).to_pylist()  # fmt: skip

@@ -1,1 +1,1 @@
-"""Find and unpack log files of any layout, and convert them to lines in Kafka's own layout."""
+"""Find and unpack log files in any layout, and convert their lines to Kafka's own layout."""

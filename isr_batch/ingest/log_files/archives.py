@@ -1,4 +1,4 @@
-"""List the members of archives of log files within limits, and read them in one pass."""
+"""List the files in archives of logs, within limits, and read them in one pass."""
 
 import io
 import os
@@ -14,11 +14,11 @@ from isr_batch.ingest.log_files.limits import UNREADABLE, BadFileError, most_unp
 SUFFIXES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_MEMBERS: Final = 10_000
 DIRECTORY_BYTES: Final = 512
-"""Bytes that a ZIP file's directory may have per member: a limit, because Python reads the whole directory at once."""
+"""Bytes that the directory of a ZIP file may have per member. Python reads the whole directory at once."""
 HEADER_BYTES: Final = 1 << 20
-"""Maximum size of a header with a long name, which is read at once."""
+"""Maximum size in bytes of a header with a long name, which is read at once."""
 HELD_BYTES: Final = 1 << 25
-"""Maximum size of a member that is kept in memory, so that it is examined and read in one pass over the archive."""
+"""A member up to this size in bytes is kept in memory, so that it is examined and read in one pass over the archive."""
 DAMAGED: Final = (
     EOFError, zipfile.BadZipFile, tarfile.TarError, RuntimeError, ValueError, LookupError, ArithmeticError, struct.error
 )  # fmt: skip
@@ -28,22 +28,22 @@ _MEMBER: Final = "!//"
 
 
 def file_on_disk(path: str) -> str:
-    """Return the path of the file on disk: that of the archive, for a member of one."""
+    """Return the path of a file on disk; for a file in an archive, the path of the archive."""
     return path.partition(_MEMBER)[0]
 
 
 def member_name(path: str) -> str:
-    """Return the name that a member has in its archive; empty for any other file."""
+    """Return the name of a file within its archive; empty if it is not in one."""
     return path.partition(_MEMBER)[2]
 
 
 def is_archive(path: str) -> bool:
-    """Whether a file is an archive of files, by its name."""
+    """Whether a file is an archive, by its name."""
     return path.endswith(SUFFIXES)
 
 
 def archive_members(path: str) -> list[str]:
-    """List the files in an archive in stored order, each as a path for `open_member`.
+    """Return the files in an archive in stored order, as paths that `open_member` accepts.
 
     Raises
     ------
@@ -60,9 +60,9 @@ def archive_members(path: str) -> list[str]:
 
 
 def open_member(path: str) -> tuple[IO[bytes], int]:
-    """Open a member of an archive, and return its limit of unpacked bytes.
+    """Open a file in an archive, and return how many bytes it may unpack to.
 
-    If members are opened in stored order, the archive is read in a single pass.
+    If files are opened in stored order, the archive is read in a single pass.
 
     Raises
     ------
@@ -75,14 +75,14 @@ def open_member(path: str) -> tuple[IO[bytes], int]:
 
 
 def _opened_archive(path: str) -> "_Archive":
-    """Open an archive, or return it if this thread has it open and it has not changed."""
+    """Return an archive that this thread has opened before, if it has not changed; otherwise open it."""
     stat = os.stat(path)  # noqa: PTH116 (as the readers of files, it takes a path as text)
     return _open_archive(path, stat.st_size, stat.st_mtime_ns, threading.get_ident())
 
 
 @lru_cache(maxsize=2)
 def _open_archive(path: str, size: int, _changed: int, _thread: int) -> "_Archive":
-    """Open an archive; the result is cached by thread and state of the file."""
+    """Open an archive; cached by size, time of change and thread."""
     return _Zip(path, size) if path.endswith(".zip") else _Tar(path, size)
 
 
@@ -95,7 +95,7 @@ class _Archive:
         self.seen = self.total = 0
 
     def add(self, name: str, size: int, *, is_file: bool) -> None:
-        """Add a member, and fail if the archive exceeds a limit."""
+        """Add a file to the list, and raise an error if the archive exceeds a limit."""
         self.seen += 1
         self.total += size
         if self.seen > MAX_MEMBERS:
@@ -108,11 +108,11 @@ class _Archive:
             self.members[name] = size
 
     def share(self, name: str) -> int:
-        """Return the limit of unpacked bytes of a compressed member: its share of the archive's limit."""
+        """Return how many bytes a compressed file may unpack to: its share of the archive's limit."""
         return self.most_bytes * self.members[name] // max(1, self.total)
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a member as a stream of its unpacked bytes."""
+        """Open a file in the archive as a stream of its unpacked bytes."""
         raise NotImplementedError
 
 
@@ -138,7 +138,7 @@ class _Zip(_Archive):
 
 
 class _Header(tarfile.TarInfo):
-    """A tar header that is read only if its size is plausible, because tarfile reads a long name at once."""
+    """A tar header that is only read if its size is plausible; tarfile reads a long name at once."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         if not self.isreg() and not 0 <= self.size <= HEADER_BYTES:

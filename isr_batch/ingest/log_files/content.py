@@ -1,4 +1,4 @@
-"""Read and decompress the content of a log file within limits, and compute the fingerprint that identifies it."""
+"""Read the content of a log file, unpacked and within limits, and compute the fingerprint that identifies it."""
 
 import bz2
 import gzip
@@ -26,28 +26,29 @@ from isr_batch.ingest.log_files.otlp import is_otlp, lines_of_otlp
 
 CHUNK_BYTES = 1 << 20
 ZSTD_CHUNK_BYTES = 1 << 16
-"""Bytes of a zstd file that are decompressed at once: few, because damage loses the whole chunk."""
+"""Bytes of a zstd file that are unpacked at once; few, because damage loses the whole chunk."""
 
 RANGE_BYTES = 96 << 20
-"""Size, in bytes, of the ranges in which an uncompressed file is read, one task each."""
+"""An uncompressed file is read in ranges of this size in bytes, one task per range."""
 
 _PACKED = {".gz", ".tgz", ".zst", ".xz", ".bz2", ".zip"}
 USUAL_RATIO = 20
 """Assumed compression ratio of a log, for estimates of its unpacked size."""
 
 HASHED_BYTES = tuple(64 << n for n in range(40))
-"""Lengths of prefixes whose hashes are stored, to recognise a shorter copy later by at least half of its bytes."""
+"""A fingerprint has the hashes of a file's first bytes, for these numbers of bytes. They identify a shorter copy later,
+by at least half of its bytes."""
 
 
 def text_bytes(folder: Path) -> int:
-    """Estimate the unpacked size of all files in a folder, or of one file, by their sizes on disk."""
+    """Estimate the unpacked size in bytes of a file, or of all files in a folder, from their sizes on disk."""
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else [folder]
     return sum(path.stat().st_size * (USUAL_RATIO if path.suffix in _PACKED else 1) for path in files)
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Size, line count and hashes of a file's content at the time it was read.
+    """Size, number of lines and hashes of a file's content when it was read.
 
     Parameters
     ----------
@@ -77,11 +78,11 @@ class Fingerprint:
 PACKED = (".gz", ".zst", ".xz", ".bz2")
 _NEWLINE = ord("\n")
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-"""Byte order marks of UTF-16, which Windows shells write."""
+"""Byte order marks of UTF-16, in which Windows shells write files."""
 
 
 def is_packed(path: str) -> bool:
-    """Whether a file is compressed, or in an archive, by its name."""
+    """Whether a file is compressed or in an archive, by its name."""
     return path.endswith(PACKED) or bool(member_name(path))
 
 
@@ -89,7 +90,7 @@ _DAMAGED = (*DAMAGED, zlib.error, lzma.LZMAError)
 
 
 def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """Yield the decompressed bytes of a file; of an uncompressed file, those from ``start`` to before ``end``.
+    """Yield the unpacked bytes of a file; of an uncompressed file, those from ``start`` to ``end`` (exclusive).
 
     A log viewer's export is converted to lines first (`isr_batch.ingest.log_files.exports`).
 
@@ -106,7 +107,7 @@ def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterato
 
 
 def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines of an export or of OTLP batches in order of time, and the bytes of any other file unchanged."""
+    """Yield the lines of an export or of OTLP batches by time; yield the bytes of any other file unchanged."""
     head = next(chunks, b"")
     chunks = chain([head] if head else [], chunks)
     if is_otlp(head):
@@ -120,23 +121,26 @@ def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 @cache
 def _converted(_process: int) -> ConvertedExports:
-    """Return this process's own `ConvertedExports`: a forked process must not write to its parent's temporary file."""
+    """Return the converter of exports for this process.
+
+    A forked process must not write to its parent's temporary file.
+    """
     return ConvertedExports()
 
 
 def is_export_file(path: str) -> bool:
-    """Whether a file's lines are not its events: an export of a log viewer, or OTLP batches."""
+    """Whether a file has to be converted to lines: it is an export of a log viewer, or has OTLP batches."""
     head = head_of(path)
     return is_otlp(head) or is_export(path, head)
 
 
 def is_converted_file(path: str) -> bool:
-    """Whether a file's lines are derived from its content or reordered, so that no part can be read separately."""
+    """Whether a file's lines are converted or reversed, so that no part of the file can be read separately."""
     return is_export_file(path) or unit_of_latest_first(head_of(path)) is not None
 
 
 def head_of(path: str) -> bytes:
-    """Return the first bytes of a file, unpacked; empty if it cannot be read."""
+    """Return the first unpacked bytes of a file; empty if it cannot be read."""
     try:
         return next(_unpacked_chunks(path, 0, None), b"")
     except BadFileError:
@@ -144,7 +148,7 @@ def head_of(path: str) -> bytes:
 
 
 def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
-    """Yield the unpacked bytes of a file, and fail if it is binary, damaged or too large."""
+    """Yield the unpacked bytes of a file; raise an error if it is binary, damaged or too large."""
     try:
         unpacked = 0
         for chunk in _packed_content(path) if is_packed(path) else _plain_content(path, start, end):
@@ -163,7 +167,7 @@ def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
 
 
 def _kind_of_content(path: str) -> str:
-    """Name the compression of a file, for messages."""
+    """Return the name of a file's compression, for messages."""
     kinds = {".gz": "gzip", ".zst": "zstd", ".xz": "xz", ".bz2": "bzip2"}
     name = next((kind for suffix, kind in kinds.items() if path.endswith(suffix)), "archive")
     return "archive" if member_name(path) and not path.endswith(PACKED) else name
@@ -179,7 +183,7 @@ def _plain_content(path: str, start: int, end: int | None) -> Iterator[bytes]:
 
 
 def _packed_content(path: str) -> Iterator[bytes]:
-    """Yield the unpacked bytes of a compressed file or of a member of an archive, within the limit."""
+    """Yield the unpacked bytes of a compressed file, or of a file in an archive, up to the limit."""
     with ExitStack() as opened:
         if member := member_name(path):
             stream, most = open_member(path)
@@ -198,7 +202,7 @@ def _packed_content(path: str) -> Iterator[bytes]:
 
 
 def _unpacked(name: str, file: str | IO[bytes]) -> Iterator[bytes]:
-    """Yield the decompressed bytes of a file on disk, or of an open member of an archive."""
+    """Yield the unpacked bytes of a file on disk, or of an open file in an archive."""
     if name.endswith(".zst"):
         if isinstance(file, str) and not os.stat(file).st_size:  # noqa: PTH116
             return
@@ -221,7 +225,7 @@ def _unpacked(name: str, file: str | IO[bytes]) -> Iterator[bytes]:
 
 
 class Fingerprinter:
-    """Computes the fingerprint of a file while it is read.
+    """Computes the fingerprint of a file while another function reads it.
 
     Parameters
     ----------
@@ -250,7 +254,7 @@ class Fingerprinter:
             self.size_bytes = 0
 
     def watch(self) -> Iterator[bytes]:
-        """Yield the chunks of the file, as long as it was at the start: it may be growing.
+        """Yield the chunks of the file, up to the size that it had at the start, because it may be growing.
 
         Raises
         ------
@@ -262,7 +266,7 @@ class Fingerprinter:
             yield chunk
 
     def _take(self, chunk: bytes) -> None:
-        """Add a chunk to the hashes."""
+        """Add a chunk of the file to the hashes."""
         view = memoryview(chunk)
         at = 0
         while self.wanted and self.wanted[-1] <= self.size + len(chunk):
@@ -278,7 +282,7 @@ class Fingerprinter:
         self.last = chunk[-1:]
 
     def _cut(self, chunk: bytes) -> None:
-        """Begin a new range at the first line with a timestamp, after enough bytes."""
+        """Begin a new range at the next line with a timestamp, if the last range is long enough."""
         next_cut = max(self.cuts[-1][0] + self.range_bytes - self.size, 0)
         # A range begins with a line that has a timestamp, because a line without one belongs to the line before it.
         line_end = chunk.find(b"\n[2", next_cut) if next_cut < len(chunk) else -1
@@ -286,7 +290,7 @@ class Fingerprinter:
             self.cuts.append((self.size + line_end + 1, self.newlines + chunk.count(b"\n", 0, line_end + 1) + 1))
 
     def fingerprint(self) -> "Fingerprint":
-        """Return the fingerprint of the bytes so far."""
+        """Return the fingerprint of the bytes read so far."""
         return Fingerprint(
             self.size_bytes, self.size, self.whole.hexdigest(), self.newlines + (self.last != b"\n"),
             tuple(self.cuts), frozenset(self.hashes[size].hex() for size in self.asked & self.hashes.keys()),
@@ -295,7 +299,7 @@ class Fingerprinter:
 
 
 def fingerprint(path: str, beginnings: Sequence[int] = (), range_bytes: int = RANGE_BYTES) -> Fingerprint:
-    """Compute the fingerprint of a file in one pass, as far as the file is readable; see `Fingerprinter`."""
+    """Return the fingerprint of a file, as far as the file is readable, after one pass over it."""
     taken = Fingerprinter(path, beginnings, range_bytes)
     try:
         for _ in taken.watch():

@@ -1,4 +1,4 @@
-"""Find the time, the logger and the message in the JSON events of log pipelines, whatever the names of their fields.
+"""Find time, logger and message in the JSON events of log pipelines, whatever the names of the fields.
 
 A field is chosen by its name and by its content, because ``source`` is a logger in one pipeline and a host in another.
 """
@@ -37,17 +37,17 @@ _LEVEL_IN_FRONT: Final = rf"^\[?(?P<level>{LEVELS})\]?[ \t:]+"
 
 
 def is_kafkas_logger(name: str) -> bool:
-    """Whether a logger is one of Kafka's, by its whole name."""
+    """Whether a name is that of one of Kafka's loggers."""
     return bool(_KAFKAS_LOGGER.fullmatch(name))
 
 
 def is_source(text: str) -> bool:
-    """Whether a text may be the name of a container or host, instead of a logger or a file."""
+    """Whether a text may name a container or host, rather than a logger or a file."""
     return bool(text) and not text.startswith("/") and not is_kafkas_logger(text)
 
 
 class EventFields(NamedTuple):
-    """Where an event has its time, logger, message and so on: paths with slashes between names; empty if missing.
+    """The paths of the fields with an event's time, logger, message and so on, with slashes; empty if missing.
 
     ``front`` is a prefix that the pipeline has removed from the message, such as ``Partition t-0 broker=1``; ``source``
     is the container or host.
@@ -63,7 +63,7 @@ class EventFields(NamedTuple):
 
 @dataclass(frozen=True)
 class _Field:
-    """How a field of events is found: by the usual ends of its path, best first, and by the form of its values."""
+    """How to recognise a field: usual ends of its path, the best first, and the form of its values."""
 
     names: tuple[str, ...]
     fits: Callable[[str], object]
@@ -98,7 +98,7 @@ _LOGGERS_BY_CONTENT: Final = _Field(
 
 
 def flat(event: Mapping[str, object], within: str = "") -> dict[str, object]:
-    """Flatten nested objects: one entry per field, under its path with slashes."""
+    """Return all fields of an event, nested ones too, by their path with slashes."""
     fields: dict[str, object] = {}
     for name, value in event.items():
         if isinstance(value, dict):
@@ -109,12 +109,12 @@ def flat(event: Mapping[str, object], within: str = "") -> dict[str, object]:
 
 
 def json_objects(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """Parse those lines that are JSON objects."""
+    """Return those lines that are JSON objects, parsed."""
     return [each for line in lines if line.startswith("{") and isinstance(each := load_json_line(line), dict)]
 
 
 def paths_named(paths: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Select the paths that end in one of the names, in the order of the names, and the shortest first."""
+    """Return the paths that end in one of the names, in the order of the names; for each name, the shortest first."""
     ends = {path: "." + path.replace("/", ".").lower() for path in sorted(paths, key=lambda path: (len(path), path))}
     return [path for name in names for path, dotted in ends.items() if dotted.endswith("." + name)]
 
@@ -122,7 +122,7 @@ def paths_named(paths: Iterable[str], names: Sequence[str]) -> list[str]:
 def event_fields(
     events: Sequence[Mapping[str, object]], forms: Sequence[StampForm] = EVENT_FORMS
 ) -> tuple[EventFields, StampForm] | None:
-    """Find the fields of some events, and the form of their time; None if they have no message or no time."""
+    """Return the fields of some events, and the form of their time; None if they have no message or no time."""
     columns: dict[str, list[str]] = {}
     for event in events:
         for path, value in flat(event).items():
@@ -141,7 +141,7 @@ def event_fields(
 def fields_with_form(
     events: Sequence[Mapping[str, object]], fields: EventFields, forms: Sequence[StampForm] = EVENT_FORMS
 ) -> tuple[EventFields, StampForm] | None:
-    """Detect the form of timestamps if the fields are given; None if most events lack the time or the message."""
+    """Return the given fields with the form of their time; None if most events lack the time or the message."""
     some = [(json_text_at(event, fields.stamp), json_text_at(event, fields.message)) for event in events]
     texts = [stamp for stamp, message in some if stamp and message]
     form = form_of(texts, forms) if 2 * len(texts) >= len(events) else None
@@ -149,13 +149,13 @@ def fields_with_form(
 
 
 def _chosen_event_path(field: _Field, columns: Mapping[str, Sequence[str]], message: str) -> str:
-    """Find the path of a field whose name and values fit; empty if no field fits."""
+    """Return the path of the field whose name and values fit; empty if no field fits."""
     named = (path for path in paths_named(columns, field.names) if path != message)
     return next((path for path in named if _share_of_events(field.fits, columns[path]) >= _FITS), "")
 
 
 def _stamp_field(columns: Mapping[str, Sequence[str]], forms: Sequence[StampForm]) -> tuple[str, StampForm | None]:
-    """Find the field with the time by its name, or as the only field that has times."""
+    """Return the field with the time: by its name, or because no other field has times."""
     if SECONDS in columns:
         return SECONDS, next(form for form in EVENT_FORMS if form.name == "epoch milliseconds")
     timed = {path: form for path, texts in columns.items() if (form := form_of(texts, forms))}
@@ -165,17 +165,17 @@ def _stamp_field(columns: Mapping[str, Sequence[str]], forms: Sequence[StampForm
 
 
 def form_of(texts: Sequence[str], forms: Sequence[StampForm] = EVENT_FORMS) -> StampForm | None:
-    """Find the form of most of these times."""
+    """Return the form that most of these times have; None if no form fits most of them."""
     return next((f for f in forms if _share_of_events(re.compile(f.pattern).fullmatch, texts) >= _FITS), None)
 
 
 def _share_of_events(fits: Callable[[str], object], texts: Sequence[str]) -> float:
-    """Return the share of texts that fit."""
+    """Return which share of some texts fit."""
     return sum(bool(fits(text)) for text in texts) / max(len(texts), 1)
 
 
 def names_of_fields(events: Sequence[Mapping[str, object]], most: int = 12) -> str:
-    """List the names of events' fields, at most ``most``, for an error message."""
+    """Return the names of events' fields as text, at most ``most`` of them, for an error message."""
     names = sorted({path for event in events[:_LOOKED_AT] for path in flat(event)})
     return ", ".join(names[:most]) + (", ..." if names[most:] else "")
 
@@ -184,13 +184,13 @@ _LOOKED_AT: Final = 20
 
 
 def _whole_numbers(texts: pa.StringArray) -> pa.Int64Array:
-    """Parse numbers of up to ten digits; null for any other text."""
+    """Parse texts of up to ten digits as numbers; any other text becomes null."""
     is_number = pc.match_substring_regex(texts, r"^\d{1,10}$")
     return pc.if_else(pc.fill_null(is_number, False), texts, None).cast(pa.int64())
 
 
 def _with_stacks(values: pa.StringArray, message: pa.StringArray) -> pa.StringArray:
-    """Append the lines of exceptions, which are in a separate field of the few events that have any."""
+    """Append the lines of exceptions to messages; the few events with an exception have it in a separate field."""
     there = pc.and_(pc.match_substring_regex(values, _HAS_STACK), pc.is_valid(message))
     there = pc.fill_null(there, False)
     pairs = zip(message.filter(there).to_pylist(), values.filter(there).to_pylist(), strict=True)
@@ -199,7 +199,7 @@ def _with_stacks(values: pa.StringArray, message: pa.StringArray) -> pa.StringAr
 
 
 def _with_stack(message: str, event: object) -> str:
-    """Append an exception in a separate field of the event to its message."""
+    """Return the message of an event with the exception that is in another field of the event."""
     fields = flat(event) if isinstance(event, dict) else {}
     stacks = (str(fields[path]) for path in paths_named(fields, _STACKS))
     stack = next((text for text in stacks if _IS_STACK.match(text) or text.startswith(f"{message}\n")), "")
@@ -207,7 +207,7 @@ def _with_stack(message: str, event: object) -> str:
 
 
 class EventTexts(NamedTuple):
-    """Columns with the parts of events (time, message and so on), one row per event; a missing part is null."""
+    """Arrays with the parts of events (time, message and so on), one row per event; null for a missing part."""
 
     message: pa.StringArray
     stamp: pa.StringArray
@@ -216,7 +216,7 @@ class EventTexts(NamedTuple):
 
 
 def event_texts(values: pa.StringArray, fields: EventFields) -> EventTexts:
-    """Read the parts of events, and restore removed prefixes; null for lines that are not such events."""
+    """Return the parts of events, with removed prefixes restored; null for lines that are not such events."""
     chosen = fields.message, fields.stamp, fields.level, fields.logger, fields.front
     paths = [path for path in chosen if path]
     if fields.stamp == SECONDS:

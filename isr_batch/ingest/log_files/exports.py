@@ -39,7 +39,7 @@ Event = dict[str, object]
 
 
 class BadExportError(Exception):
-    """Raised if an export cannot be read; it has the reason, and further details."""
+    """Raised if an export cannot be read, with the reason and details."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason)
@@ -48,7 +48,7 @@ class BadExportError(Exception):
 
 
 def is_export(path: str, head: bytes) -> bool:
-    """Whether a file is an export, by its beginning: a table or a document instead of a log.
+    """Whether a file is an export of a log viewer, by its first bytes: a table or a document instead of a log.
 
     A table is recognised in a file with any name if its columns are named after a time and a message.
     """
@@ -75,12 +75,12 @@ def is_export(path: str, head: bytes) -> bool:
 
 
 def most_bytes() -> int:
-    """Return the maximum size of a JSON document, which is read at once and takes ten times its size in memory."""
+    """Return the maximum size of a JSON document in bytes; read at once, it takes ten times that in memory."""
     return max(memory_bytes() // 20, 1 << 27)
 
 
 def _delimiter_of_export(header: str) -> str:
-    """Return the delimiter of a CSV header; empty if the text is not a header."""
+    """Return the delimiter of a CSV header; empty for any other text."""
     names = re.fullmatch(
         r'\ufeff?"?[\w@#. \[\]/-]+"?(?:([,;\t])"?[\w@#. \[\]/-]+"?(?:\1"?[\w@#. \[\]/-]+"?)*)?\r?', header
     )
@@ -90,7 +90,7 @@ def _delimiter_of_export(header: str) -> str:
 
 
 class _ExportStream(io.RawIOBase):
-    """Bytes that come in chunks, as a stream."""
+    """A file-like stream over bytes that come in chunks."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self.chunks = chunks
@@ -147,7 +147,7 @@ def events_in_export(document: bytes) -> list[Event]:
 
 
 def _documents_of_export(text: str) -> list[object]:
-    """Parse concatenated JSON documents."""
+    """Parse JSON documents that follow each other."""
     decoder, documents, at = json.JSONDecoder(), [], 0
     while begin := _NOT_SPACE.search(text, at):
         try:
@@ -159,7 +159,7 @@ def _documents_of_export(text: str) -> list[object]:
 
 
 def _nested_export(row: Mapping[str, object]) -> Event:
-    """Convert columns with dots in their names back to nested objects."""
+    """Turn columns with dots in their names into nested objects."""
     event: Event = {}
     for name, value in row.items():
         *within, last = name.split(".") if name else ("",)
@@ -172,7 +172,7 @@ def _nested_export(row: Mapping[str, object]) -> Event:
 
 
 def _events_of(document: object, deep: int = 0) -> list[Event]:
-    """Find the events in a document: its longest list of objects, of rows, or of streams of lines."""
+    """Return the events in a document: its longest list of objects, of table rows, or of streams of lines."""
     if isinstance(document, dict) and "resourceLogs" in document:
         return _events_of([document], deep)
     if isinstance(document, list):
@@ -198,7 +198,7 @@ def _events_within(event: Event) -> list[Event]:
 
 
 def _with_single_values(event: Event) -> Event:
-    """Unpack lists of one value, which a search for ``fields`` returns."""
+    """Replace each list of one value by the value; a search for ``fields`` returns such lists."""
     fields = event.get("fields")
     if not isinstance(fields, dict) or not all(isinstance(value, list) for value in fields.values()):
         return event
@@ -206,7 +206,7 @@ def _with_single_values(event: Event) -> Event:
 
 
 def _of_stream(each: object) -> list[Event] | None:
-    """Return the lines of a Loki stream, each with the stream's labels; ``values`` are pairs of a time and a line."""
+    """Return the lines of a Loki stream, each with the stream's labels; None for another object."""
     if not isinstance(each, dict) or not isinstance(each.get("stream"), dict):
         return None
     pairs = each.get("values")
@@ -216,12 +216,12 @@ def _of_stream(each: object) -> list[Event] | None:
 
 
 def _of_batch(each: object) -> list[Event] | None:
-    """Return the events of a batch of OpenTelemetry."""
+    """Return the events of an OpenTelemetry batch; None for another object."""
     return list(events_of_batch(each)) if isinstance(each, dict) and "resourceLogs" in each else None
 
 
 def _events_of_export_table(each: object) -> list[Event] | None:
-    """Return the rows of an Azure table, which has lists of values, and their names in ``columns``."""
+    """Return the rows of an Azure table (lists of values, names in ``columns``) as events; None for another object."""
     if not isinstance(each, dict):
         return None
     columns, rows = each.get("columns"), each.get("rows")
@@ -234,7 +234,7 @@ def _events_of_export_table(each: object) -> list[Event] | None:
 
 
 def _event_of_export_fields(each: object) -> Event | None:
-    """Return a CloudWatch row as an event; it is a list of ``field`` and ``value``."""
+    """Return a CloudWatch row, a list of ``field`` and ``value``, as an event; None for another object."""
     if not isinstance(each, list):
         return None
     return {str(field["field"]): field.get("value") for field in each if isinstance(field, dict) and "field" in field}

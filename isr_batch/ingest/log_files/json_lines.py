@@ -11,7 +11,7 @@ from pyarrow import json as arrow_json
 
 
 def read_json_fields(values: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
-    """Read fields of lines that are JSON objects, as text; null where a line has no such field or is no JSON.
+    """Return fields of lines that are JSON objects, as text; null if a line lacks the field or is not JSON.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def read_json_fields(values: pa.StringArray, paths: Sequence[str]) -> list[pa.St
 
 
 def _json_fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
-    """Read fields of JSON objects by Arrow's parser, or one by one if it cannot read them."""
+    """Return fields of JSON objects, by Arrow's parser, or one line at a time if it cannot parse them."""
     if not len(objects):
         return [pa.nulls(0, pa.string()) for _ in paths]
     ends = pa.array([0, len(objects)], pa.int32())
@@ -50,7 +50,7 @@ def _json_fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.Strin
 
 
 def _json_schema(paths: Sequence[str], first: object) -> pa.Schema:
-    """Return the types of the fields: numbers if the first object has numbers, or else text."""
+    """Return the types of the fields: numbers where the first object has numbers, otherwise text."""
     tree: dict[str, Any] = {}
     for path in paths:
         *parents, leaf = path.split("/")
@@ -74,7 +74,7 @@ def _json_column(table: pa.Table, path: str) -> pa.Array:
 
 
 def _number_type(value: object) -> pa.DataType | None:
-    """Return Arrow's type for a JSON number; times in seconds get a fraction, because the next line may have one."""
+    """Return Arrow's type for a JSON number; small ones may be seconds, and the next value may have a fraction."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return pa.int64() if isinstance(value, int) and abs(value) > _MOST_SECONDS else pa.float64()
@@ -85,7 +85,7 @@ _SIX_DIGITS = pa.decimal128(24, 6)
 
 
 def _json_as_text(column: pa.Array) -> pa.StringArray:
-    """Convert parsed values to text; numbers are written without an exponent."""
+    """Convert parsed values to text, numbers without an exponent."""
     if not pa.types.is_floating(column.type):
         return column if pa.types.is_string(column.type) else column.cast(pa.string())
     text = column.cast(_SIX_DIGITS).cast(pa.string())  # not 1.763742612613e+09
@@ -101,14 +101,14 @@ def load_json_line(line: str) -> object:
 
 
 def json_value_at(each: object, path: str) -> object:
-    """Read a field of a parsed object; None if it is missing."""
+    """Return a field of a parsed object by its path; None if it is missing."""
     for name in path.split("/"):
         each = each.get(name) if isinstance(each, dict) else None
     return each
 
 
 def json_text_at(each: object, path: str) -> str | None:
-    """Read a field of a parsed object as text; None if it is missing."""
+    """Return a field of a parsed object by its path, as text; None if it is missing."""
     found = json_value_at(each, path)
     if found is None or isinstance(found, dict | list):
         return None

@@ -49,14 +49,14 @@ ARRANGEMENTS = {
     NO_LOGGER: rf"{_HEAD}(?P<message>.*)$",
     NO_LEVEL: rf"^{_STAMP}[ \t]+(?P<message>.*)$",
 }
-"""Orders of timestamp, level, logger and message, as regular expressions for both Python and RE2. The first that fits
-most lines is used."""
+"""Possible orders of timestamp, level, logger and message, as regular expressions for Python and RE2. The first that
+fits most lines is used."""
 JSON = "JSON"
 OTHER_KINDS = {
     r"\s*<(\?xml|results|!DOCTYPE|html)": ("XML or HTML", "export the events as JSON, CSV or text"),
     r"---\s*$": ("YAML", "export the events as JSON: gcloud logging read ... --format=json"),
 }
-"""Kinds of text that are no lines, by how they begin: the reason, and what to do."""
+"""Patterns for the beginning of text that does not consist of log lines, each with the reason and what to do."""
 _OWN = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] [A-Z]+ ")
 _FITS = 0.8
 """A layout is chosen only if it fits this share of a file's lines with timestamps."""
@@ -153,7 +153,7 @@ KAFKAS_OWN = Layout()
 
 @dataclass(frozen=True)
 class UnreadableLayout:
-    """The reason for which a file's layout cannot be read."""
+    """Why a file's layout cannot be read."""
 
     reason: str
     detail: str
@@ -162,7 +162,7 @@ class UnreadableLayout:
 def layout_of(
     lines: Sequence[str], stamp_format: str | None = None, given: EventFields | None = None
 ) -> Layout | UnreadableLayout:
-    """Find the layout of a file from its first lines.
+    """Return the layout of a file, from its first lines.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def layout_of(
 def _inner_layout(
     lines: Sequence[str], stamp_format: str | None, given: EventFields | None
 ) -> Layout | UnreadableLayout:
-    """Find the layout of lines without prefixes: JSON events, text, or both."""
+    """Return the layout of lines without prefixes: JSON events, text, or both."""
     events = _events(lines, given, stamp_format)
     if events is None:
         return _plain_layout(lines, stamp_format)
@@ -213,7 +213,7 @@ def _inner_layout(
 
 
 def _plain_layout(lines: Sequence[str], stamp_format: str | None) -> Layout | UnreadableLayout:
-    """Find the layout of lines of text; a reason if no form of timestamps fits."""
+    """Return the layout of lines of text; a reason if no form of timestamps fits."""
     best: Layout | None = None
     most, rest = 0, []
     forms = [stamp_form(stamp_format)] if stamp_format else list(FORMS)
@@ -254,13 +254,13 @@ def _plain_layout(lines: Sequence[str], stamp_format: str | None) -> Layout | Un
 
 
 def _layout_matches(name: str, form: StampForm, lines: Sequence[str]) -> "list[re.Match[str]]":
-    """Match lines against an arrangement (of timestamp, level, logger, message) with this form of timestamps."""
+    """Return the matches of lines with an order of parts (timestamp, level, ...) and a form of timestamps."""
     compiled = re.compile(ARRANGEMENTS[name].replace("STAMP", form.text))
     return [match for line in lines if (match := compiled.match(line))]
 
 
 def _layout(name: str, form: StampForm, matches: "Sequence[re.Match[str]]", stamped: Sequence[str]) -> Layout:
-    """Make the layout of an arrangement, with what its matched lines show about threads, timestamps and loggers."""
+    """Return the layout with an order of parts, and what its lines show about threads, timestamps and loggers."""
     bracketed = [re.match(THREAD, match["message"]) for match in matches]
     threads = sum(bool(found) and not _NOT_A_THREAD.match(found[0]) for found in bracketed if found)
     stamps = [_stamp_without_zone(match["stamp"]) for match in matches]
@@ -276,14 +276,14 @@ def _layout(name: str, form: StampForm, matches: "Sequence[re.Match[str]]", stam
 
 
 def _stamp_without_zone(stamp: str) -> str:
-    """Remove the time zone from a timestamp."""
+    """Return a timestamp without its time zone."""
     return re.sub(r" ?(Z|UTC|GMT|[+-]\d\d(:?\d\d)?)$", "", stamp) if re.search(r"\d:\d\d:\d\d", stamp) else stamp
 
 
 def _events(
     lines: Sequence[str], given: EventFields | None, stamp_format: str | None
 ) -> Layout | UnreadableLayout | None:
-    """Find the layout of JSON events among the lines; None if there are no such events."""
+    """Return the layout of the JSON events among the lines; None if there are no such events."""
     objects = json_objects(lines)
     if not objects or len(objects) < prefixes.SOME * len(lines):
         return None

@@ -6,11 +6,10 @@ MAX_RATIO, RATIO_COUNTS_FROM = 200, 64 << 20
 """Largest compression ratio, and the unpacked size in bytes from which it applies.
 
 Request logs are compressed to a 20th or 40th, quiet ones to a 100th; a small file with equal lines may have a higher
-ratio.
-"""
+ratio."""
 
 MAX_UNPACKED_BYTES: Final = 64 << 30
-"""Largest unpacked size of a file. A compressed file is one task, which takes an hour or two at this size."""
+"""Maximum unpacked size of a file, in bytes. A compressed file is one task, which takes an hour or two at this size."""
 
 
 UNREADABLE: Final = "unreadable file"
@@ -27,5 +26,5 @@ class BadFileError(Exception):
 
 
 def most_unpacked(size_bytes: int) -> int:
-    """Return the maximum number of bytes to which a file of this size, with all its members, may unpack."""
+    """Return how many bytes a file of this size, with all files in it, may unpack to."""
     return min(max(size_bytes * MAX_RATIO, RATIO_COUNTS_FROM), MAX_UNPACKED_BYTES)

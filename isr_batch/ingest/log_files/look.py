@@ -1,4 +1,4 @@
-"""Examine the first lines of a file, to find its layout, its logs, and the brokers that wrote it."""
+"""Examine the first lines of a file: its layout, its kinds of logs, and the brokers that wrote it."""
 
 import re
 from collections import Counter
@@ -42,12 +42,12 @@ OF_USE = {
     STATE_CHANGE: f"state.change.logger|{STATE_CHANGE_LINES}",
     SERVER: SERVER_LINES,
 }
-"""Pattern of the lines of interest of each log."""
+"""For each kind of log, the pattern of the lines of interest."""
 
 
 @dataclass
 class SeenByLook:
-    """Findings about the lines of one source (container or host) in a file, from the file's first and last lines."""
+    """Findings about the lines of one source (container or host), from the first and last lines of a file."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     of_use: Counter[str] = field(default_factory=Counter)
@@ -56,35 +56,35 @@ class SeenByLook:
     first: str | None = None
     last: str | None = None
     goes_on: bool = False
-    """Whether the file has more lines after the last one that was examined."""
+    """Whether the file has lines after the last one that was examined."""
     whole: bool = True
-    """Whether all lines were examined."""
+    """Whether all lines of the file were examined."""
     first_of: dict[str, str] = field(default_factory=dict)
-    """First timestamp of each log."""
+    """For each kind of log, the first timestamp."""
     informs: bool = False
     """Whether server.log has a line at INFO, the level at which leaders log shrinks."""
     has_lag_time: bool = False
-    """A line prints replica.lag.time.max.ms."""
+    """Whether a line prints replica.lag.time.max.ms."""
     unread: list[tuple[int | None, str]] = field(default_factory=list)
-    """Lines about an ISR that nothing reads, each with its number, if it is among the first lines."""
+    """Lines about an ISR that match no known form; each with its number, if it is among the first lines."""
 
     @property
     def broker_id(self) -> int | None:
-        """The broker that most lines name as their writer; None if no line names one."""
+        """The broker that most lines name as their writer; None if no line names a writer."""
         return self.brokers.most_common(1)[0][0] if self.brokers else None
 
 
 @dataclass(frozen=True)
 class Look:
-    """Findings about a file from its first and last lines: its layout, and those about each source of its lines.
+    """Findings about a file, from its first and last lines: its layout, and what its lines show, by source.
 
     Parameters
     ----------
     path : str
-    layout : Layout or Unreadable
+    layout : Layout or UnreadableLayout
     size_bytes : int
         Size on disk.
-    sources : dict of (str or None) to Seen
+    sources : dict of (str or None) to SeenByLook
         Findings by container or host; None for a file without named sources.
     """
 
@@ -119,7 +119,7 @@ def look_at(
 def _look(
     path: str, default: str, stamp_format: str | None, events: EventFields | None, key: tuple[int, int] | None
 ) -> Look:
-    """Examine the first and the last lines of a file; the cache uses size and time of the file as ``key``."""
+    """Do what `look_at` does; cached by the file's size and time of change (``key``)."""
     size = key[0] if key else 0
     parts, goes_on = _parts_to_look_at(path, size)
     head = [line for line in parts[0][:LAYOUT_LINES] if line.strip()] if parts else []
@@ -152,14 +152,14 @@ def _look(
 
 
 def _several_brokers(seen: SeenByLook) -> bool:
-    """Whether more than one broker wrote the lines."""
+    """Whether the lines are from more than one broker; a few names of other brokers are ignored."""
     return len(seen.brokers) > 1 and seen.brokers.total() - seen.brokers.most_common(1)[0][1] > SOME * (
         seen.brokers.total()
     )
 
 
 def _by_writer(path: str, layout: Layout, size: int, default: str, every: SeenByLook) -> Look:
-    """Look at the lines of a file by the broker that each names; lines that name none are left out."""
+    """Return the findings about a file by the broker that each line names as its writer; other lines are left out."""
     sources: dict[str | None, SeenByLook] = {}
     for broker in sorted(every.brokers):
         name = f"broker {broker}"
@@ -175,7 +175,7 @@ def _by_writer(path: str, layout: Layout, size: int, default: str, every: SeenBy
 
 
 def _note_in_look(seen: SeenByLook, values: pa.StringArray, default: str) -> None:
-    """Note kinds, brokers, releases and unread lines of some lines of one source."""
+    """Note what some lines of one source show: kinds of logs, brokers, releases, unread lines."""
     codes = LogKindFinder(default).codes(values)
     for code, kind in enumerate(BROKER_KINDS):
         count = int((codes == code).sum())
@@ -197,7 +197,7 @@ def _note_in_look(seen: SeenByLook, values: pa.StringArray, default: str) -> Non
 
 
 def _note_unread(seen: SeenByLook, lines: LinesInKafkasLayout, first: int | None) -> None:
-    """Note lines about an ISR that match no known form; ``first`` is the number of the first line."""
+    """Note lines about an ISR that match no form; ``first`` is the number of the first of these lines."""
     about = np.flatnonzero(pc.fill_null(pc.match_substring_regex(lines.values, _OF_ISR), False))
     said = lines.values.take(pa.array(about))
     for old, new in OLD_WORDS:
@@ -222,7 +222,7 @@ def _note_brokers(seen: SeenByLook, values: pa.StringArray) -> None:
 
 
 def _parts_to_look_at(path: str, size: int) -> tuple[list[list[str]], bool]:
-    """Read lines from the beginning, and from the end if uncompressed; return whether the file continues after them."""
+    """Return lines from the beginning, and from the end if uncompressed, and whether the file has lines after them."""
     head, goes_on = _first_lines(path)
     parts = [head]
     if goes_on and not is_packed(path) and not is_converted_file(path):
@@ -234,7 +234,7 @@ def _parts_to_look_at(path: str, size: int) -> tuple[list[list[str]], bool]:
 
 
 def _reason_not_read(path: str) -> BadFileError | None:
-    """Return why a file with another name than a log's cannot be read at all; no other step would report it."""
+    """Return why a file that is not named like a log cannot be read; no other step would report it."""
     try:
         next(content_chunks(path), b"")
     except BadFileError as bad:
@@ -243,7 +243,7 @@ def _reason_not_read(path: str) -> BadFileError | None:
 
 
 def _first_lines(path: str) -> tuple[list[str], bool]:
-    """Read the first lines of a file, and whether the file continues after them."""
+    """Return the first lines of a file, and whether the file continues."""
     read = b""
     try:
         for chunk in content_chunks(path):

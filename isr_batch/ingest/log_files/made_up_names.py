@@ -57,7 +57,7 @@ _REGULAR: Final = re.compile(r"\\[A-Za-z]|\(\?[:=!<P]\w*>?|[^A-Za-z]+")
 
 @cache
 def words_of_kafka() -> frozenset[str]:
-    """Return the words in the patterns of the lines that are read."""
+    """Return the words that Kafka prints in the lines that are read; they are in the patterns of these lines."""
     texts = [_MORE_WORDS]
     for value in [*vars(forms).values(), *vars(metadata_log).values(), *vars(gc_log).values()]:
         if isinstance(value, forms.Form):
@@ -70,7 +70,7 @@ def words_of_kafka() -> frozenset[str]:
 
 
 class MadeUpNames:
-    """Replaces names in lines; `find` sees every line before `replaced` is asked for the first.
+    """Replaces names in lines; `find` must have seen every line before `replaced` is called for the first one.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class MadeUpNames:
         return self.names[text]
 
     def find(self, line: str) -> None:
-        """Find the names in a line that must be replaced in all lines."""
+        """Note the names in a line that must be replaced in all lines."""
         for found in _TOPICS.finditer(line):
             topic = next(filter(None, found.groups()))
             if not _INTERNAL.fullmatch(topic):
@@ -111,7 +111,7 @@ class MadeUpNames:
                 self.name("topic", found[1])
 
     def replaced(self, line: str) -> str:
-        """Replace the names and addresses of a line in Kafka's own layout, or of a record or listing."""
+        """Return a line in Kafka's own layout, or a record or listing, with its names and addresses replaced."""
         head = _LEVEL.match(line)
         start = head.end() if head else 0
         at = line.find("{", start)
@@ -121,7 +121,7 @@ class MadeUpNames:
         return line[:start] + self._text(line[start:])
 
     def _json(self, text: str) -> str:
-        """Replace the names in the values of JSON."""
+        """Return JSON with the names in its values replaced."""
         key = ""
 
         def one(found: "re.Match[str]") -> str:
@@ -144,17 +144,17 @@ class MadeUpNames:
         return _STRING.sub(one, text)
 
     def _is_kept(self, value: str) -> bool:
-        """Whether a value is one that Kafka itself sets, such as the name of an internal topic."""
+        """Whether a value is set by Kafka itself, such as the name of an internal topic."""
         return bool(_INTERNAL.fullmatch(value) or _FEATURE.fullmatch(value) or value in {forms.LAG_TIME, forms.MIN_ISR})
 
     def _text(self, text: str) -> str:
-        """Replace the names and addresses in a text, word by word."""
+        """Return a text with its names and addresses replaced, word by word."""
         return _WORD.sub(
             lambda found: self._word(found[0], text[found.end() : found.end() + 1]), self._without_addresses(text)
         )
 
     def _word(self, word: str, then: str) -> str:
-        """Replace a word if it is a name; ``then`` is the character after it."""
+        """Return the word, or the made-up name if it is a name; ``then`` is the character after it."""
         stem = word.rstrip(".-:/")
         end = word[len(stem) :]
         if stem in self.names and (stem not in words_of_kafka() or then == ","):
@@ -183,7 +183,7 @@ class MadeUpNames:
         return self.names[text]
 
     def _digest(self, text: str) -> bytes:
-        """Hash a name with the key."""
+        """Return a hash of a name with the key."""
         return hmac.new(self.key, text.encode("utf-8", "surrogateescape"), hashlib.sha256).digest()
 
 
@@ -194,5 +194,5 @@ def _is_of_kafka(word: str) -> bool:
 
 
 def names_as_text(names: Mapping[str, str]) -> str:
-    """Write the table of made-up names and the names that they replace, as JSON."""
+    """Return the table of made-up names and the names that they replace, as JSON."""
     return json.dumps({made_up: name for name, made_up in sorted(names.items())}, indent=1, ensure_ascii=False) + "\n"

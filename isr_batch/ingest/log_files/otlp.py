@@ -1,4 +1,4 @@
-"""Expand OpenTelemetry's JSON, one batch of events per line, to one event per line."""
+"""Expand OpenTelemetry's JSON, which has one batch of events per line, to one event per line."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,13 +9,13 @@ _SCALARS = ("stringValue", "intValue", "doubleValue", "boolValue")
 
 
 def is_otlp(head: bytes) -> bool:
-    """Whether a file is OTLP JSON with a batch on each line, by its beginning."""
+    """Whether a file begins like OTLP JSON with one batch per line."""
     first = head[: 8 * len(_BEGINS)].removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
     return b"".join(first.split()).startswith(_BEGINS)
 
 
 def lines_of_otlp(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield one JSON object per log record; any other line is passed through unchanged."""
+    """Yield each log record as a JSON object; pass any other line through unchanged."""
     pending = b""
     for chunk in chunks:
         *lines, pending = (pending + chunk).split(b"\n")
@@ -26,7 +26,7 @@ def lines_of_otlp(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _expanded_otlp(line: bytes) -> bytes:
-    """Write each log record of a batch as one line of JSON; any other line is unchanged."""
+    """Return each log record of a batch as a line of JSON; any other line unchanged."""
     try:
         events = _in_order(list(events_of_batch(json.loads(line))))
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
@@ -35,7 +35,7 @@ def _expanded_otlp(line: bytes) -> bytes:
 
 
 def _in_order(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sort a batch by time, because it is grouped by logger; the latest may come first."""
+    """Sort the events of a batch by time; a batch is grouped by logger, and may have the latest first."""
     times = [str(event.get("timestamp", "")) for event in events]
     if times and times[0] > times[-1]:
         events.reverse()
@@ -43,7 +43,7 @@ def _in_order(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def events_of_batch(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """List the log records of a batch, each as an event."""
+    """Yield the log records of a batch as events."""
     for of_resource in batch["resourceLogs"]:
         resource = _otlp_attributes(of_resource.get("resource", {}))
         for of_scope in of_resource.get("scopeLogs", []):
@@ -57,12 +57,12 @@ def events_of_batch(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _otlp_attributes(of: Mapping[str, Any]) -> dict[str, Any]:
-    """Read a list of OTLP's typed attributes as a dict."""
+    """Return OTLP's list of typed attributes as a dict."""
     return {each["key"]: _otlp_value(each.get("value", {})) for each in of.get("attributes", [])}
 
 
 def _otlp_value(typed: Mapping[str, Any]) -> Any:  # noqa: ANN401 any JSON
-    """Read a typed value of OTLP."""
+    """Return the value of an OTLP object such as ``{"stringValue": "x"}``."""
     if "kvlistValue" in typed:
         return {each["key"]: _otlp_value(each.get("value", {})) for each in typed["kvlistValue"].get("values", [])}
     return next((typed[name] for name in _SCALARS if name in typed), None)

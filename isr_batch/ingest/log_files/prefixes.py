@@ -1,4 +1,4 @@
-"""Prefixes and envelopes that container runtimes and log collectors add to each line of a broker's log."""
+"""Recognise and remove what container runtimes and log collectors add to each line of a broker's log."""
 
 import json
 import re
@@ -28,14 +28,14 @@ BEGINS_AS_LOG = re.compile(
     r"[\[({]?(?:\d{4}[-/]?\d\d[-/]?\d\d|\d{1,2}[ /.-]\w{2,3}[ /.-]\d{2,4}|1\d{12}\b|[A-Z][a-z]{2} \d"
     r"|(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\b|\{\")"
 )
-"""Pattern of the beginning of a log line: a timestamp, a level, or JSON."""
+"""Pattern of how log lines begin: with a timestamp, a level, or JSON."""
 _ONLY_A_LEVEL = re.compile(rf"\[?(?:{LEVELS})\b\]?:?[ \t]+(?![\[(]?(?:\d|[A-Z][a-z]{{2}} \d))")
-"""Pattern of the beginning of a line that has a level there and no time."""
+"""Pattern of a line that begins with a level and has no time after it."""
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """A prefix of a line: its display name, and a regular expression with the group ``rest``.
+    """A known prefix of lines: its name, and a regular expression whose group ``rest`` is the line itself.
 
     Optional groups: ``source``, the container or pod that wrote the line; ``part``, which is P if the line continues in
     the next one; and ``time``, which becomes a field of the JSON object in ``rest``. In some lines, ``rest`` must match
@@ -70,18 +70,18 @@ PREFIXES = (
     Prefix("grep", r"^(?P<source>[^\s:\[\]{}]+?):(?:\d+:)?(?P<rest>.*)$"),
 )
 ENVELOPE = "JSON envelope"
-"""Name of prefixes for lines that are a field of a JSON object: docker's json-file, fluent-bit, CloudWatch."""
+"""Name for prefixes where the line is a field of a JSON object: docker's json-file, fluent-bit, CloudWatch."""
 _NAMED = {prefix.name: prefix for prefix in PREFIXES}
 _DOCKERS = "log"
 MOST = 0.9
-"""Share of a file's lines that must have a prefix, for it to be removed."""
+"""A prefix is removed only if this share of a file's lines has it."""
 SOME = 0.05
-"""Share of the lines in an envelope that must begin like a log line: low, because a broker prints hundreds of settings
-that do not."""
+"""Share of the lines in an envelope that must begin like a log line. It is low, because a broker prints hundreds of
+settings that do not."""
 
 
 class StrippedOfPrefix(NamedTuple):
-    """Lines without their prefix; the container or host of each, or None; whether each continues in the next."""
+    """Lines without their prefix, the container or host of each (or None), and whether each continues in the next."""
 
     values: pa.StringArray
     sources: pa.StringArray | None
@@ -89,7 +89,7 @@ class StrippedOfPrefix(NamedTuple):
 
 
 def prefix_of(lines: Sequence[str]) -> str | None:
-    """Find the prefix that most of these lines have; None if they have no known one.
+    """Return the known prefix that most of these lines have; None if they have no such prefix.
 
     A prefix counts only if something that looks like the beginning of a log line comes after it.
     """
@@ -105,7 +105,7 @@ def prefix_of(lines: Sequence[str]) -> str | None:
 
 
 def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: int) -> bool:
-    """Whether removing a prefix makes more lines begin like a log line, so that it has to be removed."""
+    """Whether more lines begin like a log line without this prefix than with it."""
     if not found[0]["rest"]:
         return False
     own = sum(bool(re.match(r"\[\d{4}-\d\d-\d\d[ T]", line)) for line in lines)
@@ -113,7 +113,7 @@ def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: i
 
 
 def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
-    """Remove a prefix from lines; a line that does not have it stays unchanged."""
+    """Remove a prefix from lines; lines without it stay unchanged."""
     if name.startswith(ENVELOPE):
         return _without_prefix_envelope(name.removeprefix(ENVELOPE).strip(), values)
     pattern = _NAMED[name].pattern
@@ -132,7 +132,7 @@ def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
 
 
 def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
-    """Find the fields of JSON envelopes that have the log line and its container; None without envelopes."""
+    """Return the fields of JSON envelopes with the log line and its container; None if lines have no envelope."""
     objects = json_objects(lines)
     if not objects or len(objects) < SOME * len(lines):
         return None
@@ -154,14 +154,14 @@ def begins_with_time(text: str) -> bool:
 
 
 def envelope_prefix(lines: Sequence[str]) -> str:
-    """Return the name of the envelope that these lines have, which includes the names of the fields to read."""
+    """Return the prefix name for the envelope of these lines, which includes the names of the fields to read."""
     fields = _envelope_fields(lines)
     assert fields is not None
     return f"{ENVELOPE} {json.dumps(fields)}"
 
 
 def _without_prefix_envelope(fields: str, values: pa.StringArray) -> StrippedOfPrefix:
-    """Take log lines out of their JSON envelopes."""
+    """Return the log lines in JSON envelopes."""
     field, source = json.loads(fields)
     columns = read_json_fields(values, [field, source] if source else [field])
     text = columns[0]
@@ -175,7 +175,7 @@ def _without_prefix_envelope(fields: str, values: pa.StringArray) -> StrippedOfP
 
 
 class JoinerOfCutLines:
-    """Joins the parts of lines that a container runtime has split, and keeps an incomplete line for the next block."""
+    """Joins lines that a container runtime has cut into parts; an incomplete line is kept for the next block."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -184,7 +184,7 @@ class JoinerOfCutLines:
     def join(
         self, values: pa.StringArray, numbers: npt.NDArray[np.int64], goes_on: npt.NDArray[np.bool_]
     ) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
-        """Join the parts of lines in a block; return the complete lines, each with the number of its first part."""
+        """Return the complete lines of a block, each with the number of its first part."""
         if not self.begun and not goes_on.any():
             return values, numbers
         edges = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~goes_on) + 1])

@@ -1,4 +1,4 @@
-"""Timestamps of log lines: the supported forms, and their conversion to UTC in Kafka's own form."""
+"""Recognise the timestamps of log lines, and convert them to UTC in Kafka's own form."""
 
 import re
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _DIRECTIVES = {
     "z": r"(?P<z>Z|[+-]\d\d(?::?\d\d)?)", "y": r"(?P<y>\d\d)", "I": r"(?P<H>\d{1,2})", "p": r"(?P<p>[AaPp][Mm])",
     "%": "%",
 }  # fmt: skip
-"""Supported directives of an operator's timestamp format, as in Python's strftime."""
+"""Directives that a user's timestamp format may have, as in Python's strftime, each with its pattern."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ FORMS = (
                                           rf"(?P<H>\d{{1,2}}):(?P<M>[0-5]\d):(?P<S>[0-5]\d){_FRACTION} (?P<p>[AP]M)"),
     StampForm("epoch milliseconds", r"(?P<ms>1\d{12})"),
 )  # fmt: skip
-"""Known forms that cannot be misread; day and month in either order are not among them."""
+"""Known forms with only one possible reading; forms with day and month in either order are not among them."""
 
 EVENT_FORMS = (
     *FORMS,
@@ -70,7 +70,7 @@ EVENT_FORMS = (
     StampForm("epoch nanoseconds", r"(?P<ns>1\d{18})"),
     StampForm("epoch seconds", r"(?P<s>1\d{9}(?:\.\d{1,9})?)"),
 )
-"""Known forms for fields of events that have only the time, where a plain number can be one too."""
+"""Known forms of times in fields of events, where a plain number may be a time too."""
 _SINCE_1970 = {"s", "ms", "us", "ns"}
 
 AMBIGUOUS = re.compile(r"[\[(]?\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)[ T]\d{1,2}:\d\d")
@@ -78,7 +78,7 @@ TIME_ALONE = re.compile(r"[\[(]?([01]\d|2[0-3]):[0-5]\d:[0-5]\d[.,]\d{3}\b")
 
 
 def stamp_form(name: str) -> StampForm:
-    """Look up a timestamp form by name, or build one from the operator's format.
+    """Return a form of timestamps by its name, or make one from the user's format.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def stamp_form(name: str) -> StampForm:
     seen: list[str] = []
 
     def part(found: "re.Match[str]") -> str:
-        """Return the regular expression for a directive of the format, or for text between directives."""
+        """Return the pattern for a directive of the format, or for the text between directives."""
         if found[1] is None:
             return re.escape(found[0])
         if found[1] not in _DIRECTIVES or found[1] in seen:
@@ -138,7 +138,7 @@ def _stamp_offset_us(text: str) -> int | None:
 
 
 def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | None = None) -> pa.StringArray:
-    """Rewrite timestamps as ``2026-11-21 16:30:12,613`` in UTC; null for other forms.
+    """Return timestamps as ``2026-11-21 16:30:12,613`` in UTC; null for those of another form.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
     valid = pc.is_valid(parts)
 
     def part(name: str, width: int = 2) -> pa.StringArray:
-        """Return a part of the timestamps, padded with zeros."""
+        """Return one part of all timestamps, such as the month, padded with zeros."""
         return pc.utf8_lpad(pc.struct_field(parts, name), width, "0")
 
     year = part("Y", 4) if "Y" in form.groups else pc.binary_join_element_wise("20", part("y"), "")
@@ -197,7 +197,7 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
 
 
 def _hour_of_day(hour: pa.StringArray, half: pa.StringArray) -> pa.StringArray:
-    """Convert hours from 12 to 11 of one half of the day; 12 AM is midnight."""
+    """Convert hours of a 12-hour clock (12, 1 to 11, AM or PM) to hours of the day; 12 AM is midnight."""
     number = pc.fill_null(hour, "12").cast(pa.int64())
     number = pc.if_else(pc.equal(number, 12), 0, number)
     number = pc.if_else(pc.equal(pc.utf8_upper(pc.fill_null(half, "AM")), "PM"), pc.add(number, 12), number)
@@ -221,7 +221,7 @@ def _one_stamp(text: str | None) -> datetime | None:
 
 
 def _zone_shift_us(us: pa.Int64Array, zone: tzinfo) -> pa.Int64Array:
-    """Return a zone's offset from UTC at local times; it only changes at full hours: one look-up per hour is enough."""
+    """Return a zone's offset from UTC at local times, in microseconds, with one look-up per hour."""
     hours = pc.divide(pc.fill_null(us, 0), 3_600_000_000)
     encoded = pc.dictionary_encode(hours)
     offsets = []
@@ -234,5 +234,5 @@ def _zone_shift_us(us: pa.Int64Array, zone: tzinfo) -> pa.Int64Array:
 
 
 def _printed_stamp(times: pa.TimestampArray) -> pa.StringArray:
-    """Write timestamps in Kafka's own form."""
+    """Return times as text in Kafka's own form."""
     return pc.replace_substring(pc.strftime(times, "%Y-%m-%d %H:%M:%S"), ".", ",")

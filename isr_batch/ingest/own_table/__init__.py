@@ -1,1 +1,1 @@
-"""Read fetch logs from users' own tables, with the columns mapped by a YAML file."""
+"""Ingest users' own tables of fetches; a YAML file maps their columns."""

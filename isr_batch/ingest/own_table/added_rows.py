@@ -1,4 +1,4 @@
-"""Add new rows to a table, day by day, without duplicates of each other or of rows that the table has."""
+"""Add new rows to a table of the lake, day by day; rows that are already there, or come twice, are added once."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -28,23 +28,23 @@ DAY_US: Final = 86_400_000_000
 
 @dataclass
 class Account:
-    """Counts what became of a source's rows, by day and leader: rows in = new + known + left out + refused."""
+    """How many rows of a source had which outcome, by day and leader: rows in = new + known + left out + refused."""
 
     new: Counter[tuple[str, int]] = field(default_factory=Counter)
     known: Counter[tuple[str, int]] = field(default_factory=Counter)
     left_out: int = 0
     refused: int = 0
     gone: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """Number of rows, by day and leader, that are deleted from the lake because the source that replaces them lacks
+    """By day and leader, the number of rows that are deleted from the lake because the source that replaces them lacks
     them."""
 
     @property
     def rows_in(self) -> int:
-        """Number of rows that the source has, whatever became of them."""
+        """Number of rows that the source has, whatever their outcome."""
         return self.new.total() + self.known.total() + self.left_out + self.refused
 
     def count(self, day: str, given: dict[int, int], new: dict[int, int]) -> None:
-        """Count a day's rows: by leader, those that the source has, and those of them that are new."""
+        """Count a day's rows by leader: those in the source, and those among them that are new."""
         for leader, rows in given.items():
             added = new.get(leader, 0)
             self.new[day, leader] += added
@@ -53,14 +53,14 @@ class Account:
 
 @dataclass(frozen=True)
 class Replaced:
-    """Rows of the lake that the source replaces (``--replace``): those of some days, perhaps of one leader or topic."""
+    """Rows of the lake that the source replaces (``--replace``): of some days, possibly of one leader or topic."""
 
     window: Window
     leader_id: int | None = None
     topic: str | None = None
 
     def are_in(self, rows: pa.Table, time: str) -> Bools:
-        """Return a mask of the rows to be replaced; ``rows`` have ``topic`` and ``leader_id``."""
+        """Return a mask of the rows that are to be replaced; ``rows`` have ``topic`` and ``leader_id``."""
         us = rows[time].to_numpy()
         chosen: Bools = (us >= self.window.start_us) & (us < self.window.end_us)
         if self.leader_id is not None:
@@ -72,7 +72,9 @@ class Replaced:
 
 @dataclass
 class AddedRows:
-    """Collects a cluster's new rows for one table: they are written to files at once, and join the table at `commit`.
+    """Collects a cluster's new rows for one table.
+
+    They are written to files at once, and added to the table at `commit`.
 
     Attributes
     ----------
@@ -106,7 +108,7 @@ class AddedRows:
         return self.target.checked.table
 
     def add(self, rows: pa.Table, epochs_changed_us: int | None = None) -> None:
-        """Find those of a source's clean rows that the table does not have, and write them to files.
+        """Find those clean rows of a source that the table lacks, and write them to files.
 
         Parameters
         ----------
@@ -150,7 +152,7 @@ class AddedRows:
             self.files.append(self.target.written(self.lake.by_delta_rs(self.table.name).store, day, merged.rows, new))
 
     def _without_gone(self, day: str, merged: MergedRows, replaced: Replaced) -> Ints:
-        """Return the indices of the rows to keep: no duplicates, and no replaced rows that the source lacks."""
+        """Return the indices of the rows that stay: distinct, and in the source if they are to be replaced."""
         distinct = merged.distinct
         named = self.target.with_constants(merged.rows, "topic", "leader_id")
         gone = replaced.are_in(named, self.target.time)[distinct] & ~merged.is_given
@@ -159,7 +161,7 @@ class AddedRows:
         return distinct[~gone]
 
     def _stored_days(self) -> set[str]:
-        """List the days on which the table has rows of the cluster."""
+        """Return the days on which the table has rows of the cluster."""
         files = open_columns(self.lake, self.table.name, ["event_date", "cluster_id"])
         if files is None:
             rows = self.lake.read(self.table.name).where(F.col("cluster_id") == self.target.cluster_id)
@@ -168,7 +170,7 @@ class AddedRows:
         return {str(day) for day in pc.unique(found["event_date"]).to_pylist()}
 
     def _stored_rows(self, day: str, names: list[str]) -> pa.Table:
-        """Read the rows that the table holds for the cluster on a day, with the columns of `Checked`."""
+        """Return the rows that the table has of the cluster on a day, with the columns of `Checked`."""
         files = open_columns(self.lake, self.table.name, [*names, "cluster_id", "event_date"])
         if files is None:
             where = f"cluster_id = {sql_literal(self.target.cluster_id)} AND event_date = DATE'{day}'"
@@ -178,7 +180,7 @@ class AddedRows:
         return with_dictionaries(rows, self.target.checked)
 
     def commit(self) -> None:
-        """Commit the written files; rewritten days come first, because the other files may add rows to them."""
+        """Commit the written files; files that replace a day come first, because others may add rows to that day."""
         name = self.table.name
         for day, rows in self._days_again.items():
             where = f"cluster_id = {sql_literal(self.target.cluster_id)} AND event_date = DATE'{day}'"
@@ -194,7 +196,7 @@ class AddedRows:
             self.lake.append_once(self.table, self.lake.spark.createDataFrame(rows), f"{self.lake.run_id}/{name}")
 
     def discard(self) -> None:
-        """Delete the files that were written, if the ingest fails and the rows must not be added."""
+        """Delete the written files, because the ingest failed and must not add rows."""
         for file in self.files:
             self.lake.by_delta_rs(self.table.name).store.files().delete_file(file.path)
 
@@ -202,7 +204,7 @@ class AddedRows:
 def _stored_rows_of_cluster(
     files: ds.Dataset | pa.Table, cluster_id: str, day: str | None, names: list[str]
 ) -> pa.Table:
-    """Read the rows of a cluster, all or those of a day, from open files."""
+    """Return the rows of a cluster, all or those of a day, from open files."""
     of_cluster = ds.field("cluster_id") == cluster_id
     if day is not None:
         of_cluster &= ds.field("event_date") == pa.scalar(day).cast(pa.date32())

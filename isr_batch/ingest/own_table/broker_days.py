@@ -1,4 +1,4 @@
-"""Summarise the fetches of each pair of leader and follower on a day: how often they come, and when they pause."""
+"""Sum up the fetches between a follower and a leader on a day: how often they come, and when they pause."""
 
 from datetime import date
 from typing import Final
@@ -27,7 +27,7 @@ _NOT_YET, _NONE = np.int32(SECOND_US), np.int32(-1)
 
 
 class FetchDay:
-    """The fetches of one cluster on one UTC day, which may be added in any order and in any chunks.
+    """The fetches of one cluster on one UTC day; they may be added in any order.
 
     Only the first and the last instant per pair and second are kept, which takes 0.7 MB per pair.
 
@@ -47,7 +47,7 @@ class FetchDay:
     def add(
         self, leader_id: npt.NDArray[np.int32], replica_id: npt.NDArray[np.int32], handled_us: npt.NDArray[np.int64]
     ) -> None:
-        """Add fetches; raises `ValueError` for an instant of another day."""
+        """Add fetches; raise `ValueError` for an instant of another day."""
         second, rest_us = np.divmod(handled_us - self._from_us, SECOND_US)
         if len(second) and (second.min() < 0 or second.max() >= DAY_SECONDS):
             raise ValueError(f"a fetch that was not handled on {self._day}")
@@ -62,7 +62,7 @@ class FetchDay:
         self._rows += np.bincount(pair, minlength=len(self._rows))
 
     def _make_room(self) -> None:
-        """Enlarge the arrays for pairs that were added."""
+        """Enlarge the arrays for new pairs of leader and follower."""
         more = len(self._pairs) - len(self._rows)
         if more:
             self._rows = np.append(self._rows, np.zeros(more, np.int64))
@@ -70,12 +70,12 @@ class FetchDay:
             self._greatest = np.append(self._greatest, np.full((more, DAY_SECONDS), _NONE), axis=0)
 
     def broker_days(self) -> pa.Table:
-        """Return one row per pair, in order of leader and follower, with the columns of `BROKER_DAYS`."""
+        """Return one row per pair of leader and follower, sorted by both, with the columns of `BROKER_DAYS`."""
         rows = [self._pair_row(key, number) for key, number in sorted(self._pairs.items())]
         return pa.Table.from_pylist(rows, BROKER_DAYS)
 
     def _pair_row(self, key: int, number: int) -> dict[str, object]:
-        """Make the row of one pair: numbers of fetches, their cadence, and pauses."""
+        """Return the row of one pair of leader and follower: number of fetches, cadence, pauses."""
         active = np.flatnonzero(self._greatest[number] > _NONE)
         second_us = self._from_us + active * SECOND_US
         first, last = second_us + self._least[number, active], second_us + self._greatest[number, active]

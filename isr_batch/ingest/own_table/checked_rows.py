@@ -1,4 +1,4 @@
-"""Check each row of a mapped table: fill in missing values, and give a reason for each bad row, in one SELECT."""
+"""Write the SELECT that checks each row of a mapped table, fills in missing values, and gives a reason for bad rows."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,15 @@ from udfs.request_log.fields import FIRST_US, LAST_US
 
 RAW_CHARACTERS: Final = 500
 UNKNOWN_CLUSTER: Final = "unknown"
-"""Name of the cluster in quarantine if a row's own cluster name could not be read."""
+"""Name of the cluster in quarantine for a row whose own cluster name could not be read."""
 NO_EPOCH: Final = 0
-"""Leader epoch given to all rows if the mapping has none."""
+"""Leader epoch of all rows if the mapping has no leader epochs."""
 REFUSED: Final = ("reason", "detail", "raw")
 TIMES: Final = {
     FETCH_LOG.name: "handled_time", APPEND_LOG.name: "append_time", GIVEN_TERMS.name: "start_time",
     OBSERVED_ISR_CHANGES.name: "change_time",
 }  # fmt: skip
-"""The column of each table from which event_date is derived."""
+"""For each table, the column from which event_date is derived."""
 
 _NOT_NEGATIVE: Final = ("partition_id", "leader_id", "fetch_offset", "base_offset", "log_end_offset", "start_offset")
 _SQL_TYPES: Final = {"STRING": "VARCHAR", "INT": "INTEGER", "BIGINT": "BIGINT", "ARRAY<INT>": "INTEGER[]",
@@ -38,7 +38,7 @@ _WORD: Final = re.compile(r"[a-z_]+")
 
 @dataclass(frozen=True)
 class Checked:
-    """How the rows of a mapped table are read and checked.
+    """The SELECT that reads and checks the rows of a mapped table, and what is known of its result.
 
     Attributes
     ----------
@@ -63,11 +63,11 @@ class Checked:
 
     @property
     def columns(self) -> list[str]:
-        """The lake's columns that the result of the SELECT has."""
+        """The columns of the lake's table that the SELECT returns."""
         return [name for name in self.schema.names if name not in REFUSED]
 
     def completed(self, rows: pa.Table) -> pa.Table:
-        """Turn results of the SELECT into rows of the lake: add omitted columns, and convert instants to timestamps."""
+        """Convert results of the SELECT to rows of the lake, with the omitted columns, and instants as timestamps."""
         for name, value in self.constants.items():
             if name in rows.column_names:  # a looked-up leader epoch may be there already
                 continue
@@ -88,7 +88,7 @@ class Checked:
 def checked_rows(
     table: Table, columns: MappedColumns, values: Mapping[str, ColumnValue], conditions: Sequence[str], *, is_csv: bool
 ) -> Checked:
-    """Write the SELECT that converts, completes and checks the rows of a mapped table.
+    """Return the SELECT that converts, completes and checks the rows of a mapped table.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def checked_rows(
 
 
 def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str]) -> dict[str, object]:
-    """Return the columns with one value in all rows: given constants, and defaults of unmapped columns."""
+    """Return the columns with the same value in all rows: given constants, and defaults of unmapped columns."""
     defaults = {"leader_epoch": NO_EPOCH, "error_code": 0, "made_by": "leader"}
     given = {name: value.constant for name, value in values.items() if value.source is None}
     absent = {name: defaults.get(name) for name in types if name not in values and name not in INSTANTS}
@@ -166,7 +166,7 @@ def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str
 
 
 def _same_instants_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
-    """Return, for each instant of a fetch that the mapping lacks, the mapped instant whose value is used instead."""
+    """Return, for each instant of a fetch that is not mapped, the mapped instant that is used instead."""
     if table is not FETCH_LOG:
         return {}
     same = {}
@@ -184,7 +184,7 @@ def _same_instants_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[s
 
 
 def _columns_of_every_row(table: Table) -> tuple[str, ...]:
-    """Return the columns that every row gets, even if the mapping does not have them."""
+    """Return the columns that every row gets, whether they are mapped or not."""
     if table is FETCH_LOG:
         return ("leader_epoch", *INSTANTS, "leader_log_end_offset", "high_watermark", "error_code")
     if table is APPEND_LOG:
@@ -195,7 +195,7 @@ def _columns_of_every_row(table: Table) -> tuple[str, ...]:
 
 
 def _completed_values(table: Table) -> list[str]:
-    """Return SQL that fills in missing values, as steps: each may use the columns of the steps before it."""
+    """Return SQL that fills in missing values in steps; each step may use the columns of the steps before."""
     if table is APPEND_LOG:
         ends = "CASE WHEN log_end_offset IS NOT NULL THEN coalesce(log_end_source, 'appends') END AS log_end_source"
         return [f"coalesce(error_code, 0) AS error_code, {ends}"]
@@ -225,7 +225,7 @@ def _back_us(table: Table) -> str:
 
 
 def _instants_in_order(table: Table) -> dict[str, str]:
-    """Return SQL per instant of a fetch that raises it to the one before, if rounding has put them out of order."""
+    """Return, for each instant of a fetch, SQL that raises it to the instant before, if rounding has swapped them."""
     if table is not FETCH_LOG:
         return {}
     return {name: f"greatest({', '.join(INSTANTS[: i + 1])})" for i, name in enumerate(INSTANTS) if i}
@@ -234,10 +234,10 @@ def _instants_in_order(table: Table) -> dict[str, str]:
 def _problems(
     table: Table, columns: MappedColumns, values: Mapping[str, ColumnValue], types: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
-    """List the checks of a row as SQL, in order: condition under which it is refused, reason, detail."""
+    """Return the checks of a row as SQL, in order: when it is refused, the reason, and the detail."""
 
     def named(name: str, value: str = "") -> str:
-        """Write SQL for a column's name and value, as detail of a refusal."""
+        """Return SQL for a column's name and value, as the detail of a refusal."""
         return f"{quoted(name + ' = ')} || CAST({value or name} AS VARCHAR)"
 
     required = {name for name, field in type(columns).model_fields.items() if field.is_required()}

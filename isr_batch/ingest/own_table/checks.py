@@ -14,12 +14,12 @@ from isr_batch.lake.arrow_sql import ArrowSql, without_zones
 from udfs.rules import REGISTRY, rule_of_release
 
 CHECKS_PER_LAG_TIME: Final = 2
-"""How often isr-expiration runs per lag time in releases since 0.10, and in an unknown release."""
+"""How often isr-expiration runs per lag time in releases since 0.10; also assumed for an unknown release."""
 _CHECK: Final = ("broker_id", "kind", "event_us", "end_us")
 
 
 def silences_until_changes(sql: ArrowSql, silences: pa.Table, changes: pa.Table) -> pa.Table:
-    """End a silence at the leader's first ISR change: a leader that wakes up checks ISRs before it handles a fetch.
+    """End silences at the leader's first ISR change: a leader that wakes up checks ISRs before it handles a fetch.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def silences_until_changes(sql: ArrowSql, silences: pa.Table, changes: pa.Table)
 def checks_of_changes(
     sql: ArrowSql, changes: pa.Table, silences: pa.Table, terms: pa.Table
 ) -> tuple[pa.Table, Mapping[int, int]]:
-    """Find the checks of the leaders of a cluster, and an instant at which each leader's checks run.
+    """Return the checks of a cluster's leaders, and for each leader an instant at which checks run.
 
     Parameters
     ----------

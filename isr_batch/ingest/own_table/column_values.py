@@ -1,4 +1,4 @@
-"""Write SQL for the values of mapped columns, with the type of the lake's column, and null if they cannot be read.
+"""Write SQL that reads the values of mapped columns as the lake's types, with null where this fails.
 
 The SQL is DuckDB's, both in this process and in Spark's workers, so that values are read in the same way everywhere.
 """
@@ -15,7 +15,7 @@ from isr_batch.lake.arrow_sql import quoted
 from isr_batch.phrases import did_you_mean
 
 CORRUPT: Final = "_corrupt_record"
-"""Column with the text of a CSV row that has more or fewer fields than the header; the name is Spark's."""
+"""Name of a column with the text of a CSV row that has more or fewer fields than the header, as in Spark."""
 
 _US_OF_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _INSTANT: Final = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)? ?(Z|[+-]\d{2}:\d{2})?"
@@ -26,7 +26,7 @@ _LIST: Final = r"[\d\s,;|\[\](){}]*"
 
 @dataclass(frozen=True)
 class ColumnValue:
-    """How the values of one of the lake's columns are read: SQL on a mapped column, or a constant.
+    """How the values of one column of the lake are read: SQL on a mapped column, or a constant.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class ColumnValue:
 def column_values(
     tables: Mapping[str, tuple[pa.Schema, Mapping[str, ColumnSource]]],
 ) -> dict[str, dict[str, ColumnValue]]:
-    """Find out, for each mapped column of several tables, how its values are read.
+    """Return how the values of each mapped column are read, for several tables.
 
     Raises
     ------
@@ -88,24 +88,24 @@ def column_values(
 
 
 def top_column(schema: pa.Schema, name: str) -> str:
-    """Return the top-level column for a mapped name: the column itself, or the one in which it is nested."""
+    """Return the column of the table for a mapped name: of this name, or the struct in which the field is nested."""
     return name if name in schema.names else name.partition(".")[0]
 
 
 def quoted_name(name: str) -> str:
-    """Write a column's name as SQL."""
+    """Return a column's name as SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _constant_as_sql(constant: object) -> str:
-    """Write a constant as SQL."""
+    """Return a constant as SQL."""
     if isinstance(constant, list):
         return f"CAST([{', '.join(map(str, constant))}] AS INTEGER[])"
     return quoted(constant) if isinstance(constant, str) else str(constant)
 
 
 def _find_mapped_column(schema: pa.Schema, name: str) -> tuple[str, pa.DataType]:
-    """Find the column of exactly this name; otherwise the nested field with this dotted name."""
+    """Return the column of this name, or the nested field with this dotted name, as SQL, and its type."""
     fields = {field.name: field.type for field in schema if field.name != CORRUPT}
     if name in fields:
         return quoted_name(name), fields[name]
@@ -135,7 +135,7 @@ def _is_list_column(kind: pa.DataType) -> bool:
 
 
 def _value_as_sql(given: ColumnSource, column: str, kind: pa.DataType) -> str:
-    """Write SQL for the value of a mapped column, by the kind of the lake's column and the type of the mapped one."""
+    """Return SQL for the value of a mapped column, by the types of the lake's column and the mapped one."""
     if pa.types.is_dictionary(kind):  # a category of pandas, of numbers as well as of text
         kind = kind.value_type
     if pa.types.is_null(kind):  # the type that pandas gives a column without values
@@ -152,12 +152,12 @@ def _value_as_sql(given: ColumnSource, column: str, kind: pa.DataType) -> str:
 
 
 def _unfit_column(kind: pa.DataType, what: str) -> SchemaError:
-    """Make the error that a column's type cannot be converted."""
+    """Return the error that a column's type cannot be converted."""
     return SchemaError(f"is {kind}, which cannot be read as {what}")
 
 
 def _exact_as_sql(column: str, kind: pa.DataType) -> str:
-    """Write SQL that reads text or fractional numbers as decimals, without loss of precision."""
+    """Return SQL that reads text or fractional numbers as decimals, without loss of precision."""
     if not _is_text_column(kind):
         return f"TRY_CAST({column} AS DECIMAL(38, 9))"
     return (
@@ -166,7 +166,7 @@ def _exact_as_sql(column: str, kind: pa.DataType) -> str:
 
 
 def _integer_as_sql(column: str, kind: pa.DataType) -> str:
-    """Write SQL that reads a whole number; null if the value has a fraction or is not a number."""
+    """Return SQL that reads a whole number; null for fractions and for values that are not numbers."""
     if pa.types.is_integer(kind):
         return f"TRY_CAST({column} AS BIGINT)"
     if _is_text_column(kind) or _is_fractional_column(kind):
@@ -176,7 +176,7 @@ def _integer_as_sql(column: str, kind: pa.DataType) -> str:
 
 
 def _integers_as_sql(column: str, kind: pa.DataType) -> str:
-    """Write SQL that reads a list of numbers, from a list or from text."""
+    """Return SQL that reads a list of numbers, from a list or from text."""
     if _is_list_column(kind):
         numbers = f"list_transform({column}, lambda x: TRY_CAST({_integer_as_sql('x', kind.value_type)} AS INTEGER))"
     elif _is_text_column(kind):
@@ -191,7 +191,7 @@ def _integers_as_sql(column: str, kind: pa.DataType) -> str:
 
 
 def _instant_as_sql(given: InstantSource, column: str, kind: pa.DataType) -> str:
-    """Write SQL for an instant in epoch microseconds."""
+    """Return SQL for an instant in epoch microseconds."""
     if given.unit is None:
         if pa.types.is_timestamp(kind):
             zoned = f"CAST({column} AS TIMESTAMPTZ)" if kind.unit == "ns" else column
@@ -215,13 +215,13 @@ def _instant_as_sql(given: InstantSource, column: str, kind: pa.DataType) -> str
 
 
 def _column_instant_in_zone(naive: str, time_zone: str | None) -> str:
-    """Write SQL that converts a time without a zone to UTC."""
+    """Return SQL that converts a time without a zone to UTC."""
     naive = f"CAST({naive} AS TIMESTAMP)"
     return naive if time_zone in (None, "UTC") else f"timezone({quoted(time_zone or '')}, {naive})"
 
 
 def _instant_of_text_as_sql(column: str, time_zone: str | None) -> str:
-    """Write SQL that parses ISO 8601 text with date, hours and minutes; a comma may precede the fraction."""
+    """Return SQL that parses ISO 8601 text with date, hours and minutes; a comma may precede the fraction."""
     text = f"replace(trim({column}), ',', '.')"
     for short, full in ((r"(:.*[+-]\d{2})$", r"\1:00"), (r"([+-]\d{2})(\d{2})$", r"\1:\2")):
         text = f"regexp_replace({text}, {quoted(short)}, {quoted(full)})"

@@ -1,4 +1,4 @@
-"""Merge the rows of a day that the lake has with those of a source, without duplicates, and find the new ones."""
+"""Merge a source's rows of a day with those that the lake has, and find the rows that are new."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,16 +16,17 @@ from isr_batch.lake.delta_files.write import DayFile, FileOfWorker
 from isr_batch.lake.tables.inputs import FETCH_LOG, OBSERVED_ISR_CHANGES
 
 ROWS_AT_ONCE: Final = 1 << 20
-"""Number of rows of a day that are completed with the table's other columns and written at a time."""
+"""Number of a day's rows that are completed with the table's other columns, and written, at a time."""
 
 _KEYS: Final = ("topic", "partition_id", "leader_id", "leader_epoch")
 
 EpochsInForce = Callable[[pa.Table, str], pa.Array]
-"""Function that returns leader epochs for rows with ``topic`` and ``partition_id``, given the name of a time column."""
+"""Function that returns leader epochs for rows with ``topic`` and ``partition_id``, by the time column that is named.
+"""
 
 
 class MergedRows(NamedTuple):
-    """A day's rows: those of the lake, followed by those of a source, and their order without duplicates.
+    """A day's rows: those of the lake, then those of a source, and their order without duplicates.
 
     Attributes
     ----------
@@ -47,18 +48,18 @@ class MergedRows(NamedTuple):
 
     @property
     def distinct(self) -> Ints:
-        """Return the indices of distinct rows, in order."""
+        """The indices of distinct rows, in order."""
         return self.order[self.is_first]
 
     @property
     def new(self) -> Ints:
-        """Return the indices of the source's rows that the lake does not have."""
+        """The indices of the source's rows that the lake does not have."""
         distinct = self.distinct
         return distinct[distinct >= self.stored]
 
     @property
     def is_given(self) -> Bools:
-        """Return, for each row of `distinct`, whether the source has it."""
+        """Whether the source has each row of `distinct`."""
         return np.bincount(np.cumsum(self.is_first) - 1, self.order >= self.stored) > 0
 
 
@@ -81,11 +82,11 @@ class RowsOfCluster:
 
     @property
     def time(self) -> str:
-        """Time column of the table, from which event_date is derived."""
+        """The time column of the table, from which event_date is derived."""
         return TIMES[self.checked.table.name]
 
     def merged(self, there: pa.Table, given: pa.Table, epochs: EpochsInForce | None) -> MergedRows:
-        """Merge a day's rows of the lake with those of a source.
+        """Merge the lake's rows of a day with those of a source.
 
         Parameters
         ----------
@@ -107,7 +108,7 @@ class RowsOfCluster:
         return MergedRows(rows, order, is_first, there.num_rows, has_changed and there.num_rows > 0)
 
     def with_constants(self, rows: pa.Table, *names: str) -> pa.Table:
-        """Add those of the named columns that have the same value in all rows."""
+        """Add those of the named columns that are constant, with their value."""
         for name in names:
             if name not in rows.column_names:
                 constant = pa.scalar(self.checked.constants[name], arrow_schema(self.checked.table).field(name).type)
@@ -115,13 +116,13 @@ class RowsOfCluster:
         return rows
 
     def counts_by_leader(self, rows: pa.Table, places: Ints | None = None) -> dict[int, int]:
-        """Count rows by leader: all of them, or those at some indices."""
+        """Return the number of rows by leader: of all rows, or of those at the given indices."""
         leaders = self.with_constants(rows, "leader_id")["leader_id"].to_numpy()
         found = np.unique(leaders if places is None else leaders[places], return_counts=True)
         return dict(zip(*(values.tolist() for values in found), strict=True))
 
     def completed(self, rows: pa.Table, day: str) -> pa.Table:
-        """Complete a day's rows with all columns of the table."""
+        """Add all other columns of the table to a day's rows."""
         table = self.checked.table
         rows = self.checked.completed(rows)
         if table.name == OBSERVED_ISR_CHANGES.name:
@@ -143,7 +144,7 @@ class RowsOfCluster:
         return pa.table(columns, names=schema.names)
 
     def written(self, store: Store, day: str, rows: pa.Table, places: Ints) -> FileOfWorker:
-        """Write some rows of a day to a new file in the folder of their table."""
+        """Write a day's rows at the given indices to a new file in the table's folder."""
         schema = pa.schema([field.with_nullable(True) for field in arrow_schema(self.checked.table)])
         file = DayFile(self.checked.table, store, day, schema)
         for begin in range(0, len(places), ROWS_AT_ONCE):
@@ -153,7 +154,7 @@ class RowsOfCluster:
 
 
 def _replicas_that_changed(rows: pa.Table) -> pa.Table:
-    """Make one row per replica that is in only one of the two ISRs, before and after a change."""
+    """Return one row per replica that an ISR change adds or removes."""
     before, after = rows["isr_before"].to_pylist(), rows["isr_after"].to_pylist()
     found = [
         (place, kind, replica)

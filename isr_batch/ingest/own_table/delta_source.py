@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
-    """Open a Delta table, with Spark if delta-rs cannot read one of its features, such as deletion vectors.
+    """Open a user's Delta table; by Spark if delta-rs cannot read a feature of it, such as deletion vectors.
 
     Raises
     ------
@@ -84,7 +84,7 @@ class DeltaTable:
 
 
 def _rows_of_delta_files(rows: "DataFrame", items: Sequence[Item]) -> "DataFrame":
-    """Keep the rows of these items' data files."""
+    """Return the rows of these data files."""
     from pyspark.sql import functions as F
 
     names = [item.name.rpartition("/")[2] for item in items]

@@ -1,4 +1,4 @@
-"""Distinguish leaders that were stopped from leaders that were only unreachable, whose logs kept growing."""
+"""Distinguish leaders that were stopped from leaders that followers could not reach: the logs of the latter grew."""
 
 from collections.abc import Collection
 from datetime import date, timedelta
@@ -20,7 +20,7 @@ _COLUMNS = ("leader_id", "topic", "partition_id", "handled_time", "fetch_offset"
 def with_growth_of_logs(
     lake: Lake, sql: ArrowSql, cluster: str, silences: pa.Table, stale: Collection[date]
 ) -> pa.Table:  # fmt: skip
-    """Turn silences of leaders whose logs grew into quiet periods; on unchanged days, results in the lake are kept.
+    """Change silences of leaders whose logs grew into quiet periods; on unchanged days, the lake's results stay.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def with_growth_of_logs(
 
 
 def _fetches_near(lake: Lake, cluster: str, silences: pa.Table) -> ArrowView:
-    """Return the fetches from silent leaders on the days of the silences, and shortly before each silence."""
+    """Return fetches from leaders that were silent, on the days of the silences and shortly before each."""
     spans = [
         (date(1970, 1, 1) + timedelta(microseconds=2 * row["event_us"] - row["end_us"]),
          date(1970, 1, 1) + timedelta(microseconds=row["end_us"] + SECOND_US))

@@ -1,4 +1,4 @@
-"""Convert tables in this process to the input tables of a lake in memory, with the checks of an ingest."""
+"""Convert tables in this process to input tables in memory, with the checks of an ingest."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class RowsHere:
-    """A `Source` whose rows are in this process's memory.
+    """A `Source` whose rows are an Arrow table in this process.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class RowsHere:
 def input_tables(
     sql: ArrowSql, inputs: Sequence[Input], mapping: TableMapping, also: Collection[str] = ()
 ) -> MemoryLake:
-    """Make the input tables that an ingest of these tables into an empty lake would write.
+    """Return the input tables that an ingest of these tables into an empty lake would write, in memory.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def _rows_by_day(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, tar
 
 
 def _columns_same_in_all(table: Table, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
-    """Add to rows the table's columns that are constant: with the given values, or null."""
+    """Add a table's constant columns to rows, with the given values or null."""
     schema = arrow_schema(table)
     columns = [
         rows[field.name].cast(field.type) if field.name in rows.column_names

@@ -1,4 +1,4 @@
-"""Ingest a user's table of fetches that is too large for one process, in Spark's workers.
+"""Ingest a user's table of fetches in Spark's workers, because it is too large for one process.
 
 Rows pass between Spark stages in packets. Each packet holds the rows of one cluster, one day and one bucket of replica
 sets, serialised as an Arrow stream. One task checks rows with the SELECT that the driver would use. Another merges each
@@ -46,11 +46,11 @@ from isr_batch.lake.spark_engine import rows_at_a_time
 from isr_batch.lake.tables.inputs import FETCH_LOG
 
 ROWS_OF_BUCKET: Final = 1 << 20
-"""Target number of rows in a bucket: those of a day that a worker merges at once."""
+"""Target number of rows in a bucket: as many of a day's rows as a worker merges at once."""
 ROWS_AT_ONCE: Final = 100_000
 MOST_TASKS: Final = 1000
 PACKETS_AT_ONCE: Final = 16
-"""Number of packets in a batch that is sent to a worker."""
+"""Number of packets in a worker's batch."""
 REFUSED, STORED, GIVEN = 0, 1, 2
 """Kinds of packets (refused rows, rows of the lake, rows of the source), in the order in which a worker needs them."""
 _NO_DAY: Final = -1
@@ -65,7 +65,7 @@ _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 @dataclass(frozen=True)
 class SpreadTable:
-    """Checked rows of fetches, in packets that Spark keeps.
+    """Checked rows of fetches, stored as packets in Spark.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class SpreadTable:
 
 
 def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> SpreadTable:
-    """Check the rows of a table's items in Spark's workers; the result is kept, so that they are read once."""
+    """Check the rows of a table in Spark's workers; the result is stored, so that the table is read once."""
     (first, _), *_ = fetches
     rows_in = sum(given.source.count(items) for given, items in fetches)
     buckets = -(-rows_in // ROWS_OF_BUCKET)
@@ -116,7 +116,7 @@ def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) ->
 def files_of_new_rows(
     lake: Lake, spread: SpreadTable, target: RowsOfCluster, terms: pa.Table | None, account: Account
 ) -> list[FileOfWorker]:
-    """Let workers find the rows of a cluster that the lake does not have, and write them to files.
+    """Let workers find the rows of a cluster that the lake lacks, write them to files, and return the files.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def files_of_new_rows(
 def _packets_of_checked_rows(
     checked: Checked, name: str, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Check rows of the table, and yield the clean and the refused ones in packets."""
+    """Check rows of the table, and yield clean and refused ones as packets."""
     with ArrowSql(threads=1) as sql:
         for batch in batches:
             rows = pa.table(pa.RecordBatch.from_struct_array(batch.column("row")))
@@ -184,14 +184,14 @@ def _packets_of_checked_rows(
 def _packets_of_stored_rows(
     target: RowsOfCluster, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Yield rows that the lake has in packets of the same days and buckets."""
+    """Yield the lake's rows as packets with the same days and buckets."""
     for batch in batches:
         rows = with_dictionaries(pa.table(batch).drop_columns(["event_date"]), target.checked)
         yield from _packets_by_day_and_bucket(target.cluster_id, rows, target.checked, buckets, STORED)
 
 
 def _checked_rows_by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple[str, pa.Table]]:
-    """Split checked rows by cluster."""
+    """Yield checked rows by cluster."""
     if "cluster_id" not in rows.column_names:
         yield str(checked.constants["cluster_id"]), rows
         return
@@ -204,7 +204,7 @@ def _checked_rows_by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple
 def _packets_by_day_and_bucket(
     cluster_id: str, rows: pa.Table, checked: Checked, buckets: int, kind: int
 ) -> Iterator[pa.RecordBatch]:
-    """Group a cluster's rows into packets by day and bucket of replica sets."""
+    """Yield a cluster's rows as packets, by day and bucket of replica sets."""
     if not rows.num_rows:
         return
     day = rows[TIMES[checked.table.name]].to_numpy() // DAY_US
@@ -236,7 +236,7 @@ def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
 def _merged_packets(
     target: RowsOfCluster, store: Store, terms: pa.Table | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Merge the rows of each bucket of a day, whose packets are adjacent, and write the new rows to a file."""
+    """Merge the rows of each bucket of a day, write the new rows to a file, and yield reports of the files."""
     with ArrowSql(threads=1) as sql:
         epochs = partial(look_up_epochs, sql, terms) if terms is not None else None
         packets = (row for batch in batches for row in batch.to_pylist())
@@ -263,13 +263,13 @@ def _merged_packets(
 
 
 def _no_stored_rows(given: pa.Table, epochs: object) -> pa.Table:
-    """Return a table without rows, for a bucket without rows in the lake."""
+    """Return no rows, with the right columns, for a bucket that the lake has no rows of."""
     none = given.slice(0, 0)
     return none if epochs is None else none.append_column("leader_epoch", pa.array([], pa.int32()))
 
 
 def _packet_of_bucket(cluster_id: str, day: int, bucket: int, kind: int, rows: pa.Table) -> pa.RecordBatch:
-    """Make a packet, which is a row that holds the rows of a bucket as an Arrow stream."""
+    """Return a packet: a row with the rows of a bucket as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())

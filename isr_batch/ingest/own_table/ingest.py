@@ -40,12 +40,13 @@ if TYPE_CHECKING:
 
 ODD_SHARE: Final = 20
 ODD_DAYS: Final = 30
-"""A day with less than a twentieth of the rows is reported as odd if it is this many days away from all others."""
+"""A day with less than a twentieth of the rows is reported as odd if it is at least this many days away from all other
+days."""
 
 
 @dataclass(frozen=True)
 class IngestOfTable:
-    """Outcome of an ingest of a user's table.
+    """The outcome of an ingest of a user's table: counts and accounts of its rows.
 
     Attributes
     ----------
@@ -63,7 +64,7 @@ class IngestOfTable:
 
     @property
     def total(self) -> Account:
-        """Sum of the accounts of fetches, appends, epochs and changes."""
+        """The sum of the accounts of fetches, appends, epochs and changes."""
         total = Account()
         for account in self.accounts.values():
             total.new += account.new
@@ -74,7 +75,7 @@ class IngestOfTable:
         return total
 
     def odd_days(self) -> list[str]:
-        """Describe days with few rows that are far from all other days, because their timestamps may be wrong."""
+        """Return sentences on days with few rows far from all other days: their timestamps may be wrong."""
         days: Counter[str] = Counter()
         for account in self.accounts.values():
             for counted in (account.new, account.known):
@@ -89,7 +90,7 @@ class IngestOfTable:
         ]  # fmt: skip
 
     def by_day_and_leader(self) -> list[dict[str, object]]:
-        """Summarise the accounts for printing: ``table``, ``day``, ``leader_id``, ``rows_new`` and ``rows_known``."""
+        """Return the accounts as rows to print: ``table``, ``day``, ``leader_id``, ``rows_new`` and ``rows_known``."""
         return [
             {"table": name, "day": day, "leader_id": leader, "rows_new": account.new[day, leader],
              "rows_known": account.known[day, leader], "rows_gone": account.gone[day, leader]}
@@ -110,7 +111,7 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
     max_refused: float = 1.0,
     most_rows: int = sizes.OWN_ROWS,
 ) -> IngestOfTable:
-    """Add those rows of a user's table of fetches that the lake does not have yet.
+    """Add to the lake those rows of a user's table of fetches that it does not have yet.
 
     Parameters
     ----------
@@ -163,7 +164,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
     max_refused: float = 1.0,
     most_rows: int = sizes.OWN_ROWS,
 ) -> IngestOfTable:
-    """Ingest tables that are already open; parameters and errors are those of `ingest_own_table`."""
+    """Do what `ingest_own_table` does, with tables that are already open; the other parameters are the same."""
     to_read = [(given, [*given.source.items] if full or replaced else new_items(lake, given)) for given in inputs]
     skipped: Counter[str] = Counter()
     for given, items in to_read:
@@ -206,7 +207,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
 
 
 def _require_few_refused(read: Mapping[str, ReadTable], most: float) -> None:
-    """Fail if too large a share of rows was refused; the message has the most frequent reasons."""
+    """Raise an error if too large a share of rows was refused; the message has the most frequent reasons."""
     refused = pa.concat_tables(each.refused for each in read.values())
     rows_in = sum(each.rows_in for each in read.values())
     if refused.num_rows <= most * rows_in:
@@ -223,7 +224,7 @@ def _require_few_refused(read: Mapping[str, ReadTable], most: float) -> None:
 
 @dataclass(frozen=True)
 class _Work:
-    """One ingest: its lake, the rows that were read, the counts, and what will be committed."""
+    """One ingest: its lake, the rows that were read, the counts, and the files to commit."""
 
     small: SmallTables
     read: Mapping[str, ReadTable]
@@ -258,7 +259,7 @@ def _add_rows_of_own_table(work: _Work, *, may_lose: bool) -> None:
 
 
 def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
-    """Find the new rows of a cluster, one `AddedRows` per table, in the order in which they must be committed.
+    """Yield the new rows of a cluster, one `AddedRows` per table, in the order in which they must be committed.
 
     Terms are committed last: if an ingest is killed before, they are still new at the next ingest, which then updates
     the leader epochs that they change.
@@ -267,7 +268,7 @@ def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
     lake = work.small.lake
 
     def added(section: str, epochs: EpochsInForce | None, epochs_changed_us: int | None) -> AddedRows:
-        """Find the new rows of one section of the mapping."""
+        """Return the new rows of one section of the mapping."""
         checked = work.read[section].checked
         looked_up = epochs if "leader_epoch" in checked.constants else None
         account = work.accounts[section]
@@ -294,7 +295,7 @@ def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
 
 
 def _require_no_rows_lost(accounts: Mapping[str, Account], pending: Sequence[AddedRows]) -> None:
-    """Fail if a replacement would delete more rows than it adds, because the source may be incomplete."""
+    """Raise an error if a replacement deletes more rows than it adds: the source may be incomplete."""
     gone, new = (sum(counter.total() for counter in each) for each in zip(
         *((account.gone, account.new) for account in accounts.values()), strict=True,
     ))  # fmt: skip
@@ -311,7 +312,7 @@ def _require_no_rows_lost(accounts: Mapping[str, Account], pending: Sequence[Add
 
 
 def _write_quarantine(small: SmallTables, read: Mapping[str, ReadTable]) -> None:
-    """Write refused rows to quarantine, where they replace those of earlier ingests of the same files."""
+    """Write refused rows to quarantine, in place of those of earlier ingests of the same files."""
     refused = pa.concat_tables(each.refused for each in read.values())
     names = sorted({name for each in read.values() for name in each.names})
     if not names:

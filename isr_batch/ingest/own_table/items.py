@@ -1,4 +1,4 @@
-"""Interface of a source of rows; its items are files that are read separately, or the whole table."""
+"""Interface of a source of rows; it is read by items, which are files or the whole table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Item:
-    """A unit in which a source is read: a file, or the whole source; its version changes whenever its content does."""
+    """A part of a source that is read as a whole: a file, or the whole source. Its version changes with its content."""
 
     name: str
     version: str
@@ -23,7 +23,7 @@ class Item:
 
 
 class Source(Protocol):
-    """A table of a user, in whatever format and place."""
+    """A user's table, in any format and place."""
 
     @property
     def place(self) -> str:

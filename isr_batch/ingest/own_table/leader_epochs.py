@@ -1,6 +1,6 @@
-"""Derive the terms of leaders for clusters whose fetches come from a table: given terms, or inferred from fetches.
+"""Derive leaders' terms for clusters whose fetches come from a user's table: terms as given, or inferred from fetches.
 
-They are derived from stored summaries of days (``fetch_days``), so that an ingest only has to process its days. The
+They are derived from the stored sums of days (``fetch_days``), so that an ingest only has to process its days. The
 start of a term never depends on later days; only its end may.
 """
 
@@ -17,16 +17,16 @@ from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from isr_batch.lake.tables.own_tables import FETCH_DAYS, GIVEN_TERMS, MAPPED_CLUSTERS
 
 UNKNOWN_EPOCH: Final = -1
-"""Leader epoch of a row that is earlier than the first term of its partition in the table of terms."""
+"""Leader epoch of a row from before its partition's first term in the table of terms."""
 HOLE_US: Final = 3_600_000_000
 """If a leader has no fetches for this long, in microseconds, it is unknown which partitions it led in that time."""
 GAP_US: Final = 2_000_000
-"""A gap in a leader's rows that is shorter than this, in microseconds, does not interrupt its term, even if another
-leader has rows in it: rows of two leaders with different clocks may interleave when leadership moves."""
+"""A gap in a leader's rows shorter than this, in microseconds, does not interrupt its term, even if another leader has
+rows in the gap: rows of two leaders with different clocks may interleave when leadership moves."""
 
 
 def terms_of_epochs(lake: Lake, cluster_id: str, given: pa.Table) -> pa.Table:
-    """Combine the terms of a cluster in the lake with given terms, for `look_up_epochs`.
+    """Return the terms of a cluster, those in the lake and the given ones, for `look_up_epochs`.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def terms_of_epochs(lake: Lake, cluster_id: str, given: pa.Table) -> pa.Table:
 
 
 def look_up_epochs(sql: ArrowSql, terms: pa.Table, rows: pa.Table, time: str) -> pa.ChunkedArray:
-    """Look up the leader epochs of rows in the terms; the result is `UNKNOWN_EPOCH` before a partition's first term."""
+    """Return the leader epoch of each row, by the terms; `UNKNOWN_EPOCH` before a partition's first term."""
     numbered = pa.table({
         "number": pa.array(range(rows.num_rows), pa.int64()), "topic": rows["topic"].cast(pa.string()),
         "partition_id": rows["partition_id"], "us": rows[time],
@@ -60,7 +60,7 @@ def look_up_epochs(sql: ArrowSql, terms: pa.Table, rows: pa.Table, time: str) ->
 
 
 def leader_epochs_of_own_table(lake: Lake, sql: ArrowSql) -> pa.Table:
-    """Make the rows of ``leader_epochs`` for all clusters whose fetches come from a table."""
+    """Return the rows of ``leader_epochs`` for all clusters whose fetches come from a user's table."""
     clusters = sql(
         """
         SELECT cluster_id, replica_lag_time_max_ms, min_insync_replicas, broker_version,

@@ -1,4 +1,4 @@
-"""Record the mapped columns of clusters whose fetches come from a table, and list what their results lack."""
+"""Record which columns are mapped for clusters from users' tables, and list what their results lack."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ def mapped_by(mapping: TableMapping) -> dict[str, list[str]]:
 
 
 def require_same_mapping(lake: Lake, clusters: Iterable[str], mapping: TableMapping) -> None:
-    """Check that all earlier rows of these clusters were read with the same mapped columns.
+    """Check that all earlier rows of these clusters were read with the same columns mapped.
 
     If the arrival of a fetch were mapped today but not yesterday, the same fetch would be in the lake as two different
     rows.
@@ -63,7 +63,7 @@ def require_same_mapping(lake: Lake, clusters: Iterable[str], mapping: TableMapp
 
 
 def mapped_cluster(mapping: TableMapping) -> dict[str, Any]:
-    """Return the part of a row of ``mapped_clusters`` that comes from the mapping."""
+    """Return the columns of a row of ``mapped_clusters`` that follow from the mapping."""
     given = mapping.model_fields_set
     return {
         "mapped": json.dumps(mapped_by(mapping)),
@@ -76,7 +76,7 @@ def mapped_cluster(mapping: TableMapping) -> dict[str, Any]:
 
 
 def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: TableMapping) -> None:
-    """Record the mapped columns of these clusters."""
+    """Record which columns are mapped for these clusters."""
     settings = mapped_cluster(mapping)
     stored = read_columns(small.lake, MAPPED_CLUSTERS.name, ["cluster_id", *settings], {"cluster_id": clusters})
     same = {row["cluster_id"] for row in stored.to_pylist() if settings.items() <= row.items()}
@@ -88,13 +88,13 @@ def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: 
 
 
 def lacking_input(lake: Lake) -> list[dict[str, Any]]:
-    """List what results lack because of missing input: ``cluster_id``, ``missing`` and ``what_the_results_lack``."""
+    """Return what results lack because of missing input: ``cluster_id``, ``missing``, ``what_the_results_lack``."""
     rows = read_columns(lake, MAPPED_CLUSTERS.name, MAPPED_CLUSTERS.column_names).to_pylist()
     return [lack for row in sorted(rows, key=lambda row: row["cluster_id"]) for lack in _lacks_of_cluster(row)]
 
 
 def _lacks_of_cluster(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """List what the results of one cluster lack, by the columns that are not mapped."""
+    """Return what one cluster's results lack because of columns that are not mapped."""
     mapped = json.loads(cluster["mapped"])
     rows = []
 

@@ -27,7 +27,7 @@ INSTANTS: Final = ("arrival_time", "handled_time", "processed_time", "released_t
 
 
 def _known_time_zone_of_mapping(name: str) -> str:
-    """Return the name of a time zone, or raise an error if it is unknown."""
+    """Return the name of a time zone; raise an error if it is unknown."""
     if name not in available_timezones():
         raise ValueError(f"no such time zone; {did_you_mean(name, sorted(available_timezones()))[:80]}")
     return name
@@ -42,7 +42,7 @@ _BEFORE_BRACKET: Final = ("and", "or", "not", "in")
 
 
 def _plain_condition(condition: str) -> str:
-    """Return the condition of a mapping if it has only columns, literals and operators; raise an error if not."""
+    """Return a mapping's condition if it has only columns, literals and operators; otherwise raise an error."""
     at = 0
     if not condition.strip():
         raise ValueError("a condition is expected")
@@ -59,7 +59,7 @@ def _plain_condition(condition: str) -> str:
 
 
 def with_quoted_names(condition: str, names: Collection[str]) -> str:
-    """Quote the columns in a plain condition, because some names are SQL keywords, such as ``offset``."""
+    """Return a plain condition with its columns quoted, because some names are SQL keywords, such as ``offset``."""
 
     def quoted(token: re.Match[str]) -> str:
         first, dot, rest = (token["word"] or "").partition(".")
@@ -78,10 +78,10 @@ class _Section(BaseModel):
 
 
 class ColumnSource(_Section):
-    """Source of a column's values: a column of the user's table (``a.b`` for a nested field), or a constant."""
+    """Where a column's values come from: a column of the user's table (``a.b`` for a nested field), or a constant."""
 
     plain_is: ClassVar[str] = "column"
-    """The field that is set if the YAML has a plain value instead of keys."""
+    """The field that a plain value in the YAML sets, in place of keys."""
 
     column: str | None = None
     constant: Any = None
@@ -115,7 +115,7 @@ class TextSource(ColumnSource):
 
 
 class NameSource(TextSource):
-    """Source of the cluster's name, usually a constant."""
+    """Source of the cluster's name; usually a constant."""
 
     plain_is = "constant"
 
@@ -276,7 +276,7 @@ class TableMapping(_Section):
     epochs: EpochTable | None = None
     changes: ChangeTable | None = None
     replica_lag_time_max_ms: int = Field(default=30_000, gt=0, le=10**12)
-    """Value for terms that have none in the table of terms; the two fields below are used in the same way."""
+    """Lag time of terms for which the table of terms has none; the two fields below are used in the same way."""
     min_insync_replicas: int = Field(default=1, ge=1)
     broker_version: str | None = None
 
@@ -363,7 +363,7 @@ def _mapping_with_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _mistakes_across_sections(tree: dict[str, Any]) -> list[str]:
-    """List mistakes that concern several keys or sections of a mapping; the pydantic model finds all others."""
+    """Return mistakes that concern several keys or sections; the pydantic model finds all others."""
 
     def mapped(section: str) -> Mapping[str, Any]:
         columns = tree[section].get("columns") if isinstance(tree.get(section), dict) else None

@@ -36,25 +36,25 @@ ROWS_AT_ONCE: Final = 1 << 20
 
 @dataclass(frozen=True)
 class Input:
-    """A user's table to be read: its source, the lake's table that its rows become, and how they are checked."""
+    """A user's table to read: its source, the table of the lake that its rows go to, and how they are checked."""
 
     section: str
     """Section of the mapping: fetches, appends, epochs or changes."""
     source: Source
     checked: Checked
     columns: tuple[str, ...]
-    """Columns of the source that the query needs."""
+    """Columns of the source that the SELECT needs."""
     wants_all: bool
-    """Whether all rows are read, because the mapping has no condition and the command no window."""
+    """Whether all rows are read: the mapping has no condition, and the command no window."""
 
     def quarantine_name(self, items: Sequence[Item]) -> str:
-        """Return the name under which these items' refused rows are in quarantine."""
+        """Return the name of these items in quarantine."""
         return items[0].name if len(items) == 1 else self.source.place
 
 
 @dataclass(frozen=True)
 class ReadTable:
-    """Rows that were read from a table, and the refused rows.
+    """The rows that were read from a user's table: clean ones and refused ones.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class ReadTable:
     left_out: int
     names: tuple[str, ...]
     spread: int = 0
-    """Number of clean rows in Spark's workers, which are not among `rows`."""
+    """Number of clean rows that are in Spark's workers, and not in `rows`."""
     spread_clusters: tuple[str, ...] = ()
     """Clusters that have rows in Spark's workers."""
 
@@ -86,13 +86,13 @@ class ReadTable:
         return int(self.rows.num_rows + self.spread + self.refused.num_rows + self.left_out)
 
     def with_more(self, other: "ReadTable") -> "ReadTable":
-        """Return these rows together with others that were read by the same mapping."""
+        """Return these rows together with others that were read with the same mapping."""
         rows = pa.concat_tables([self.rows, other.rows.select(self.rows.column_names)]).unify_dictionaries()
         refused = pa.concat_tables([self.refused, other.refused])
         return ReadTable(self.checked, rows, refused, self.left_out + other.left_out, self.names + other.names)
 
     def clusters(self) -> list[str]:
-        """Names of the clusters in the rows; if the mapping has a constant name, that name even without rows."""
+        """Return the clusters that the rows belong to; a constant name of the mapping even without rows."""
         if "cluster_id" in self.rows.column_names:
             return [*self.spread_clusters, *pc.unique(self.rows["cluster_id"].cast(pa.string())).to_pylist()]
         return [str(self.checked.constants["cluster_id"])]
@@ -106,7 +106,7 @@ class ReadTable:
 
 
 def inputs_of_mapping(lake: Lake, places: Sequence[str], mapping: TableMapping, window: Window) -> list[Input]:
-    """Open all tables of a mapping, and find its columns in them.
+    """Open all tables of a mapping, and find the mapped columns in them.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def inputs_of_sources(
     mapping: TableMapping,
     window: Window = Window(),  # noqa: B008 frozen
 ) -> list[Input]:
-    """Find the columns of a mapping in tables that are already open.
+    """Find the mapped columns in tables that are already open.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def inputs_of_sources(
 def _input_of_mapped_table(
     mapped: tuple[str, Table, MappedTable], source: Source, values: dict[str, ColumnValue], window: Window
 ) -> Input:
-    """Make the input for one section of a mapping and its open source."""
+    """Return the input for one section of a mapping, with its open source."""
     name, table, section = mapped
     schema, where = source.schema, section.where
     conditions = [f"({with_quoted_names(where, schema.names)})"] if where else []
@@ -211,7 +211,7 @@ def read_input(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
 
 
 def _read_mapped_table(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
-    """Read some items of a source, and separate clean rows from refused ones."""
+    """Read some items of a source, and separate clean from refused rows."""
     schema = with_dictionaries(given.checked.schema.empty_table().select(given.checked.columns), given.checked).schema
     clean, refused = [schema.empty_table()], [_QUARANTINE.empty_table()]
     names = tuple(item.name for item in items)
@@ -238,7 +238,7 @@ assert set(_QUARANTINE.names) <= set(QUARANTINE.column_names)
 
 
 def split_refused(batch: pa.RecordBatch) -> tuple[pa.Table, pa.Table]:
-    """Split the result of a `Checked` SELECT into clean rows, and rows with a reason to be refused."""
+    """Split the result of a `Checked` SELECT into clean rows, and rows that have a reason to be refused."""
     rows = pa.table(batch)
     if rows["reason"].null_count == rows.num_rows:
         return rows, rows.slice(0, 0)
@@ -257,7 +257,7 @@ def quarantine_rows_of_source(bad: pa.Table, checked: Checked, name: str) -> pa.
 
 
 def with_dictionaries(rows: pa.Table, checked: Checked) -> pa.Table:
-    """Encode text as dictionaries, because names of topics and clusters recur."""
+    """Encode text columns as dictionaries, because names of topics and clusters recur."""
     known = {field.name: field for field in checked.schema}
     rows = rows.cast(pa.schema([known.get(field.name, field) for field in rows.schema]))
     for number, field in enumerate(rows.schema):

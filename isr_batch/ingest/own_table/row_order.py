@@ -1,4 +1,4 @@
-"""Sort rows so that equal ones are adjacent, because an ingest stores each distinct row once."""
+"""Sort rows so that equal rows are adjacent, because an ingest stores each distinct row once."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ NULL = -(1 << 63)
 
 
 def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints, Bools]:
-    """Sort rows by set and time so that equal rows are adjacent, in input order.
+    """Return the order of rows by set and time, with equal rows adjacent in the order of the input.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
 
 
 def _differs(rows: pa.Table, which: Ints) -> Bools:
-    """Return whether each row differs from the row before: in ``which``, a number per set and time, or in a column."""
+    """Whether each row differs from the row before: in ``which``, a number per set and time, or in a column."""
     differs = np.ones(len(which), np.bool_)
     differs[1:] = np.diff(which) != 0
     for column in rows.columns:
@@ -73,7 +73,7 @@ def _differs(rows: pa.Table, which: Ints) -> Bools:
 
 
 def _numbered_values(column: pa.ChunkedArray) -> npt.NDArray[np.integer]:
-    """Map a column's values to numbers, equal ones to equal numbers; times and integers keep their order."""
+    """Return a number per value of a column; equal values get equal numbers, times and integers keep their order."""
     values = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if pa.types.is_list(values.type):
         values = pc.binary_join(values.cast(pa.list_(pa.string())), ",")
@@ -89,7 +89,7 @@ def _numbered_values(column: pa.ChunkedArray) -> npt.NDArray[np.integer]:
 
 
 def _codes_of_rows(columns: Sequence[npt.NDArray[np.integer]]) -> npt.NDArray[np.integer]:
-    """Number the combinations of values of several columns, from 0."""
+    """Return the number of each row's combination of values in several columns, from 0."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         least = column.min() if len(column) else 0

@@ -22,14 +22,15 @@ SILENCES: Final = pa.schema([
 ])  # fmt: skip
 LEAST_US: Final = 2 * SECOND_US
 CADENCES_A_SILENCE: Final = 3
-"""Minimum length of a silence, in multiples of the usual interval; a shorter gap may just be irregular fetching."""
+"""A time without fetches must be at least this many times the usual interval; a shorter one may be irregular fetching.
+"""
 WITNESSES: Final = 2
-"""Minimum number of followers that must have stopped fetching from a leader; if one has, its own fetcher thread may
-have died."""
+"""At least this many followers must have stopped fetching from a leader; a single one may have lost its fetcher thread.
+"""
 
 
 class _SilenceSpans(NamedTuple):
-    """Spans of time in which each fetch follows another within a second, sorted by start.
+    """Time spans in which each fetch follows the one before within a second, sorted by start.
 
     A follower that fetched in a span is considered stopped if it has not fetched for ``patience_us``.
     """
@@ -39,23 +40,26 @@ class _SilenceSpans(NamedTuple):
     patience_us: npt.NDArray[np.int64]
 
     def longest_hole_us(self, from_us: int, until_us: int) -> int:
-        """Return the length of the longest time without a fetch of the follower within a period."""
+        """Return the longest time without a fetch of the follower within a period, in microseconds."""
         inside = (self.until_us > from_us) & (self.from_us < until_us)
         ends = np.maximum.accumulate(np.append(from_us, self.until_us[inside]))
         return int((np.append(self.from_us[inside], until_us) - ends).max())
 
     def patience_at_us(self, at_us: int) -> int | None:
-        """Return the time without fetches after which a follower is considered stopped then; None outside all spans."""
+        """Return the time without fetches after which the follower is considered stopped, at an instant.
+
+        It is None if the instant is outside all spans.
+        """
         running = (self.from_us <= at_us) & (at_us <= self.until_us + self.patience_us)
         return int(self.patience_us[running].min()) if running.any() else None
 
 
 _Pairs = dict[tuple[int, int], _SilenceSpans]
-"""Spans by leader and follower."""
+"""Time spans with fetches, by leader and follower."""
 
 
 def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
-    """Find the periods in which no follower fetched from a leader although it led partitions.
+    """Return the periods in which no follower fetched from a leader although it led partitions.
 
     - ``silent``: two or more followers that had fetched from the leader continued to fetch from other leaders. The
       leader was stopped, or they could not reach it.
@@ -90,7 +94,7 @@ def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
 
 
 def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
-    """Turn a silence into a quiet period if the leader's log grew as fast in it as before.
+    """Change a silence to a quiet period if the leader's log grew during it as fast as before.
 
     A leader whose log grew was working: followers could not reach it, or the rows of that time are missing.
 
@@ -135,7 +139,7 @@ def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table |
 
 
 def _pairs_of_broker_days(broker_days: pa.Table) -> _Pairs:
-    """Group rows of ``broker_days`` by leader and follower, as the spans of time with fetches."""
+    """Return the time spans with fetches of each pair of leader and follower, from rows of ``broker_days``."""
     order = [(name, "ascending") for name in ("leader_id", "replica_id", "first_us")]
     if not broker_days.num_rows:
         return {}
@@ -150,7 +154,7 @@ def _pairs_of_broker_days(broker_days: pa.Table) -> _Pairs:
 
 
 def _spans_of_pair(days: pa.Table) -> _SilenceSpans:
-    """Return the spans of a pair, which continue across midnight if its fetches do."""
+    """Return the time spans with fetches of one pair; a span continues across midnight if the fetches do."""
     pauses = days["pauses"].combine_chunks()
     paused_us, back_us = (pauses.flatten().field(name).to_numpy() for name in ("from_us", "until_us"))
     begins = np.sort(np.append(back_us, days["first_us"]))
@@ -172,7 +176,7 @@ def _silence_spans_of_pairs(spans: Collection[_SilenceSpans]) -> _SilenceSpans:
 
 
 def _periods_without_fetches(pairs: _Pairs, leader: int) -> list[tuple[int, int]]:
-    """Return the periods between the last fetch of any follower from a leader and the next fetch of any follower."""
+    """Return the periods in which no follower fetched from a leader."""
     spans = _silence_spans_of_pairs([of_pair for (led_by, _), of_pair in pairs.items() if led_by == leader])
     last_us, first_us = np.maximum.accumulate(spans.until_us)[:-1], spans.from_us[1:]
     long = first_us - last_us >= spans.patience_us.min()

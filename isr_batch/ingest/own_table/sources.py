@@ -1,4 +1,4 @@
-"""Sources of a user's table: files on this machine, which Arrow reads, or an address or name, which Spark resolves.
+"""Sources of users' tables: files on this machine, read by Arrow, or an address or name, read by Spark.
 
 A source consists of items, such as its files. Ingested items are recorded, so that they need not be read again; reading
 them again would not change the lake, because all their rows are known.
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 _CSV: Final = (".csv", ".csv.gz")
 _PARQUET: Final = (".parquet", ".parq", ".pq", "")
-"""Suffixes of the files in a folder that are taken as Parquet; other files are ignored."""
+"""Suffixes of the files in a folder that are read as Parquet; other files are ignored."""
 _HEADER_BYTES: Final = 1 << 20
 _BLOCK_BYTES: Final = 16 << 20
-"""Bytes of a CSV file that are parsed at once, which is also the longest possible line."""
+"""Bytes of a CSV file that are parsed at once; a line cannot be longer."""
 
 
 def open_source(lake: "Lake", place: str, mapping: TableMapping) -> Source:
-    """Open a Parquet, Delta or CSV table, a folder or glob of files, or a table that Spark knows by name.
+    """Open a user's table: Parquet, Delta or CSV, a folder or glob of files, or a name that Spark knows.
 
     Raises
     ------
@@ -68,7 +68,7 @@ def open_source(lake: "Lake", place: str, mapping: TableMapping) -> Source:
 
 
 def _format_of_place(place: str) -> Format:
-    """Find the format of the files at a path: CSV, Delta or Parquet."""
+    """Return the format of the files at a path: CSV, Delta or Parquet."""
     if place.endswith(_CSV):
         return "csv"
     if (Path(place) / "_delta_log").is_dir():
@@ -79,7 +79,7 @@ def _format_of_place(place: str) -> Format:
 
 
 def _files_of_table(place: str, kind: Format) -> list[Path]:
-    """List the files of a folder, at any depth, or of a glob, except names that begin with _ or a dot."""
+    """Return the files in a folder, at any depth, or of a glob; names that begin with _ or a dot are left out."""
     named = [Path(place)] if Path(place).exists() else [Path(name) for name in sorted(glob.glob(place, recursive=True))]  # noqa: PTH207
     found = []
     for path in named:
@@ -95,13 +95,13 @@ def _files_of_table(place: str, kind: Format) -> list[Path]:
 
 
 def _items_of_files(files: Sequence[Path]) -> tuple[Item, ...]:
-    """Make an item of each file, whose version is its size and time of change."""
+    """Return an item for each file; its version is the file's size and time of change."""
     stats = [(file, file.stat()) for file in files]
     return tuple(Item(str(file), f"{stat.st_size}/{stat.st_mtime_ns}", stat.st_size) for file, stat in stats)
 
 
 class ParquetFiles:
-    """A table of Parquet files; folders named ``name=value`` are columns."""
+    """A table in Parquet files; folders named ``name=value`` are columns."""
 
     is_csv = False
 
@@ -111,12 +111,12 @@ class ParquetFiles:
 
     @cached_property
     def _schemas(self) -> dict[str, pa.Schema]:
-        """Columns of each file."""
+        """The columns of each file."""
         return {item.name: self._opened([item]).schema for item in self.items}
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Columns that all files have; only these can be mapped."""
+        """The columns that all files have; only these can be mapped."""
         schemas = list(self._schemas.values())
         return _merged_columns(self.place, schemas, list(self._schemas))
 
@@ -170,7 +170,7 @@ def _merged_columns(place: str, schemas: Sequence[pa.Schema], names: Sequence[st
 
 
 def _unreadable_source(name: str, error: Exception, kind: str) -> UsageError:
-    """Make the error that a file is not of the expected format."""
+    """Return the error that a file is not of the expected format."""
     reason = str(error).strip().partition("\n")[0]
     return UsageError(
         f"{name} cannot be read as {kind}: {reason[:200]}", "set `format` in the mapping: parquet, delta or csv"
@@ -178,13 +178,13 @@ def _unreadable_source(name: str, error: Exception, kind: str) -> UsageError:
 
 
 def _damaged_source(name: str, error: Exception) -> SchemaError:
-    """Make the error that a file is damaged."""
+    """Return the error that a file is damaged."""
     reason = str(error).strip().partition("\n")[0]
     return SchemaError(f"{name} cannot be read, it is damaged: {reason[:200]}", "fetch the file again")
 
 
 class CsvFiles:
-    """A table of CSV files with equal headers; all columns are text, and a row with other fields is `CORRUPT`."""
+    """A table in CSV files with equal headers; all columns are text, and a row with other fields is `CORRUPT`."""
 
     is_csv = True
 
@@ -196,7 +196,7 @@ class CsvFiles:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Columns of the first file; all other files must have the same columns."""
+        """The columns of the first file; all other files must have the same columns."""
         names = {item.name: self._header(item) for item in self.items}
         first, columns = next(iter(names.items()))
         for name, others in names.items():
@@ -214,7 +214,7 @@ class CsvFiles:
         }  # fmt: skip
 
     def _header(self, item: Item) -> list[str]:
-        """Read the columns of a file from its first line."""
+        """Return the columns of a file, from its first line."""
         try:
             with pa.input_stream(item.name, compression="detect") as opened:
                 begin = opened.read(_HEADER_BYTES)
@@ -237,7 +237,7 @@ class CsvFiles:
         return self._last[1]
 
     def _read(self, item: Item) -> pa.Table:
-        """Read a file; its last column has the text of rows with a wrong number of fields."""
+        """Return the rows of a file; the last column has the text of rows with a wrong number of fields."""
         names = self.schema.names[:-1]
         corrupt: list[str] = []
 

@@ -46,7 +46,7 @@ def csv_frame(spark: "SparkSession", paths: Sequence[str], csv: Csv) -> "DataFra
 
 
 class SparkSource:
-    """A table that Spark reads. Its items are its data files if Spark names them; if not, the whole table.
+    """A table that Spark reads. Its items are its data files if Spark reports them; otherwise the whole table.
 
     Raises
     ------
@@ -76,7 +76,7 @@ class SparkSource:
 
     @cached_property
     def items(self) -> Sequence[Item]:
-        """The table's data files, if Spark can say from which file a row comes; if not, the whole table."""
+        """The table's data files, if Spark knows the file of each row; otherwise the whole table as one item."""
         of_file = ("file_path", "file_size", "file_modification_time")
         try:
             files = self._rows.select(*(f"_metadata.{name}" for name in of_file)).distinct().collect()
@@ -86,7 +86,7 @@ class SparkSource:
         return tuple(sorted(named, key=lambda item: item.name)) or (Item(self.place, ""),)
 
     def _of(self, items: Sequence[Item]) -> "DataFrame":
-        """Keep the rows of these items."""
+        """Return the rows of these items."""
         if len(items) == len(self.items):
             return self._rows
         return self._rows.where(F.col("_metadata.file_path").isin([item.name for item in items]))
@@ -118,7 +118,7 @@ class SparkRows(SparkSource):
 
 
 def _loaded_by_spark(spark: "SparkSession", place: str, kind: str | None, csv: Csv) -> "DataFrame":
-    """Open a table at an address, of this kind or of the kind that is found there."""
+    """Open a table at an address, in the given format or the one that is found there."""
     if kind == "csv":
         return csv_frame(spark, [place], csv)
     if kind is None:

@@ -1,1 +1,1 @@
-"""Read request logs, and build the rows of fetch_log and append_log."""
+"""Parse request logs, and make the rows of fetch_log and append_log from them."""

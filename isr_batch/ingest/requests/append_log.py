@@ -28,11 +28,11 @@ from udfs.batches.listed_partitions import PRODUCED as LISTED
 from udfs.batches.listed_partitions import WHOLE, produced_partitions
 
 STAMPS_US = 3_000
-"""Two instants closer than this, in microseconds, may have happened in the other order: timestamps, and durations
-before 0.11, are truncated to milliseconds."""
+"""Two instants closer than this, in microseconds, may have happened in the other order, because timestamps (and
+durations before 0.11) are truncated to milliseconds."""
 
 UNKNOWN_ERROR = -1
-"""Code of Kafka's UNKNOWN_SERVER_ERROR, used for an append that a broker refused without logging the response."""
+"""Code of Kafka's UNKNOWN_SERVER_ERROR, for an append that a broker refused although the response is not logged."""
 
 
 PRODUCED = arrow_columns(
@@ -40,13 +40,13 @@ PRODUCED = arrow_columns(
     "handled_us BIGINT, base_offset BIGINT, acks INT, client_id STRING, acknowledged_us BIGINT, error_code INT, "
     "size BIGINT, answered BOOLEAN, source_file STRING, source_line BIGINT, repeated BOOLEAN"
 )
-"""Columns of the result of `append_requests`."""
+"""Schema of `append_requests`: one row per produce request and partition."""
 APPENDS = arrow_columns(
     "leader_id INT, topic STRING, partition_id INT, leader_epoch INT, log_stretch INT, append_us BIGINT, "
     "base_offset BIGINT, log_end_offset BIGINT, log_end_source STRING, log_end_error BIGINT, acks INT, "
     "client_id STRING, acknowledged_us BIGINT, error_code INT, source_file STRING, source_line BIGINT"
 )
-"""Columns of the result of `append_log`."""
+"""Schema of `append_log`: one row per append."""
 _OF_FETCHES = (
     *PARTITION, "leader_epoch", "log_stretch", "replica_id", "fetch_offset", "arrival_us", "records_size",
     "last_read_us", "last_handled_us", "last_waited_us", "source_file",
@@ -56,13 +56,13 @@ PRODUCE_REQUESTS = Query(
     f"SELECT {', '.join((*WHOLE, 'partitions'))} FROM rows WHERE kind = '{PRODUCE}'",
     pa.schema([(name, LISTED.field(name).type) for name in WHOLE]).append(pa.field("partitions", pa.binary())),
 )
-"""Query on all requests that selects those of producers."""
+"""Query on parsed request logs that selects the produce requests."""
 
 
 def append_requests(
     engine: Engine, requests: Rows, topic_names: pa.Table, terms: pa.Table, stretches: Sequence[Stretch] = ()
 ) -> Rows:
-    """List the produce requests, one row per request and partition, with the columns of `PRODUCED`.
+    """Return the produce requests, one row per request and partition, with the columns of `PRODUCED`.
 
     A base offset above -1 means that the records were appended, whatever the error code. ``answered`` is false if no
     response is logged; only then there is a ``size``, in bytes. `isr_batch.ingest.requests.in_force.with_log_stretch`
@@ -105,7 +105,7 @@ def append_requests(
 
 
 def _mark_repeated_appends(sql: ArrowSql, rows: pa.Table) -> pa.Table:
-    """Mark requests with the base offset of an earlier one: the producer sent the batch again."""
+    """Mark requests whose base offset an earlier request had: the producer has sent the batch again."""
     return sql(
         f"""
         SELECT * REPLACE (coalesce(lag(base_offset) OVER again = base_offset, false) AS repeated) FROM rows
@@ -123,14 +123,14 @@ SENT_AGAIN = Query(
     """,
     DOUBTFUL,
 )
-"""Query on the result of `append_requests` that selects retries of batches, which are no appends."""
+"""Query on the result of `append_requests` that selects retries, which are no appends, as doubtful lines."""
 ASKED = Query(
     f"""
     SELECT {", ".join(_OF_FETCHES)} FROM rows WHERE reason IS NULL AND error_code = 0 AND fetch_offset IS NOT NULL
     """,
     _ASKED,
 )
-"""Query of the fetches of `isr_batch.ingest.requests.fetch_log.fetches_of` that name an offset."""
+"""Query on the result of `isr_batch.ingest.requests.fetch_log.fetches_of` that selects fetches with an offset."""
 
 
 def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
@@ -144,7 +144,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     stretches: Sequence[Stretch] = (),
     last: LastRows = LastRows(),  # noqa: B008 frozen
 ) -> Rows:
-    """Make the rows of table append_log, with the columns of `APPENDS`; times are still microseconds.
+    """Return the rows of table append_log, with the columns of `APPENDS`; times are still in microseconds.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
 
 
 def _term_keys_of_appends(terms: pa.Table) -> list[tuple[Any, ...]]:
-    """Return the keys of terms, by which their start offsets are looked up."""
+    """Return the key of each term, by which its start offset is looked up."""
     names = [*PARTITION, "leader_epoch", "start_us"]
     return list(zip(*(terms[name].to_pylist() for name in names), strict=True))
 
@@ -203,7 +203,7 @@ def _append_log_rows(  # noqa: PLR0913, PLR0917 all that names a log end offset
     sql: ArrowSql, rows: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, before: pa.Table,
     asked_before: pa.Table, known: pa.Table, starts: pa.Table, last: str,
 ) -> pa.Table:  # fmt: skip
-    """Make the rows of append_log for some terms from everything that names a log end offset."""
+    """Return the rows of append_log for some terms, from all lines that name a log end offset."""
     once = meeting(sql, pa.concat_tables([rows, before.cast(rows.schema)]), "NOT repeated")
     once = once.append_column("place", pa.array(np.arange(once.num_rows)))
     asked = pa.concat_tables([fetched, asked_before.cast(fetched.schema)])
@@ -238,7 +238,7 @@ def _append_log_rows(  # noqa: PLR0913, PLR0917 all that names a log end offset
 
 
 def _appends_with_base_offset(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
-    """List the appends whose base offset is logged. If no later offset is known, count one record.
+    """Return the appends whose base offset is logged; if no later offset is known, the append has one record.
 
     A leader appends before it does the rest of its work on a request (the measurements of ADR 4 show this). Therefore
     an append is timed when its request was handled, but after any fetch that found the log end before it.
@@ -260,7 +260,7 @@ def _appends_with_base_offset(sql: ArrowSql, once: pa.Table, between: pa.Table) 
 def _appends_seen_in(
     sql: ArrowSql, between: pa.Table, once: pa.Table, fetched: pa.Table, shrinks: pa.Table
 ) -> pa.Table:  # fmt: skip
-    """Find the file that shows the end of each range of records without a response: term, offset, seen_in.
+    """Return, for each range of records without a response, the file that shows where it ends: term, offset, seen_in.
 
     Terms come from several files: an end known only from a later term belongs to the file of the term's start.
     """
@@ -288,7 +288,7 @@ def _appends_seen_in(
 
 
 def _unanswered_appends(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Table) -> pa.Table:
-    """Assign each range of records that no response names to the produce requests of that time, or else to no producer.
+    """Assign each range of records that no response names to produce requests of that time, or else to no producer.
 
     Several requests share a range in proportion to their sizes, so their borders may be off by ``log_end_error``
     records. A request was refused if the log end offset was the same after it.

@@ -74,7 +74,7 @@ class Stretch:
 
 
 def coverage(by_file: pa.Table, pauses: pa.Table, signs: pa.Table) -> list[Stretch]:
-    """Find the periods that each broker's request logs cover without a gap, in order of broker and time.
+    """Return the periods that each broker's request logs cover without a gap, by broker and time.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def stretches_of(
     spanned: Sequence[tuple[int, int]],
     breaks: Iterable[tuple[int | None, int]],
 ) -> list[Stretch]:
-    """Divide the time of a broker's log at the gaps where lines are missing.
+    """Divide the time of a broker's request log into covered periods, at the gaps where lines are missing.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
 
 
 def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
-    """Write SQL that numbers a broker's covered periods from 0, for an instant; a gap belongs to the one before it.
+    """Return SQL for the number, from 0, of a broker's covered period at an instant; in a gap, of the period before.
 
     Returns
     -------
@@ -193,7 +193,7 @@ def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
 def with_stretch_number(
     table: pa.Table, stretches: Sequence[Stretch], broker: str, us: str, name: str = "log_stretch"
 ) -> pa.Table:  # fmt: skip
-    """Add a column with the number of the covered period (`Stretch`) that each row is in, as `stretch_number` does."""
+    """Add a column with the number of the covered period (`Stretch`) that each row is in, by `stretch_number`."""
     brokers, times = table[broker].to_numpy(), table[us].to_numpy()
     numbers = np.zeros(table.num_rows, np.int32)
     for broker_id, ends in _ends_of_gaps(stretches).items():
@@ -202,13 +202,13 @@ def with_stretch_number(
 
 
 def is_last_stretch(stretches: Sequence[Stretch], broker: str, number: str) -> str:
-    """Return the SQL condition that a covered period (`Stretch`), by its number, is the last of its broker's log."""
+    """Return the SQL condition that a number denotes the last covered period of a broker's log."""
     last = [f"WHEN {broker} = {broker_id} THEN {len(ends)}" for broker_id, ends in _ends_of_gaps(stretches).items()]
     return f"{number} = CASE {' '.join(last)} ELSE 0 END" if last else f"{number} = 0"
 
 
 def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) -> pa.Table:
-    """Make the rows of table coverage: broker_id, log, from_us, until_us, begins_mid_term.
+    """Return the rows of table coverage: broker_id, log, from_us, until_us, begins_mid_term.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) 
 
 
 def _ends_of_gaps(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
-    """List the times at which each broker's log continues after a gap."""
+    """Return, for each broker, the times at which its request log continues after a gap."""
     begins: dict[int, list[int]] = defaultdict(list)
     for stretch in stretches:
         begins[stretch.broker_id].append(stretch.first_us)
@@ -242,7 +242,7 @@ def _ends_of_gaps(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
 
 
 def _is_gap_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> bool:
-    """Whether a follower's request numbers continue across a gap in time, so that no line is missing."""
+    """Whether a follower's request numbers continue across a time without lines, so that no line is missing."""
     return any(since <= gap[0] + NEAR_US and until >= gap[1] - NEAR_US for since, until in spanned)
 
 
@@ -263,7 +263,7 @@ _SESSION = ["broker_id", "replica_id", "client_id", "session"]
 
 
 def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
-    """Find the last request of each session in each file, with the columns of `NUMBERED`."""
+    """Return the last request of each fetch session in each file, with the columns of `NUMBERED`."""
 
     def last(sql: ArrowSql, fetches: pa.Table) -> pa.Table:
         """Select the last request of each session in each file."""
@@ -279,7 +279,7 @@ def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
 
 
 def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NUMBERS) -> pa.Table:
-    """Find times without requests: no line is missing if a follower's numbers continue, and some are if they jump.
+    """Return times between a follower's requests: its numbers continue (no line is missing), or they jump.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NU
 
 
 def _signs_of_gaps(sql: ArrowSql, fetches: pa.Table, before: pa.Table) -> pa.Table:
-    """Compare each request's number with the one before it in its session: spanned if it continues, else break."""
+    """Return, for consecutive requests of a session, ``spanned`` if their numbers continue, else ``break``."""
     # In releases without sessions, requests for offsets share the numbers of a fetcher's fetches. A fetcher has one
     # request in flight, and restarts at 0 on a new connection, so that its requests can be ordered by time.
     return sql(

@@ -1,4 +1,4 @@
-"""Build table fetch_log: one row per partition that a follower fetch read, resolved through its fetch session."""
+"""Build table fetch_log: one row per partition that a follower's fetch read, also if only its session lists it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -25,19 +25,19 @@ FETCHES = pa.schema(
     [pa.field(_RENAMED.get(field.name, field.name), field.type) for field in READ_SCHEMA]
     + [("leader_log_end_offset", pa.int64()), ("leader_leo_source", pa.string()), ("log_stretch", pa.int32())]
 )
-"""Columns of the result of `fetches_of`."""
+"""Schema of `fetches_of`: one row per partition that a fetch read."""
 IN_SESSIONS = pa.schema(
     [field for field in FETCHES_LOGGED.schema if field.name not in {"asked_session", "given_session"}]
     + [("session", pa.int64())]
 )
-"""Columns of the result of `requests_in_sessions`."""
+"""Schema of `requests_in_sessions`: follower fetches with their session."""
 SESSION_ORDER = ("broker_id", "session", "session_epoch", "source_line")
 DOUBTFUL = arrow_columns("source_file STRING, source_line BIGINT, reason STRING, detail STRING")
-"""Columns of the rows about doubtful lines: they go to quarantine, but the rows made of the lines are kept."""
+"""Schema of doubtful lines: they are listed in quarantine, but the rows made of them are kept."""
 
 
 def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stretch]) -> Rows:
-    """Assign follower fetches to their fetch sessions.
+    """Return the follower fetches with the fetch session of each.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stre
 
 
 def _requests_in_sessions(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
-    """Give each fetch the number of its session."""
+    """Add the session's number to each fetch."""
     for batch in batches:
         numbered = with_stretch_number(pa.table(batch), stretches, "broker_id", "completed_us")
         opens = int64_array(batch.column("session_epoch")) <= 0
@@ -81,7 +81,7 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     members: Members,
     stretches: Sequence[Stretch] = (),
 ) -> Rows:
-    """Make the rows of table fetch_log: one per partition that a fetch read; times are still microseconds.
+    """Return the rows of table fetch_log, one per partition that a fetch read; times are still in microseconds.
 
     Further columns are ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and ``last_waited_us``, from
     `udfs.batches.partitions_read.sessions_read`, and ``log_stretch``. Rows with a ``reason`` are not fetches, but
@@ -111,7 +111,7 @@ def _fetch_log_rows(
     terms: pa.Table,
     stretches: Sequence[Stretch],
 ) -> Iterator[pa.RecordBatch]:
-    """Make the rows of fetch_log for some sessions, with the term of each fetch."""
+    """Yield the rows of fetch_log for some sessions, with the term of each fetch."""
     for batch in sessions_read(batches, members):
         read = {_RENAMED.get(name, name): batch.column(name) for name in batch.schema.names}
         topics, offset = pc.dictionary_encode(read["topic"]), read["fetch_offset"]
@@ -135,7 +135,7 @@ _WITH_EPOCHS = f"""
 
 
 SESSION_GAPS = Query("SELECT source_file, source_line, reason, detail FROM rows WHERE reason IS NOT NULL", DOUBTFUL)
-"""Query on the result of `fetches_of` that selects the requests before which requests of their session are missing."""
+"""Query on the result of `fetches_of` that selects requests before which requests of the same session are missing."""
 GOING_BACK = Query(
     """
     SELECT source_file, source_line, 'offset goes back without a truncation' AS reason,
@@ -145,7 +145,7 @@ GOING_BACK = Query(
     """,
     DOUBTFUL,
 )
-"""Query that selects fetches whose offset decreases although no response asked for a truncation."""
+"""Query that selects fetches whose offset goes back although no response asked the follower to truncate its log."""
 FOLLOWERS = Query(
     f"""
     SELECT {_TERM}, replica_id, CAST(sum(run_length) AS BIGINT) AS fetches,
@@ -158,11 +158,11 @@ FOLLOWERS = Query(
         "source_file STRING, source_line BIGINT"
     ),
 )
-"""Query that finds the followers that fetched in each term, and their first fetches, in the result of `fetches_of`."""
+"""Query on the result of `fetches_of` that selects the followers that fetched in each term, with their first fetch."""
 
 
 def fetchers_not_assigned(engine: Engine, followers: Rows, terms: pa.Table) -> Rows:
-    """Find the followers that fetched a partition which they were not assigned in that term; one row per follower.
+    """Return the followers that fetched a partition without being assigned to it, one row per follower.
 
     This may happen for a moment after a reassignment; the rows are kept.
 
@@ -181,7 +181,7 @@ def fetchers_not_assigned(engine: Engine, followers: Rows, terms: pa.Table) -> R
     """
 
     def others(sql: ArrowSql, parts: pa.Table) -> pa.Table:
-        """Select the followers that fetched a partition without being assigned to it."""
+        """Return those followers in ``parts`` that were not assigned to the partition they fetched."""
         return sql(
             f"""
             WITH of_term AS (SELECT {_TERM}, flatten(list(assigned)) AS assigned FROM terms GROUP BY {_TERM}),

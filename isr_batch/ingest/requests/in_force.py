@@ -1,4 +1,4 @@
-"""Find the term to which a leader's row belongs, and whether its topic was recreated since, with a new log."""
+"""Find the term that a row about a leader belongs to, and whether its topic was deleted and created again."""
 
 from collections.abc import Sequence
 
@@ -11,11 +11,11 @@ from isr_batch.ingest.requests.log_end_offsets import PARTITION
 from isr_batch.lake.arrow_sql import ArrowSql
 
 EARLY_US = 100_000
-"""A term may have begun this many microseconds before its line in state-change.log was written."""
+"""A term may have begun up to this many microseconds before its line in state-change.log."""
 
 
 def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted: pa.Table) -> pa.Table:
-    """Find the partitions of topics that were deleted and created again under the same name.
+    """Return the partitions of topics that were deleted and created again under the same name.
 
     A new partition begins in leader epoch 0. A reassignment deletes logs as well, but its terms have a higher epoch.
 
@@ -52,7 +52,7 @@ def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted:
 
 
 def epochs_in_force(sql: ArrowSql, terms: pa.Table) -> pa.Table:
-    """Collect the terms of each partition and leader in a list ``in_force`` for the SQL macro ``epoch_at``."""
+    """Return, for each partition and leader, the list of its terms, as the SQL macro ``epoch_at`` needs it."""
     partition = ", ".join(PARTITION)
     return sql(
         f"""
@@ -66,7 +66,7 @@ def epochs_in_force(sql: ArrowSql, terms: pa.Table) -> pa.Table:
 
 
 def with_log_stretch(rows: pa.Table, in_force: pa.Table, stretches: Sequence[Stretch], us: str) -> pa.Table:
-    """Add ``log_stretch``: the number, from 0, of the gapless part of the partition's log that a leader's row is in.
+    """Add ``log_stretch``: which gapless part of a partition's log a row about its leader is in, numbered from 0.
 
     A stretch ends at a gap in the leader's request log, and where the topic is deleted.
 

@@ -1,4 +1,4 @@
-"""The last fetches and appends from request logs that are gone, which later logs continue."""
+"""Keep the last fetches and appends of request logs that are no longer in the folder; later logs continue them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,7 +60,9 @@ class LastRows:
         return highest
 
     def open_appends(self) -> list[dict[str, Any]]:
-        """List the earlier appends whose end is still unknown: no fetch was beyond them, but later logs may name it.
+        """Return the appends of earlier logs whose end is unknown, because no fetch was beyond them.
+
+        Later logs may name it.
 
         An append is also listed if the request of the next append is still unknown: its response may name the offset
         later.
@@ -77,7 +79,7 @@ class LastRows:
         return found
 
     def last_reads(self) -> list[dict[str, Any]]:
-        """List the last fetches of the earlier logs as rows of `isr_batch.ingest.requests.append_log.ASKED`."""
+        """Return the last fetches of the earlier logs as rows of `isr_batch.ingest.requests.append_log.ASKED`."""
         return [
             {name: fetch[name] for name in (*_OF_TERM, "replica_id", "fetch_offset", "last_handled_us")}
             | {"arrival_us": fetch["last_handled_us"], "last_read_us": fetch["read_us"]}
@@ -85,7 +87,7 @@ class LastRows:
         ]  # fmt: skip
 
     def named_offsets(self) -> pa.Table:
-        """List the log end offsets in earlier logs: term, offset, named_in, named_us, grown_us, and the term's highest.
+        """Return log end offsets in earlier logs: term, offset, named_in, named_us, grown_us, and the term's highest.
 
         If the request of an append is unknown, its first offset was named by the source that named the end of the
         previous append. If the request is among those that are read now, it names the offset itself, and only the time
@@ -118,11 +120,11 @@ class LastRows:
         )  # fmt: skip
 
     def goes_on(self, leader_id: int, start_us: int) -> bool:
-        """Whether a term began before the logs that are read."""
+        """Whether a term began before the logs that are read now."""
         return start_us < self.begins_us.get(leader_id, start_us)
 
     def answered_late(self, produced: pa.Table) -> list[dict[str, Any]]:
-        """List the appends of earlier logs whose requests were unknown then and are in the logs that are read now.
+        """Return the appends of earlier logs whose requests were unknown then, and are in the logs that are read now.
 
         Parameters
         ----------

@@ -30,24 +30,24 @@ LEADER_AND_ISR_LINES = Query(
     f"WHERE kind = '{LEADER_AND_ISR}'",
     arrow_columns("broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING"),
 )
-"""Query that selects LeaderAndIsr requests as whole lines; ``stamp_us`` is when the broker had acted on them."""
+"""Query that selects LeaderAndIsr requests as whole lines; ``stamp_us`` is when the broker had processed them."""
 
 ACCEPTED = arrow_columns(
     "broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, topic STRING, partition_id INT, "
     "leads BOOLEAN, leader_id INT, leader_epoch INT, isr ARRAY<INT>, partition_epoch INT, replicas ARRAY<INT>"
 )
-"""Columns of the result of `accepted_requests`: those of
-`isr_batch.broker_lines.server_log_zookeeper.zookeeper_accepted`."""
+"""Schema of `accepted_requests`, the same as that of `isr_batch.broker_lines.server_log_zookeeper.zookeeper_accepted`.
+"""
 
 PARTLY_READ = arrow_columns("source_file STRING, source_line BIGINT, reason STRING, detail STRING")
-"""Columns of the result of `partly_read_leader_and_isr`: those of doubtful lines in quarantine."""
+"""Schema of `partly_read_leader_and_isr`: that of doubtful lines in quarantine."""
 
 # The API key comes before all text that a client chooses, or is in quotes, which such text cannot contain.
 _LINE = r'Completed request:(?:RequestHeader\(apiKey=LEADER_AND_ISR,|\{api_key=4,|.*"requestApiKey":4,)'
 
 
 def _member_pattern(name: str, value: str) -> str:
-    """Write the pattern of a request's member ``name=value`` or ``"name":value``."""
+    """Return the pattern of a member ``name=value`` or ``"name":value`` of a request."""
     return rf'"?{name}"?[:=]"?{value}"?'
 
 
@@ -74,12 +74,12 @@ _ANSWERED = re.compile(
 
 
 def are_leader_and_isr(lines: pa.Array) -> pa.Array:
-    """Mark the lines of a request log that are LeaderAndIsr requests."""
+    """Whether each line of a request log is a LeaderAndIsr request."""
     return pc.match_substring_regex(lines, _LINE)
 
 
 def accepted_requests(lines: pa.Table) -> pa.Table:
-    """List the partition states in LeaderAndIsr requests that the broker accepted, one row per partition.
+    """Return the partition states in LeaderAndIsr requests that the broker accepted, one row per partition.
 
     A partition is included if its response has no error. Up to 0.10.2 the log has no responses, so a partition is
     included if its epoch in the request is higher than any before.
@@ -108,7 +108,7 @@ def accepted_requests(lines: pa.Table) -> pa.Table:
 
 
 def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
-    """List the LeaderAndIsr requests in which some partitions are unreadable; the other partitions are used.
+    """Return the LeaderAndIsr requests with unreadable partitions; their other partitions are used.
 
     Returns
     -------
@@ -155,7 +155,7 @@ _NOT_ANSWERED = -1
 
 
 def _errors(answer: str) -> dict[tuple[str | None, str], int]:
-    """Read the error codes in the response, by topic (or its id) and partition."""
+    """Return the error codes in a response, by topic (or its id) and partition."""
     topic_id, errors = None, {}
     for part in _ANSWERED.finditer(answer):
         named_id, topic, index, code = part.groups()

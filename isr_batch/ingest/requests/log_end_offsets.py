@@ -6,14 +6,14 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 PARTITION = ("leader_id", "topic", "partition_id")
 TERM = ", ".join((*PARTITION, "leader_epoch", "log_stretch"))
-"""Key of an append. The stretch is part of it: two offsets do not bound a single append across a gap in the request
-log, nor where the topic was deleted and made again: then offsets and epochs begin again."""
+"""Key of an append. It includes the stretch, because two offsets do not bound a single append across a gap in the
+request log, nor across a deletion of the topic, after which offsets and epochs begin again."""
 
 
 def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
     sql: ArrowSql, once: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, known: pa.Table
 ) -> pa.Table:  # fmt: skip
-    """Collect the known log end offsets, unordered: term, offset, named_in, and bounds on when the log ended there.
+    """Return the known log end offsets, unsorted: term, offset, named_in, and bounds on when the log ended there.
 
     The log end offset was at least this offset at ``named_us``, above it at ``grown_us``, and equal to it at
     ``still_us``. ``append`` is the index of the request whose base offset it is.
@@ -65,7 +65,7 @@ def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
 
 
 def ranges_of_offsets(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: str) -> pa.Table:
-    """List the ranges from each known offset to the next: term, offset, end, end_source, grown_us, still_us, append.
+    """Return the ranges from each known offset to the next: term, offset, end, end_source, grown_us, still_us, append.
 
     The records were in the log at ``grown_us``, and not yet at ``still_us``. The last range of a term ends at the start
     offset of the next term; if that is not higher, ``end`` is null.

@@ -70,7 +70,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def read_requests(engine: Engine, files: list[LogFile]) -> Rows:
-    """Read and parse request logs: one row per line with the columns of `REQUESTS`, and one per damaged file."""
+    """Parse request logs: one row per line with the columns of `REQUESTS`, and one row per damaged file."""
     return engine.over(lines.ranges_of(files), read_requests_of_ranges, REQUESTS)
 
 
@@ -93,7 +93,7 @@ def parse_requests(block: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def request_stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Parse the timestamp of each log line, in epoch microseconds (null if it has none), and compute its XXH64."""
+    """Return the timestamp of each log line, in epoch microseconds (null without one), and its XXH64 hash."""
     load_kernels()
     found = cut.room_for_cut_lines(len(text))
     cut.cut_lines(*_bytes_of_lines(text), found)
@@ -101,7 +101,7 @@ def request_stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 class _RequestBlock:
-    """A block of lines during parsing; ``codes`` (int64) has each line's outcome, as an index into ``reasons``."""
+    """A block of lines while it is parsed; ``codes`` (int64) has each line's outcome, as an index into ``reasons``."""
 
     def __init__(self, block: pa.RecordBatch) -> None:
         self.block = block
@@ -144,7 +144,7 @@ class _RequestBlock:
         return b"".join(parts)
 
     def rows(self) -> pa.RecordBatch:
-        """Make the parsed rows, with the columns of `REQUESTS`."""
+        """Return the parsed rows, with the columns of `REQUESTS`."""
         block, out, value, problem = self.block, self.read, self.block.column("value"), self.block.column("problem")
         if problem.null_count < len(problem):
             of_file = np.asarray(pc.is_null(block.column("source_line")))
@@ -183,7 +183,7 @@ class _RequestBlock:
         return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in REQUESTS], schema=REQUESTS)
 
     def _pieces(self) -> pa.Array:
-        """Return the partitions of each fetch and produce request, as bytes."""
+        """Return the partitions of each fetch and produce request as bytes."""
         edges = np.concatenate([[0], self.read.piece_end]).astype(np.int32)
         there = pa.array((self.codes == scan.FOLLOWER_FETCH) | (self.codes == scan.PRODUCE))
         # Copied, because the array in which they are has the size of all lines.
@@ -192,7 +192,7 @@ class _RequestBlock:
         return pa.Array.from_buffers(pa.binary(), len(self.codes), buffers)
 
     def _versions(self) -> pa.Array:
-        """Name the API and version of each request in a version that is not supported."""
+        """Return the API and version of each request whose version is not supported, as text."""
         unknown = self.codes == scan.VERSION
         pairs = zip(self.read.api_key[unknown], self.read.api_version[unknown], strict=True)
         texts = [f"API {key}, version {version}" for key, version in pairs]
@@ -200,7 +200,7 @@ class _RequestBlock:
 
 
 def _bytes_of_lines(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    """Return the bytes of all strings in a row, and where each starts; a null has no bytes.
+    """Return the bytes of all strings, one after the other, and where each starts; a null has no bytes.
 
     The array is always read-only: for a writable one, numba would compile again.
     """
@@ -211,7 +211,7 @@ def _bytes_of_lines(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArra
 
 
 def _request_numbers_or(numbers: Ints, instead: int) -> Ints:
-    """Replace missing numbers by another one."""
+    """Replace missing numbers by ``instead``."""
     return np.where(numbers == NULL, instead, numbers)
 
 
@@ -221,7 +221,7 @@ def _known_request_numbers(numbers: Ints) -> pa.Array:
 
 
 def _scattered_values(some: pa.Array, where: npt.NDArray[np.bool_]) -> pa.Array:
-    """Put the values of the marked rows into a column for all rows; the others are null."""
+    """Return a column for all rows, with the given values in the marked rows and null in the others."""
     return some.take(pa.array(np.cumsum(where) - 1, mask=~where))
 
 
@@ -248,7 +248,7 @@ HASHES = Query(
 
 
 def refuse_duplicate_requests(engine: Engine, requests: Rows, hashes: Rows) -> Rows | None:
-    """Refuse all but the first of duplicate lines, as in overlapping copies of a log, or written by two appenders.
+    """Mark all but the first of equal lines as refused, as in overlapping copies of a log, or from two appenders.
 
     A line has the connection, the request's number on it and the millisecond, so equal text means the same request.
 
@@ -267,7 +267,7 @@ def refuse_duplicate_requests(engine: Engine, requests: Rows, hashes: Rows) -> R
 
 
 def _repeated_request_lines(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """Find the hashes of lines that occur more than once."""
+    """Return the hashes of lines that occur more than once."""
     same = ", ".join(("line_hash", *_SAME_LINE))
     return sql(f"SELECT line_hash, broker_id FROM lines GROUP BY {same} HAVING count(*) > 1", lines=lines)
 

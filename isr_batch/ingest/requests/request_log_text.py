@@ -61,7 +61,7 @@ _DECIMAL_COMMA = _request_text_pattern(r"(Time:|^)(\d+),(?=\d)")
 
 
 def _listed_in_text(match: re.Match[str]) -> str:
-    """Rewrite the partitions of a matched Produce request in the form of a later release."""
+    """Return the partitions of a matched Produce request in the form of a later release."""
     partitions = (f"{{topic={t},partitions=[{{partition={p},records_size_in_bytes={size}}}]}}"
                   for t, p, size in _LISTED.findall(match[1]))  # fmt: skip
     return f"topics=[{','.join(partitions)}]"
@@ -161,10 +161,10 @@ def request_text_as_json(text: str) -> tuple[str, str | None]:
 
 
 def _header_of_text_line(text: str) -> str:
-    """Extract a fetch's API version, correlation id and client id as JSON; they link the requests of a follower."""
+    """Return a fetch's API version, correlation id and client id as JSON; they connect the requests of a follower."""
 
     def value(pattern: re.Pattern[str], quote: str = "") -> str:
-        """Return a matched value, in quotes if wanted; null without a match."""
+        """Return the text that a pattern matches, in quotes if ``quote`` is given; null without a match."""
         found = pattern.search(text)
         return f"{quote}{found.group(1)}{quote}" if found else "null"
 
@@ -179,7 +179,7 @@ def _api_version_in_text(text: str) -> int:
 
 
 def _replaced_in_text(text: str, steps: tuple[Step, ...]) -> str:
-    """Make these replacements in a text, one after the other."""
+    """Return a text after these replacements, one after the other."""
     for what, by in steps:
         if not isinstance(what, str):
             text = what.sub(by, text)

@@ -1,4 +1,4 @@
-"""Summaries of all requests that other tables need: lines per file, and times in which a broker was inactive."""
+"""Sum up request logs for other tables: lines per file, and times in which a broker handled no request."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -51,11 +51,11 @@ FILES = Query(
     """,
     _BY_FILE,
 )
-"""Query on all requests whose result `requests_by_file` takes."""
+"""Query on parsed request logs that sums up each file; input of `requests_by_file`."""
 
 
 def requests_by_file(engine: Engine, sql: ArrowSql, files: Rows) -> pa.Table:
-    """Count the lines of each request log file by outcome, with first and last time.
+    """Return how many lines of each request log had which outcome, with first and last time.
 
     Parameters
     ----------
@@ -99,13 +99,13 @@ BUCKETS = Query(
     """,
     _BUCKETS,
 )
-"""Query on all requests whose result `request_pauses` takes."""
+"""Query on parsed request logs that sums up a broker's activity by time; input of `request_pauses`."""
 
 
 def request_pauses(
     engine: Engine, buckets: Rows, settings: pa.Table, before_us: Mapping[int, int] | None = None
 ) -> pa.Table:  # fmt: skip
-    """Find the periods in which a broker processed no request, or completed none.
+    """Return the periods in which a broker processed no request, or completed no request.
 
     Activity is every step of a request: arrival, handling, processing, response. It is bucketed by time. A bucket has a
     row if it begins after a pause, is the first of a process, or is the last of all.
@@ -136,7 +136,7 @@ def request_pauses(
 def _pauses_in_requests(
     _sql: ArrowSql, parts: pa.Table, starts: Mapping[int, Sequence[int]], before_us: Mapping[int, int]
 ) -> pa.Table:  # fmt: skip
-    """Find the pauses of all brokers in their buckets of activity."""
+    """Return the pauses of all brokers, from the buckets of their activity."""
     ends = [
         {"broker_id": broker_id, "bucket": before_us[broker_id] // BUCKET_US}
         | dict.fromkeys(("first_us", "last_us", "done_us", "last_done_us"), before_us[broker_id])
@@ -153,7 +153,7 @@ def _pauses_in_requests(
 
 
 def _request_pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Table:
-    """Find the pauses of one broker's process, and the first and last bucket of its activity."""
+    """Return the pauses of one broker's process, and the first and last bucket of its activity."""
     bucket = int64_array(rows["bucket"])
     begins = np.flatnonzero(np.diff(bucket, prepend=bucket[0] - 1))
     bucket = bucket[begins]
@@ -181,17 +181,17 @@ def _request_pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Ta
 
 
 def beginnings_of_requests(by_file: pa.Table) -> dict[int, int]:
-    """Find the start of each broker's request log; ``by_file`` is the result of `requests_by_file`."""
+    """Return when each broker's request log begins, in epoch microseconds, from the result of `requests_by_file`."""
     return _summary_by_broker(by_file, "first_us", min)
 
 
 def ends_of_requests(by_file: pa.Table) -> dict[int, int]:
-    """Find the end of each broker's request log; ``by_file`` is the result of `requests_by_file`."""
+    """Return when each broker's request log ends, in epoch microseconds, from the result of `requests_by_file`."""
     return _summary_by_broker(by_file, "last_us", max)
 
 
 def _summary_by_broker(by_file: pa.Table, column: str, choose: Callable[[int, int], int]) -> dict[int, int]:
-    """Combine a column over the request logs of each broker."""
+    """Combine a column over all request logs of each broker, with ``choose``."""
     found: dict[int, int] = {}
     for row in by_file.to_pylist():
         if row["reason"] is None and row[column] is not None:

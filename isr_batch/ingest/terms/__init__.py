@@ -1,1 +1,1 @@
-"""Derive leaders' terms, and other tables about leaders and brokers."""
+"""Derive leaders' terms from parsed logs, and other tables about leaders and brokers."""

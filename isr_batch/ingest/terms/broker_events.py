@@ -15,15 +15,14 @@ _AFTER_SILENCE_US = 500_000
 _ONE_CHECK_US = 500_000
 _PHASE_SPREAD_MS = 100
 _TOGETHER_US = 100_000
-"""Followers that waited for the same leader send their next requests within this time, in microseconds, of each
-other."""
+"""Followers that waited for the same leader send their next requests within this many microseconds of each other."""
 _NONE = pa.table({name: pa.array([], pa.int64()) for name in ("broker_id", "from_us", "until_us")})
 
 
 def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, signs: pa.Table) -> pa.Table:
-    """Find silences, when a broker processed nothing although it should have: broker_id, process, from_us, until_us.
+    """Return the silences, in which a broker processed nothing although it should have.
 
-    Any of these shows a silence:
+    The columns are broker_id, process, from_us, until_us. Any of these shows a silence:
 
     - a request was waiting;
     - several followers had been answered just before, and their next requests, with consecutive numbers, arrived
@@ -86,7 +85,7 @@ def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, s
 
 
 def checks_seen(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
-    """Find the isr-expiration checks that logged Shrinking lines: broker_id, process, at_us, silent_from_us, period_ms.
+    """Return the checks that logged Shrinking lines: broker_id, process, at_us, silent_from_us, period_ms.
 
     ``silent_from_us`` is the start of the silence that ended just before the check, if there was one.
     """
@@ -102,7 +101,7 @@ def checks_seen(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
 
 
 def checks_noted(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
-    """Find the checks that state-change.log shows because replicas left an ISR then; columns of `checks_seen`.
+    """Return checks that only state-change.log shows, because replicas left an ISR then; columns of `checks_seen`.
 
     Leaders drop replicas at their checks, so such times in phase show when checks are due. Removals by the controller
     are noted in the same way, but not in phase.
@@ -129,7 +128,7 @@ def checks_noted(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
 
 
 def _check_periods(sources: ParsedLogs) -> pa.Table:
-    """Return how often each broker runs isr-expiration: its period in ms."""
+    """Return the period of each broker's isr-expiration, in ms."""
     return sources.sql(
         "SELECT broker_id, starts_us, replica_lag_time_max_ms // checks_per_lag_time AS period_ms FROM settings",
         settings=sources.settings,
@@ -137,7 +136,7 @@ def _check_periods(sources: ParsedLogs) -> pa.Table:
 
 
 def checks_of_shrinks(sql: ArrowSql, shrinks: pa.Table, settings: pa.Table, silent: pa.Table) -> pa.Table:
-    """Find the checks that made shrinks, with the columns of `checks_seen`.
+    """Return the checks that made these shrinks, with the columns of `checks_seen`.
 
     Parameters
     ----------
@@ -176,7 +175,7 @@ def broker_processes(  # noqa: PLR0913, PLR0917 all that processes are known by
     noted: pa.Table,
     before: Sequence[Stretch] = (),
 ) -> pa.Table:
-    """Describe each broker process: broker_id, process, last_led_us, broker_version, check_origin.
+    """Return each broker process: broker_id, process, last_led_us, broker_version, check_origin.
 
     A replay ends at ``last_led_us``, the last request or Shrinking line: a process that was killed while it was paused
     may still write a line or two, and does not log its last requests.
@@ -228,9 +227,9 @@ def broker_processes(  # noqa: PLR0913, PLR0917 all that processes are known by
 
 
 def check_phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
-    """Find the check with which most others of a process share their phase: broker_id, process, shrink_ms.
+    """Return, for each process, the check that most others are in phase with: broker_id, process, shrink_ms.
 
-    ``times`` is how many checks of the process share it, itself included, and ``checks`` is how many there are.
+    ``times`` is how many checks of the process share its phase, itself included, and ``checks`` is their total number.
     """
     return sql(
         f"""
@@ -252,7 +251,7 @@ def check_phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
 
 
 def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
-    """List the checks that dropped followers: broker_id, kind, at_us (when it was due), end_us (when it ran).
+    """Return the checks that dropped followers: broker_id, kind, at_us (when it was due), end_us (when it ran).
 
     The check right after a silence is the first one that was due in it; the broker then catches up on the others. If no
     line shows when checks are due, that check may have been due at any time since the silence began.
@@ -277,9 +276,9 @@ def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
 
 
 def broker_events(sources: ParsedLogs, silent: pa.Table, checks: pa.Table) -> pa.Table:
-    """Build the columns of broker_events: broker_id, kind, at_us, end_us; ``checks`` is from `check_events`.
+    """Return the rows of table broker_events: broker_id, kind, at_us, end_us; ``checks`` is from `check_events`.
 
-    Fencing and shutdowns come from the metadata log; without it, from what brokers log about themselves.
+    Fencing and shutdowns come from the metadata log; without it, from the brokers' own lines.
     """
     return sources.sql(
         """

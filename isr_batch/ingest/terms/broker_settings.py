@@ -26,7 +26,7 @@ def broker_settings(
     given: ClusterSettings = ClusterSettings(),  # noqa: B008 frozen
     assumed: str | None = None,
 ) -> pa.Table:
-    """Resolve each broker's settings: replica_lag_time_max_ms, min_insync_replicas, starts_us, checks_per_lag_time.
+    """Return each broker's settings: replica_lag_time_max_ms, min_insync_replicas, starts_us, checks_per_lag_time.
 
     The result also has ``version``, logged or given, and ``lag_time_source``, which names where the lag time is from:
     given, properties, logged (at the start of the broker) or default, in that order of precedence. Kafka's default was

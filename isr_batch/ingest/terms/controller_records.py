@@ -22,7 +22,7 @@ _LISTED = pa.schema([
 
 
 def controller_records(sources: ParsedLogs, listed: Iterable[Listed] = (), begins_us: int = 0) -> pa.Table:
-    """Build the columns of controller_records; times are still microseconds.
+    """Return the rows of table controller_records; times are still in microseconds.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def controller_records(sources: ParsedLogs, listed: Iterable[Listed] = (), begin
 
 
 def _partition_states(sources: ParsedLogs) -> pa.Table:
-    """List the state of a partition after each record. A record only names the fields that it changes."""
+    """Return the state of a partition after each record; a record only has the fields that it changes."""
     upto = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     last = "last_value({} IGNORE NULLS) OVER upto"
     return sources.sql(
@@ -132,7 +132,7 @@ def _partition_states(sources: ParsedLogs) -> pa.Table:
 
 
 def _records_of_settings(sources: ParsedLogs) -> pa.Table:
-    """List the records that set features and min.insync.replicas, except settings of a single broker."""
+    """Return the records that set features and min.insync.replicas, except settings of a single broker."""
     features = " ".join(f"WHEN '{name}' THEN '{kind}'" for name, kind in _FEATURES.items())
     return sources.sql(
         f"""
@@ -152,7 +152,7 @@ def _records_of_settings(sources: ParsedLogs) -> pa.Table:
 
 
 def _unclean_restarts(sources: ParsedLogs) -> pa.Table:
-    """Find brokers that register again without a controlled shutdown since their previous registration.
+    """Return the brokers that registered again without a controlled shutdown since their previous registration.
 
     The controller itself decides by a file that a clean shutdown leaves on the broker, but no record has its content.
     """

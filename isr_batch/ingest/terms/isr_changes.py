@@ -31,7 +31,7 @@ _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, sou
 
 
 def isr_shrinks_by_term(sources: ParsedLogs, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
-    """List the Shrinking lines with the term they were logged in: leader_id, leader_epoch, at_us and the line's values.
+    """Return the Shrinking lines, each with its term: leader_id, leader_epoch, at_us and the line's values.
 
     ``answered_us`` is the time of the line that answers the ISR write: "ISR updated", or, where a shrink begins a new
     term (KRaft up to 3.6), the start of that term. If a starved leader learned of the change from the controller's
@@ -79,7 +79,7 @@ def isr_shrinks_in_read_logs(
     ends_us: Mapping[int, int],
     gone: Collection[int] = (),
 ) -> pa.Table:
-    """Select those shrinks of `isr_shrinks_by_term` that were made in the time of the logs of this ingest.
+    """Return those shrinks of `isr_shrinks_by_term` that were made in the time of the logs of this ingest.
 
     Server and request logs rotate separately, so the file with a Shrinking line may already be deleted although the
     requests of that time are still there.
@@ -105,7 +105,7 @@ def isr_shrinks_in_read_logs(
 
 
 def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table:
-    """Add to lines of leaders the term in which each was logged: leader_id, at_us and leader_epoch."""
+    """Add to leaders' lines the term in which each was logged: leader_id, at_us and leader_epoch."""
     return sql(
         """
         SELECT l.* EXCLUDE (broker_id, stamp_us), broker_id AS leader_id, stamp_us AS at_us,
@@ -119,7 +119,7 @@ def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table
 
 
 def isr_changes_recorded_until(sources: ParsedLogs, log_ends_us: int) -> int | None:
-    """Find the time up to which the metadata log has every ISR change, in epoch microseconds; None without such a log.
+    """Return the time up to which the metadata log has every ISR change, in epoch microseconds; None without one.
 
     A dump may be older than the logs. Since 3.3 an active controller writes a record twice a second, so if the last
     record is more than a minute older than the logs, changes after it are unknown. Before 3.3, they are unknown only if
@@ -273,7 +273,7 @@ def _with_maker(
 
 
 def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.Table:
-    """Select the changes of the metadata log without a Shrinking or Expanding line in a leader's log."""
+    """Return the changes in the metadata log that no leader has logged as Shrinking or Expanding."""
     late_us = f"greatest(l.at_us + {_RECORD_LATE_US}, coalesce(l.answered_us, 0))"
     return sql(
         f"""
@@ -287,10 +287,10 @@ def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.T
 
 
 def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) -> pa.Table:
-    """List the changes in LeaderAndIsr requests, by comparing the ISR in a request with the last known ISR before it.
+    """Return the ISR changes that LeaderAndIsr requests show: the request's ISR differs from the last known ISR.
 
-    The requests are logged at TRACE. Without them, a leader's next line has the ISR that it changes: replicas
-    missing there were removed before.
+    The requests are logged at TRACE. Without them, the next ISR line of a leader names the old ISR: replicas missing
+    there were removed before.
     """
     return sources.sql(
         f"""
@@ -333,7 +333,7 @@ def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) 
 
 
 def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Table:
-    """Add the ISR at the start of each covered period of a leader's log, for comparison with the first change."""
+    """Add the ISR at the start of each covered period of a leader's log, to compare the first change with it."""
     return sql(
         """
         SELECT * REPLACE (2 * position AS position) FROM history
@@ -349,11 +349,11 @@ def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Ta
 
 
 def _from_leaders(sources: ParsedLogs, terms: pa.Table) -> pa.Table:
-    """List the partition states that leaders logged, by the earliest line of each, in place of a metadata log.
+    """Return the partition states that leaders logged, each by its earliest line, in place of a metadata log.
 
     ``begins``: a term whose line has no partition epoch (2.5 to 3.2), or that is only known from a request. The next
-    update is relative to its ISR; it is ordered after the last update before it. A topic made again begins as well:
-    its epochs count from 0 again.
+    update is relative to its ISR; it is ordered after the last update before it. A topic made again begins as well: its
+    epochs count from 0 again.
     """
     states = sources.sql(
         f"""

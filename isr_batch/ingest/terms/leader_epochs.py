@@ -1,4 +1,4 @@
-"""Build table leader_epochs: each leader's terms, from its own state-change log, before 2.5 also its server.log."""
+"""Build table leader_epochs: the terms of each leader, from its state-change.log, before 2.5 also from server.log."""
 
 from functools import partial
 
@@ -26,7 +26,7 @@ TERMS = pa.schema([
     ("broker_version", pa.string()), ("version", pa.string()), ("check_origin_ms", pa.int64()),
     ("isr_write_ms", pa.int64()), ("metadata_delay_ms", pa.int64()), ("check_origin_source", pa.string()),
 ])  # fmt: skip
-"""Columns of `leader_epochs`; ``made_again`` is how often the topic had been deleted and created again."""
+"""Schema of `leader_epochs`; ``made_again`` is how often the topic had been deleted and created again."""
 _TERM_START = "broker_id, topic, partition_id, leader_epoch, stamp_us"
 _SHOWN = arrow_columns(
     "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, stamp_us BIGINT, replica_id INT, "
@@ -38,7 +38,7 @@ _OF_FETCHES = (*FETCHED, "error_code", "partitions")
 def leader_epochs(
     sources: ParsedLogs, starts: pa.Table, begun: pa.Table, followers: pa.Table, processes: pa.Table
 ) -> pa.Table:
-    """List all terms: columns of leader_epochs, with ``start_us``, ``end_us``, ``next_us`` and ``in_force_us``.
+    """Return all terms: columns of leader_epochs, with ``start_us``, ``end_us``, ``next_us`` and ``in_force_us``.
 
     ``in_force_us`` is the earliest time the term may have begun: some ms before its line, but after the previous term.
     ``next_us`` is the time at which the broker received its next state for the partition.
@@ -124,7 +124,7 @@ def leader_epochs(
 
 
 def term_starts(sources: ParsedLogs) -> pa.Table:
-    """List when each broker began to lead (``leads``) or to follow a partition, and when its log was deleted.
+    """Return when brokers began to lead (``leads``) or to follow a partition, and when they deleted its log.
 
     ``new_leader_id`` is -1 if it is not logged, and null after a deletion, when the broker knows nothing about
     followers.
@@ -164,7 +164,7 @@ def term_starts(sources: ParsedLogs) -> pa.Table:
 
 
 def _with_offsets(spans: pa.Table, sources: ParsedLogs) -> pa.Table:
-    """Fill in start_offset and start_high_watermark from fetches where no line has them.
+    """Fill in start_offset and start_high_watermark of terms from fetches, where no line has them.
 
     The log end offset is at least the highest fetch offset of any follower before the term. The high watermark is at
     most the lowest first fetch offset of an ISR member in the term.
@@ -204,7 +204,7 @@ def _with_offsets(spans: pa.Table, sources: ParsedLogs) -> pa.Table:
 
 
 def _offsets_shown(sources: ParsedLogs, incomplete: pa.Table) -> pa.Table:
-    """Find the offsets of these terms that fetches show.
+    """Return the offsets of fetches before and in each of these terms.
 
     Returns
     -------
@@ -227,7 +227,7 @@ def _offsets_shown(sources: ParsedLogs, incomplete: pa.Table) -> pa.Table:
 
 
 def _offsets_at_term_start(sql: ArrowSql, listed: pa.Table, topics: pa.Table, terms: pa.Table) -> pa.Table:
-    """Find the offsets that fetches show before and after the start of each term."""
+    """Return the offsets of fetches before and after the start of each term, from the partitions they list."""
     return sql(
         f"""
         WITH seen AS (
@@ -250,7 +250,7 @@ def _offsets_at_term_start(sql: ArrowSql, listed: pa.Table, topics: pa.Table, te
 
 
 def _terms_with_min_isr_and_replicas(spans: pa.Table, sources: ParsedLogs, followers: pa.Table) -> pa.Table:
-    """Add min.insync.replicas and the assigned replicas to terms."""
+    """Add min.insync.replicas and the assigned replicas to each term."""
     return sources.sql(
         """
         SELECT * EXCLUDE (at_start, replicas, fetched) REPLACE (at_start AS min_insync_replicas),
@@ -269,7 +269,7 @@ def _terms_with_min_isr_and_replicas(spans: pa.Table, sources: ParsedLogs, follo
 
 
 def _metadata_delays(sources: ParsedLogs) -> pa.Table:
-    """Compute the median delay from a controller's record to the leader's line: broker_id, metadata_delay_ms."""
+    """Return the median delay from a controller's record to the leader's line: broker_id, metadata_delay_ms."""
     return sources.sql(
         f"""
         SELECT broker_id, CAST(round(median(stamp_us - at_us) / 1000) AS BIGINT) AS metadata_delay_ms
@@ -284,7 +284,7 @@ def _metadata_delays(sources: ParsedLogs) -> pa.Table:
 
 
 def _assignments(sources: ParsedLogs, spans: pa.Table) -> pa.Table:
-    """Find the last replicas that were assigned in each term: broker_id, topic, partition_id, stamp_us, replicas."""
+    """Return the replicas that were last assigned in each term: broker_id, topic, partition_id, stamp_us, replicas."""
     return sources.sql(
         """
         WITH every AS (

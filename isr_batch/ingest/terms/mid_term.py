@@ -1,4 +1,4 @@
-"""Infer the terms that began before the log, and their state where it begins: ISR, log end offset, high watermark.
+"""Infer the terms that began before the log, and their state where the log begins: ISR, log end, high watermark.
 
 The functions take small tables, whose rows are dicts: terms, lines about ISRs, and first fetches of followers. Each
 result has its source: ``logged`` (an earlier line or record, with no gap in between), ``snapshot`` (a listing made by
@@ -18,14 +18,14 @@ Partition = tuple[str, int]
 LOGGED, SNAPSHOT, INFERRED = "logged", "snapshot", "inferred"
 UNKNOWN_EPOCH = -1
 LONG_BEFORE_US = 1_000_000
-"""If a leader served fetches of an epoch this many microseconds before the line that begins it, the epoch had begun
-earlier."""
+"""If a leader served fetches of an epoch this many microseconds before the line about its beginning, the epoch had
+begun earlier."""
 SEEN_OFTEN = 3
-"""Number of successful fetches that prove a leader epoch although no line names it."""
+"""This many successful fetches with a leader epoch prove the epoch although no line names it."""
 
 
 class Begun(NamedTuple):
-    """A term that began before the log; ``stamp_us`` is the first time at which the log covers it."""
+    """A term that began before the log; ``stamp_us`` is when the log begins to cover it."""
 
     broker_id: int
     topic: str
@@ -36,7 +36,7 @@ class Begun(NamedTuple):
 
 
 class IsrReport(NamedTuple):
-    """A line or record that names a partition's ISR: the ISR before it (None: not in the line) and after it."""
+    """A line or record with a partition's ISR: before it (None if the line does not name that) and after it."""
 
     at_us: int
     before: tuple[int, ...] | None
@@ -45,12 +45,12 @@ class IsrReport(NamedTuple):
 
 
 def partition_of(row: Row) -> Partition:
-    """Return a row's topic and partition number, by which evidence is looked up."""
+    """Return the topic and partition number of a row, by which evidence is looked up."""
     return row["topic"], row["partition_id"]
 
 
 def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetched: Iterable[Row]) -> bool:
-    """Whether some terms may have begun before the log; False if it is complete."""
+    """Whether some terms may have begun before the log; false if the log is complete."""
     if not all(stretch.from_start for stretch in stretches):
         return True
     logged = {(row["broker_id"], *partition_of(row), row["leader_epoch"]) for row in starts if row["leads"]}
@@ -68,7 +68,7 @@ def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetche
 
 
 class Signs(NamedTuple):
-    """Lines and fetches from which terms without a logged start are inferred; rows are dicts.
+    """The lines and fetches that show terms whose start is not logged; rows are dicts.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Signs(NamedTuple):
 
 
 class OfPartition(NamedTuple):
-    """The lines and fetches in `Signs` about one partition on one broker.
+    """The part of `Signs` about one partition on one broker.
 
     ``asked`` has the fetches of one stretch only; ``lines`` have times and leader epochs.
     """
@@ -108,7 +108,7 @@ class OfPartition(NamedTuple):
 
 
 def terms_in_progress(stretches: Iterable[Stretch], signs: Signs) -> list[Begun]:
-    """Find the terms whose beginning is not in the log."""
+    """Return the terms whose start is not in the log."""
     boundaries: dict[tuple[int, Partition], list[Row]] = defaultdict(list)
     for row in sorted(signs.starts, key=lambda row: row["stamp_us"]):
         boundaries[row["broker_id"], partition_of(row)].append(row)
@@ -140,7 +140,7 @@ def terms_in_progress(stretches: Iterable[Stretch], signs: Signs) -> list[Begun]
 
 
 def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int, str]]:
-    """Find a partition's terms without a logged start in one covered period of a leader's log: time, epoch, source."""
+    """Return a partition's terms without a logged start in one covered period of the log: time, epoch, source."""
     boundaries = of_key.boundaries
     begin_us = stretch.first_us
     started = [us for us in of_key.restarts if us <= begin_us]
@@ -182,7 +182,7 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
 
 
 def is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -> bool:
-    """Whether the beginning of a term is missing in the log.
+    """Whether the log lacks the start of a term.
 
     A leader may log the same epoch again: after a restart, and with KRaft up to 3.6 at every change of the ISR.
     """
@@ -201,7 +201,7 @@ def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:
 def _by_other_evidence(
     stretch: Stretch, limit_us: int, lines: Sequence[int], led: Sequence[tuple[int, int, int, str]]
 ) -> list[tuple[int, int, str]]:
-    """Find the term of a partition without fetches from a record, a snapshot, or a line about its ISR."""
+    """Return the term of a partition without fetches, by a record, a snapshot, or a line about its ISR."""
     known = [entry for entry in led if entry[0] <= stretch.first_us] or [
         entry for entry in led if entry[3] == SNAPSHOT
     ][:1]
@@ -218,7 +218,7 @@ def _by_other_evidence(
 
 
 class Led(NamedTuple):
-    """A term, cut to the time that its leader's request log covers; ``assigned`` are its replicas with the leader."""
+    """A term, cut to the time that its leader's request log covers; ``assigned`` are its replicas, with the leader."""
 
     start_us: int
     end_us: int
@@ -229,7 +229,7 @@ class Led(NamedTuple):
 def mid_term_isr(
     term: Led, reports: Sequence[IsrReport], holes: Sequence[tuple[int, int]], seems_in: Mapping[int, bool]
 ) -> tuple[list[int], str]:
-    """Infer the ISR at the time from which the log covers a term.
+    """Return the ISR at the time from which the log covers a term, and how it is known.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ def mid_term_isr(
 
 
 class FirstFetch(NamedTuple):
-    """A follower's first fetch in a covered period, and the high watermarks that the leader had sent by then.
+    """A follower's first fetch in a covered period, with the high watermarks that the leader had sent by then.
 
     Parameters
     ----------
@@ -302,7 +302,7 @@ class FirstFetch(NamedTuple):
 
 
 def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | None) -> bool:
-    """Whether the high watermark was beyond a follower's log end offset, so that it was not in the ISR.
+    """Whether the high watermark was beyond a follower's log end, which shows that the follower was not in the ISR.
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | 
 def mid_term_log_end(
     asked: Iterable[int], first_appended: int | None, printed_ends: Sequence[int], high_watermarks: Iterable[int]
 ) -> int | None:
-    """Infer the leader's log end offset where a covered period begins; None if no line names an offset.
+    """Return the leader's log end offset where a covered period begins; None if no line names an offset.
 
     Parameters
     ----------
@@ -345,7 +345,7 @@ def mid_term_log_end(
 def mid_term_high_watermark(
     log_end_offset: int | None, held: Iterable[int], high_watermarks: Iterable[int]
 ) -> int | None:
-    """Infer the high watermark where a covered period begins.
+    """Return the high watermark where a covered period begins.
 
     It is at most the log end offset of each ISR member, and at most any later high watermark.
     """
@@ -356,7 +356,7 @@ def mid_term_high_watermark(
 
 
 def mid_term_fetcher(topic: str, partition: int, fetchers: int) -> int:
-    """Compute the fetcher thread of a partition, as AbstractFetcherManager.getFetcherId does in 0.9 to 4.4.
+    """Return the number of a partition's fetcher thread, as AbstractFetcherManager.getFetcherId of 0.9 to 4.4.
 
     That is Utils.abs of the 32-bit number ``31 * topic.hashCode() + partition``, which turns the smallest negative
     number into 0.

@@ -1,4 +1,4 @@
-"""Collect from the logs what `mid_term` needs about terms that began before them, and fill in its results.
+"""Collect the evidence about terms that began before the logs, let `mid_term` infer their state, and fill it in.
 
 Only small data is collected to the driver: terms, lines about ISRs, and one row per follower of a partition.
 """
@@ -44,8 +44,8 @@ _FIRST_FETCHES = arrow_columns(
 )
 _FIRST_APPENDS = arrow_columns("number INT, append_us BIGINT, base_offset BIGINT, last_us BIGINT")
 AT_ONE_MOMENT_US = 2_000_000
-"""Followers ask again within a second (replica.fetch.wait.max.ms, replica.fetch.backoff.ms), so those whose last
-fetches are this close have stopped together."""
+"""Followers whose last fetches are this close, in microseconds, stopped together: a follower fetches again within a
+second (replica.fetch.wait.max.ms, replica.fetch.backoff.ms)."""
 FOLLOWERS = pa.schema([
     ("broker_id", pa.int32()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
     ("fetched", pa.list_(pa.int32())),
@@ -53,7 +53,7 @@ FOLLOWERS = pa.schema([
 
 
 def followers_seen_mid_term(sources: ParsedLogs, stretches: Sequence[Stretch]) -> list[dict[str, Any]]:
-    """Count the fetches of each follower by leader, partition, leader epoch and covered period (`Stretch`).
+    """Return how often each follower fetched, by leader, partition, leader epoch and covered period (`Stretch`).
 
     Returns
     -------
@@ -73,7 +73,7 @@ def followers_seen_mid_term(sources: ParsedLogs, stretches: Sequence[Stretch]) -
 
 
 def _fetches_seen_mid_term(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
-    """Summarise the fetches in batches by follower, partition, term and covered period."""
+    """Count the fetches in batches by follower, partition, term and covered period."""
     names = [*FETCHED, "error_code", "partitions"]
     for batch in batches:
         rows = with_stretch_number(pa.table(batch.select(names)), stretches, "broker_id", "completed_us", "stretch")
@@ -134,7 +134,7 @@ def vouched_for(
 
 
 def _stretch_of_mid_term(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
-    """Find the covered period in which a term begins, and where a gap cuts the term; None outside all periods.
+    """Return the covered period in which a term begins, and where a gap cuts the term; None outside all periods.
 
     The last stretch may end long before the broker's other logs, because the request log was switched off or is
     incomplete.
@@ -149,7 +149,7 @@ def _stretch_of_mid_term(row: Mapping[str, Any], stretches: Sequence[Stretch]) -
 
 
 def _assigned_mid_term(row: Mapping[str, Any], evidence: PartitionEvidence) -> dict[str, Any]:
-    """Find the assigned replicas and their source, in the order of the assignment if it is known."""
+    """Return a term's assigned replicas, in the order of the assignment if it is known, and their source."""
     replicas, source = evidence.replicas.get(partition_of(row), ([], INFERRED))
     if not row["begins_mid_term"]:
         return {"assigned": row["assigned"], "assigned_source": LOGGED}
@@ -159,7 +159,7 @@ def _assigned_mid_term(row: Mapping[str, Any], evidence: PartitionEvidence) -> d
 
 
 def end_in_pauses(led: Iterable[dict[str, Any]], pauses: pa.Table, sources: ParsedLogs) -> None:
-    """End, in place, each term before a long pause of its leader in which another leader took over.
+    """End, in place, each term before a long pause of its leader during which another leader took over.
 
     A process that was killed is known by its next start, in server.log. Without that log, nothing shows what a leader
     did that handled no request any more for a lag time until its term was over.
@@ -226,10 +226,10 @@ def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start
 def end_abandoned(
     terms: Sequence[tuple[dict[str, Any], Sequence[Mapping[str, Any]], Mapping[str, Any] | None]],
 ) -> None:
-    """End, in place, terms whose followers all stop at one moment but go on fetching other partitions from the leader.
+    """End, in place, terms whose followers all stop at once but go on fetching other partitions from the leader.
 
     The topic was deleted then, or the partition moved: request logs have no line about either. There are no more
-    appends. Such a term is ``abandoned``. Its followers would be dropped otherwise, which no log bears out.
+    appends. Such a term is ``abandoned``. Otherwise the replay would drop its followers, which no log confirms.
 
     Parameters
     ----------
@@ -302,7 +302,7 @@ def _held_mid_term(
     shrinks: list[dict[str, Any]],
     log_end_offset: int | None,
 ) -> list[int | None]:
-    """Infer the log end offset of each assigned follower at the start of the covered period."""
+    """Return the log end offset of each assigned follower at the start of the covered period; None if unknown."""
     key, start_us, end_us = partition_of(row), row["start_us"], row["end_us"]
     at_log_end = log_end_offset if log_end_offset is not None else int(AT_LOG_END)
     later_us = start_us + 2_000 * row["replica_lag_time_max_ms"]
@@ -325,7 +325,7 @@ def _held_mid_term(
 def _held_by_follower(
     asked: list[dict[str, Any]], replica: int, shrinks: list[dict[str, Any]], unless_named: int
 ) -> int | None:
-    """Infer a follower's log end offset where the covered period begins, from its first fetch offset.
+    """Return a follower's log end offset where the covered period begins, from its first fetch offset.
 
     ``unless_named`` is the result for a follower whose offset no line names, and that got no records.
     """
@@ -339,7 +339,7 @@ def _held_by_follower(
 
 
 def _first_fetches(sql: ArrowSql, fetched: pa.Table, term: pa.Table) -> pa.Table:
-    """Summarise each follower's first fetches in each term.
+    """Return each follower's first fetches in each term, summed up in one row.
 
     Returns
     -------
@@ -378,7 +378,7 @@ def _first_fetches(sql: ArrowSql, fetched: pa.Table, term: pa.Table) -> pa.Table
 
 
 def _first_appends(sql: ArrowSql, produced: pa.Table, term: pa.Table) -> pa.Table:
-    """Find the first append of each term, and the time of the last."""
+    """Return the first append of each term, and the time of the last one."""
     return sql(
         f"""
         SELECT number, first(append_us ORDER BY append_us, base_offset) AS append_us,
@@ -393,7 +393,7 @@ def _first_appends(sql: ArrowSql, produced: pa.Table, term: pa.Table) -> pa.Tabl
 
 
 def settled_schema(schema: pa.Schema) -> pa.Schema:
-    """Add the columns that `settle_mid_term` fills in to a schema of terms."""
+    """Return a schema of terms with the columns added that `settle_mid_term` fills in."""
     more = [("ends_mid_term", pa.bool_()), ("log_stretch", pa.int32()), ("assigned_source", pa.string()),
             ("isr_source", pa.string()), ("broker_version_source", pa.string()),
             ("held_at_start", pa.list_(pa.int64()))]  # fmt: skip

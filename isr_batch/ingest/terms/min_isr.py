@@ -1,4 +1,4 @@
-"""Find the min.insync.replicas of topics over time, by brokers' lines about changes, or the controller's records.
+"""Find min.insync.replicas of topics over time, from brokers' lines about changes, or the controller's records.
 
 If no line or record with a time names a topic's setting, it is taken from a listing, from the line about the creation
 of its log, or from the broker's setting, in this order.
@@ -13,13 +13,13 @@ from isr_batch.broker_lines.server_log import min_isr_of_logs
 from isr_batch.lake.arrow_sql import ArrowSql
 
 _SOON_US = 5_000_000
-"""A leader's term may begin this many microseconds before the leader prints the settings of a new topic."""
+"""A leader prints the settings of a new topic up to this many microseconds after its term begins."""
 
 
 def min_isr_settings(
     sql: ArrowSql, server: pa.Table, metadata: pa.Table, settings: pa.Table, min_isr: pa.Table
 ) -> pa.Table:  # fmt: skip
-    """List when a topic's setting came into force on each broker, and whether it was a change (``changed``).
+    """Return when a topic's setting came into force on each broker, and whether it was a change (``changed``).
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def min_isr_settings(
 
 
 def _min_isr_of_brokers(sql: ArrowSql, settings: pa.Table, min_isr: pa.Table) -> pa.Table:
-    """Find each broker's own setting, which applies to topics without a setting: broker_id, of_broker."""
+    """Return each broker's own setting, for topics that have none: broker_id, of_broker."""
     return sql(
         """
         SELECT s.broker_id, coalesce(m.min_insync_replicas,
@@ -78,7 +78,7 @@ def _min_isr_of_brokers(sql: ArrowSql, settings: pa.Table, min_isr: pa.Table) ->
 def min_isr_of_terms(  # noqa: PLR0913, PLR0917 the settings, and what is known without a time
     sql: ArrowSql, spans: pa.Table, known: pa.Table, server: pa.Table, settings: pa.Table, min_isr: pa.Table
 ) -> pa.Table:
-    """Find min.insync.replicas at the start of each term: broker_id, topic, partition_id, stamp_us, at_start.
+    """Return min.insync.replicas at the start of each term: broker_id, topic, partition_id, stamp_us, at_start.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The parsed logs of a folder: what every table of `isr_batch.ingest.terms` is made from, parsed on first use."""
+"""The parsed logs of a folder, from which all tables of `isr_batch.ingest.terms` are made."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,14 +13,15 @@ from isr_batch.ingest.terms.min_isr import min_isr_settings
 from isr_batch.lake.arrow_sql import ArrowSql
 
 NOTED_WITHIN_US = 5_000_000
-"""Two lines about the same start of a term are at most this far apart."""
+"""Two lines about the same start of a term are at most this many microseconds apart."""
 _LINE_LATE_US = 1_000_000
-"""The line about the start of a term may be logged this much later than the end of the request that started it."""
+"""The line about the start of a term may be logged up to this many microseconds after the request that started it was
+completed."""
 
 
 @dataclass(frozen=True)
 class ParsedLogs:
-    """The parsed logs of a folder: followers' fetches as rows of ``engine``, lines of interest of other logs in Arrow.
+    """The parsed logs of a folder: followers' fetches as rows of ``engine``, lines of all other logs as Arrow tables.
 
     ``from_controller`` is the result of `leader_and_isr.accepted_requests`; ``topics`` has topic_id and topic;
     ``min_isr`` has the values of min.insync.replicas that were set. Inputs of several tables are parsed on first use.

@@ -1,4 +1,4 @@
-"""Collect what log lines, metadata records and snapshots say about each partition: leader, replicas and ISR."""
+"""Collect the leaders, replicas and ISRs of each partition that log lines, metadata records and listings name."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from isr_batch.ingest.terms.parsed_logs import ParsedLogs
 
 @dataclass
 class PartitionEvidence:
-    """The leaders, replicas and ISRs of each partition that lines, records and listings name.
+    """The leaders, replicas and ISRs of each partition, as named by log lines, records and listings.
 
     Parameters
     ----------
@@ -42,13 +42,13 @@ class PartitionEvidence:
     shrinks: dict[tuple[int, Partition], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
     def by_records(self, key: Partition, at_us: int) -> IsrReport | None:
-        """Find the ISR at a time in the controller's records; None if the records do not cover the time."""
+        """Return the ISR at a time by the controller's records; None if the records do not cover the time."""
         before = [record for record in self.records[key] if record.at_us <= at_us]
         reaches = self.controller_us is not None and at_us <= self.controller_us
         return before[-1] if before and reaches else None
 
     def members_at(self, key: Partition, at_us: int) -> set[int]:
-        """Find the ISR at a time by the controller's records, and by the next line for followers that never fetched."""
+        """Return the ISR at a time by the controller's records; for followers that never fetched, by the next line."""
         record = self.by_records(key, at_us)
         if record:
             return set(record.after)
@@ -56,18 +56,18 @@ class PartitionEvidence:
         return set(following.before or ()) if following else set()
 
     def joins(self, key: Partition, replica: int, from_us: int, until_us: int) -> bool:
-        """Whether a line or record within a span of time has the replica in the ISR."""
+        """Whether a line or record within a time span has the replica in the ISR."""
         reports = [*self.isr[key], *self.records[key]]
         return any(from_us < each.at_us <= until_us and replica in each.after for each in reports)
 
     def lines_and_snapshot(self, key: Partition, at_us: int) -> list[IsrReport]:
-        """List the lines about an ISR by time, with the last record before ``at_us``; later records may be missing."""
+        """Return a partition's ISR lines by time, and the controller's last record of the ISR before ``at_us``."""
         before = [record._replace(source=SNAPSHOT) for record in self.records[key] if record.at_us <= at_us]
         return sorted([*self.isr[key], *before[-1:]], key=lambda each: each.at_us)
 
 
 class Earlier(NamedTuple):
-    """Evidence about partitions that is not in the brokers' logs of this ingest.
+    """Evidence about partitions that does not come from the brokers' logs of this ingest.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Earlier(NamedTuple):
 def gather_partition_lines(
     sources: ParsedLogs, starts: pa.Table, earlier: Earlier, stretches: Sequence[Stretch]
 ) -> PartitionEvidence:
-    """Collect all evidence about leaders, replicas and ISRs.
+    """Collect all evidence about the leaders, replicas and ISRs of partitions.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def gather_partition_lines(
 
 
 def _add_lines_of_server_log(evidence: PartitionEvidence, sources: ParsedLogs) -> None:
-    """Add the lines of leaders about their ISRs."""
+    """Add leaders' lines about their ISRs to the evidence."""
     shrinks = sources.shrinks.to_pylist()
     for row in shrinks:
         evidence.shrinks[row["broker_id"], partition_of(row)].append(row)
@@ -121,7 +121,7 @@ def _add_lines_of_server_log(evidence: PartitionEvidence, sources: ParsedLogs) -
 
 
 def _add_lines_of_state_changes(evidence: PartitionEvidence, sources: ParsedLogs, starts: pa.Table) -> None:
-    """Add the lines about starts of terms, and about assigned replicas."""
+    """Add lines about starts of terms, and about assigned replicas, to the evidence."""
     stayed = sources.stayed.to_pylist()
     for row in stayed:
         _add_partition_line(evidence, row, None, row["isr"])
@@ -133,7 +133,7 @@ def _add_lines_of_state_changes(evidence: PartitionEvidence, sources: ParsedLogs
 
 
 def _add_metadata_records(evidence: PartitionEvidence, sources: ParsedLogs) -> None:
-    """Add the controller's records."""
+    """Add the controller's records to the evidence."""
     history = sources.history.to_pylist()
     for row in sorted(history, key=lambda row: row["position"]):
         key = partition_of(row)
@@ -146,7 +146,7 @@ def _add_metadata_records(evidence: PartitionEvidence, sources: ParsedLogs) -> N
 
 
 def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: int) -> None:
-    """Add a partition of a listing, which has no time, unless other evidence about the partition exists."""
+    """Add a partition of a listing, which has no time, unless the evidence has the partition already."""
     key = partition.topic, partition.partition_id
     evidence.replicas.setdefault(key, (list(partition.replicas), SNAPSHOT))
     if not evidence.led[key]:
@@ -158,7 +158,7 @@ def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: i
 def _add_partition_line(
     evidence: PartitionEvidence, row: Mapping[str, Any], before: Sequence[int] | None, after: Sequence[int]
 ) -> None:
-    """Add a line with the ISR before and after it."""
+    """Add a line with the ISR before it and after it to the evidence."""
     key = partition_of(row)
     evidence.isr[key].append(IsrReport(row["stamp_us"], tuple(before) if before else None, tuple(after), LOGGED))
     evidence.named.append(

@@ -1,4 +1,4 @@
-"""Reconstruct the partitions of fetch sessions that were opened before the log."""
+"""Reconstruct which partitions a fetch session had when it was opened before the log begins."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def members_before(  # noqa: PLR0913, PLR0917 all evidence of a session's partit
     held: Sequence[Mapping[str, Any]] = (),
     numbers: pa.Table = NO_NUMBERS,
 ) -> Members:
-    """Find the partitions of sessions that were opened before the log, or before a gap in it.
+    """Return the partitions of fetch sessions that were opened before the log, or before a gap in it.
 
     An incremental request lists only what has changed, but fetches all partitions of its session: those that the leader
     leads, that the follower is assigned, and that belong to the same fetcher thread.
@@ -90,7 +90,7 @@ def _went_on(
     fetchers: Mapping[int, int],
     others: Sequence[Mapping[str, Any]],
 ) -> dict[str, list[tuple[int, int, int]]]:
-    """Find the partitions of a session that earlier logs opened, by its last request there; empty if ambiguous."""
+    """Return the partitions of a session that earlier logs opened, by its last request there; empty if ambiguous."""
     pair = opened["broker_id"], opened["replica_id"]
     before = [each for each in held if (each["leader_id"], each["replica_id"]) == pair]
     if sum((each["broker_id"], each["replica_id"]) == pair for each in others) > 1:
@@ -109,7 +109,7 @@ def _went_on(
 
 
 def _opened_before(engine: Engine, sessions: Rows) -> list[dict[str, Any]]:
-    """Find the first request of each session opened before the log, with its ``thread`` ('' if unknown)."""
+    """Return the first logged request of each session opened before the log, with its ``thread`` ('' if unknown)."""
     requests = engine.select(sessions, [*REQUEST_COLUMNS[:-1], "client_id"])
     first = engine.map(requests, first_session_requests, FIRST_REQUESTS)
     opened = engine.sql(
@@ -125,4 +125,5 @@ def _opened_before(engine: Engine, sessions: Rows) -> list[dict[str, Any]]:
 
 
 _LATE_US = 1_000_000
-"""A fetch may have been handled this many microseconds before the log's first line, as it is logged at completion."""
+"""A fetch may have been handled up to this many microseconds before the log's first line, as it is logged at
+completion."""

@@ -25,7 +25,7 @@ def commit(
     actions_on: Callable[[DeltaTable], Actions],
     transactions: Sequence[Transaction] = (),
 ) -> None:
-    """Commit files to a Delta table as one version; without actions, commit nothing.
+    """Commit a change of a Delta table's files as one version; without actions, commit nothing.
 
     Parameters
     ----------
@@ -65,13 +65,16 @@ def commit(
 
 
 def renew_constraints(table: Table, there: DeltaTable) -> None:
-    """Update the constraints of a table that an earlier version of isr-batch created."""
+    """Add the constraints that a table lacks because an earlier version of isr-batch created it."""
     if later := constraints_since(table, there.metadata().configuration):
         there.alter.set_table_properties(later, raise_if_not_exists=False)
 
 
 def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction:
-    """Return the Delta log's action that adds a file; ``moved``: its rows come from removed files, no data changes."""
+    """Return the Delta log's action that adds a file.
+
+    ``moved`` means that its rows come from files removed in the same commit.
+    """
     instants = {column.name for column in table.columns if column.type == "TIMESTAMP"}
     least, most = ({name: _instant_in_commit(value, up) if name in instants else value for name, value in of.items()}
                    for of, up in ((file.least, 0), (file.most, 999)))  # fmt: skip
@@ -81,7 +84,7 @@ def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction
 
 
 def removed(file: Mapping[str, Any], *, moved: bool = False) -> RemoveAction:
-    """Return the Delta log's action that removes a file; ``moved``: its rows are in an added file, no data changes."""
+    """Return the Delta log's action that removes a file; ``moved`` if the same commit adds its rows in another file."""
     of = {name.removeprefix("partition."): value for name, value in file.items() if name.startswith("partition.")}
     return RemoveAction(file["path"], not moved, now_ms(), file["size_bytes"], of or None)
 
@@ -92,5 +95,5 @@ def now_ms() -> int:
 
 
 def _instant_in_commit(us: int, up: int) -> str:
-    """Format an instant for the statistics in Delta's log, rounded down or up to milliseconds."""
+    """Return an instant as text for the statistics in Delta's log, rounded down or up to milliseconds."""
     return f"{np.datetime64((us + up) // 1000, 'ms')}Z"

@@ -1,4 +1,4 @@
-"""Compact small files of a table into files of the format that workers write.
+"""Merge small data files of a table into large ones.
 
 delta-rs could compact as well, but it neither writes nor verifies checksums, and would turn a damaged file into a valid
 one.
@@ -21,11 +21,11 @@ from isr_batch.lake.delta_files.write import DAY, GROUP_BYTES, DayFile, FileOfWo
 from isr_batch.lake.tables.contract import Table
 
 LARGE: Final = 1 << 27
-"""Size in bytes from which a file is not compacted, and of the files that compaction writes."""
+"""A file of this size in bytes or more is not merged; merged files have about this size."""
 
 
 def compact_files(there: DirectTable, table: Table) -> None:
-    """Compact the small files of each partition, in one commit that changes no row.
+    """Merge the small files of each partition of a table, in one commit that changes no row.
 
     Raises
     ------
@@ -38,14 +38,14 @@ def compact_files(there: DirectTable, table: Table) -> None:
 
 
 def _compacted_files(table: Table, store: Store, there: deltalake.DeltaTable) -> Actions:
-    """Merge the small files of a table, and return the actions that replace them."""
+    """Write the merged files, and return the actions that put them in place of the small ones."""
     groups = [*_files_to_merge(data_files(there, None, "modification_time"))]
     new = [added(_as_one_file(table, store, files), table, moved=True) for files in groups]
     return [*new, *(removed(file, moved=True) for files in groups for file in files)]
 
 
 def _files_to_merge(files: Sequence[File]) -> Iterator[list[File]]:
-    """Group the files to be merged, per partition and in commit order."""
+    """Yield the groups of small files to merge, per partition and in the order of commits."""
     of_partition = defaultdict(list)
     for file in sorted(files, key=lambda file: (file["modification_time"], file["path"])):
         if file["size_bytes"] < LARGE:

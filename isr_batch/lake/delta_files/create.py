@@ -1,4 +1,4 @@
-"""Create Delta tables without Spark, in a folder, on S3 or on HDFS: write the first commit.
+"""Create Delta tables without Spark, by writing the first commit, in a folder, on S3 or on HDFS.
 
 Spark takes a second to create a table. deltalake takes some milliseconds, but refuses constraints with functions that
 it does not know (``size``, ``array_contains``). The commit is a file of three lines, as Delta's protocol describes it
@@ -20,7 +20,7 @@ _NAMES = {"INT": "integer", "BIGINT": "long"}
 
 
 def create_table(table: Table, store: Store, metadata: str) -> None:
-    """Create an empty table by its contract, unless it exists.
+    """Create an empty table by its contract, if it does not exist.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def create_table(table: Table, store: Store, metadata: str) -> None:
 
 
 def _write_commit_once(path: Path, text: str) -> None:
-    """Write the first commit of a local table, unless another process has written it."""
+    """Write the first commit of a local table, if no other process has."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.parent / f".{uuid.uuid4()}.tmp"
     written.write_text(text, encoding="utf-8")
@@ -69,7 +69,7 @@ def _write_commit_once(path: Path, text: str) -> None:
 
 
 def _writers(table: Table) -> dict[str, Any]:
-    """Return the writer version and features that a table's first commit declares, the same as Spark would declare."""
+    """Return the writer version and features to declare in a table's first commit, as Spark would."""
     if table.change_feed:
         constraints = ["checkConstraints"] if table.constraints else []
         return {"minWriterVersion": 7, "writerFeatures": [*constraints, "invariants", "changeDataFeed", "appendOnly"]}

@@ -1,4 +1,4 @@
-"""Read a Delta table without Spark: its log, and its data files."""
+"""Open a Delta table without Spark: read its log and its data files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
@@ -13,7 +13,7 @@ from isr_batch.lake.delta_files.read import dataset_of, read_file
 from isr_batch.lake.delta_files.stores import Store
 
 Days = tuple[str, str]
-"""First and last day, as text, because a log line may have the year 0, which Python's dates lack."""
+"""First and last day, as text: a log line may have the year 0, which Python's dates lack."""
 
 
 class DirectTable:
@@ -58,20 +58,20 @@ class DirectTable:
             return self._log
 
     def was_written(self) -> None:
-        """Forget the cached Delta log, because this process has written to the table."""
+        """Drop the cached Delta log, because this process has written to the table."""
         self._is_old = True
 
     def data_files(self, days: Days | None = None) -> list[dict[str, Any]]:
-        """List the table's data files, as the function `data_files` does."""
+        """Return the table's data files; by default, those of all days (see the function `data_files`)."""
         return data_files(self.log(), days)
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all data files of the table, in bytes."""
+        """The size of all data files of the table, in bytes."""
         return sum(int(file["size_bytes"]) for file in self.data_files())
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
-        """Read columns of the rows that match ``wanted``: for each of its text columns, one of the listed values.
+        """Read columns of the rows whose text columns have one of the values in ``wanted``.
 
         Raises
         ------
@@ -83,17 +83,13 @@ class DirectTable:
         return pa.concat_tables([schema.empty_table(), *read])
 
     def open(self, schema: pa.Schema) -> ds.Dataset | pa.Table:
-        """Open columns for reading batch by batch, without a filter."""
+        """Open columns of all rows, to be read batch by batch."""
         files = self.data_files()
         return dataset_of(self.store, self.store.files(), files, schema) if files else schema.empty_table()
 
 
 def data_files(there: deltalake.DeltaTable, days: Days | None, *more: str) -> list[dict[str, Any]]:
-    """List the data files of a version of a table, by default of all days.
-
-    Each entry has ``path``, ``size_bytes``, its partition value as text (``partition.event_date``), and those of the
-    fields ``more`` that the log has.
-    """
+    """Return the data files of one version of a table; by default, those of all days."""
     files = pa.table(there.get_add_actions(flatten=True))
     partitions = [name for name in files.column_names if name.startswith("partition.")]
     for name in partitions:

@@ -1,4 +1,4 @@
-"""Read a table's data files: completely, in batches, by row group, or by the location of rows.
+"""Read a table's data files: whole files, batches, row groups, or single rows by their location.
 
 Spark moves only the locations of rows with large columns; its workers read the columns themselves.
 """
@@ -24,8 +24,8 @@ from isr_batch.lake.delta_files.stores import Store
 
 ROWS_AT_ONCE: Final = 1 << 17
 HELD_BYTES: Final = 1 << 25
-"""Maximum size of the row groups that a worker caches, in bytes. A replica set's rows are in one row group per day,
-which often also has the rows of the next replica set."""
+"""Maximum size in bytes of the row groups that a worker caches. A replica set's rows are in one row group per day,
+which often has the rows of the next replica set too."""
 
 PLACE: Final = pa.struct([("path", pa.string()), ("row", pa.int64())])
 """Location of a row: the path of its file within the table, and the number of the row in the file, from 0."""
@@ -38,7 +38,7 @@ File = Mapping[str, Any]
 
 
 def dataset_of(store: Store, folder: FileSystem, files: Sequence[File], schema: pa.Schema) -> ds.Dataset:
-    """Open columns of files; a column that a file lacks has its partition value, or null.
+    """Open columns of several files as one dataset; a column that a file lacks has its partition value, or null.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def dataset_of(store: Store, folder: FileSystem, files: Sequence[File], schema: 
 def read_file(
     store: Store, folder: FileSystem, file: File, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]
 ) -> pa.Table:
-    """Read the rows of a file that match ``wanted``, as in `DirectTable.read`.
+    """Read the rows of a file whose text columns have one of the values in ``wanted``.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def read_file(
 
 
 def some_rows_of(store: Store, file: File, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Read a file in batches of `ROWS_AT_ONCE` rows."""
+    """Yield the rows of a file in batches of `ROWS_AT_ONCE`."""
     rows = dataset_of(store, store.files(), [file], pa.schema([field.with_nullable(True) for field in schema]))
     with damaged_files_explained(store, file["path"]):
         for batch in rows.to_batches(batch_size=ROWS_AT_ONCE, batch_readahead=1):
@@ -86,7 +86,7 @@ def some_rows_of(store: Store, file: File, schema: pa.Schema) -> Iterator[pa.Tab
 def rows_of_groups(
     store: Store, path: str, columns: Sequence[str], share: tuple[int, int], rows_at_once: int
 ) -> Iterator[pa.RecordBatch]:
-    """Read columns of every n-th row group of a file, text as dictionaries; ``share``: first group, n.
+    """Read columns of every n-th row group of a file, text as dictionaries; ``share`` is (first row group, n).
 
     Raises
     ------
@@ -108,7 +108,7 @@ def rows_of_groups(
 
 @contextmanager
 def damaged_files_explained(store: Store, path: str) -> Iterator[None]:
-    """Turn an error of reading a table's file into a message with the remedy.
+    """Turn an error while reading a table's file into a message with the remedy.
 
     Raises
     ------
@@ -134,12 +134,12 @@ def _partition_name(field: pa.Field) -> str:
 
 
 def _value_of_partition(file: File, field: pa.Field) -> pa.Scalar:
-    """Return the value of a column that is not stored in a file: the file's partition value, or null."""
+    """Return a column's value for a file that does not store the column: the partition value, or null."""
     return pa.scalar(file[_partition_name(field)], pa.string()).cast(field.type)
 
 
 class FileRows:
-    """Reads the columns of rows whose locations (file and number of the row) are given.
+    """Reads rows of a table by their locations: path of the file, and row number in it.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class FileRows:
         return found
 
     def _of_file(self, path: str, rows: npt.NDArray[np.int64]) -> Iterator[pa.Array]:
-        """Yield the wanted rows of a file, read by row group."""
+        """Yield some rows of one file, by row number."""
         if path not in self._opened:
             if len(self._opened) >= OPEN_FILES:
                 del self._opened[next(iter(self._opened))]
@@ -204,7 +204,7 @@ class FileRows:
             yield self._held[path, number].slice(int(some[0] - starts[number]), len(some))
 
     def _read(self, path: str, file: pq.ParquetFile, numbers: Sequence[int]) -> None:
-        """Read and cache row groups of a file in one call, which needs few requests to the store."""
+        """Read row groups of a file into the cache, with few requests to the store."""
         if not numbers:
             return
         columns = file.read_row_groups(numbers, self._schema.names, use_threads=False).select(self._schema.names)
@@ -218,6 +218,6 @@ class FileRows:
             begin += count
 
     def _let_go(self) -> None:
-        """Remove the oldest row groups from the cache until it is small enough."""
+        """Drop the oldest row groups from the cache until it has at most HELD_BYTES."""
         while self._held_bytes > HELD_BYTES:
             self._held_bytes -= self._held.popitem(last=False)[1].nbytes

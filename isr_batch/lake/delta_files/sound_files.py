@@ -1,4 +1,4 @@
-"""Verify data files, so that a flipped bit causes an error instead of a wrong number.
+"""Write and verify checksums of data files, so that a flipped bit causes an error instead of a wrong number.
 
 Parquet pages have checksums, which all readers verify. Footers have none, and reading a damaged footer may return
 anything, or crash the process. Object stores and HDFS verify their own data. In a local folder, the checksums of each
@@ -25,20 +25,20 @@ CHUNK: Final = 1 << 16
 """Number of bytes per checksum; Hadoop writes one per 512 bytes, and reads any size."""
 _MAGIC, _HEAD = b"crc\0", 8
 _TAIL: Final = 8
-"""Number of bytes at the end of a Parquet file that have the footer's length and the magic number."""
+"""The last bytes of a Parquet file, with the footer's length and the magic number, in bytes."""
 
 
 class UnsoundFileError(pa.ArrowInvalid):  # type: ignore[misc]
-    """Raised if a file no longer has the content that was written."""
+    """Raised if a file differs from what was written."""
 
 
 def checksums_beside(file: Path) -> Path:
-    """Return the path of the file that has the checksums of a local file."""
+    """Return the path of the file with the checksums of a local file."""
     return file.with_name(f".{file.name}.crc")
 
 
 def write_checksums(store: Store, path: str) -> None:
-    """Write the checksums of a file that is complete."""
+    """Write the checksums of a complete file to the file next to it."""
     if not store.is_folder:
         return
     file = Path(store.uri, path)
@@ -48,7 +48,7 @@ def write_checksums(store: Store, path: str) -> None:
 
 
 def require_sound_footer(store: Store, path: str) -> None:
-    """Verify the footer of a file against its checksums; files of earlier releases have none, and pass.
+    """Verify a file's footer against its checksums; a file without checksums, from an earlier release, passes.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Give workers and delta-rs access to a table in a local folder, on HDFS, or in an object store.
+"""Access a table from workers and delta-rs: in a local folder, on HDFS, or in an object store.
 
 Spark takes endpoints and credentials from Hadoop's configuration; delta-rs needs them as separate options.
 """
@@ -29,17 +29,16 @@ Setting = Callable[[str], str | None]
 
 WITHOUT: Final = "--timelines none replays without timelines; `isr-batch timeline` computes those of one partition"
 S3: Final = ("s3", "s3a", "s3n")
-"""Schemes of addresses on S3, as Spark has them."""
+"""Schemes of addresses on S3 in Spark."""
 _AZURE: Final = ("abfs", "abfss")
 _HDFS: Final = ("hdfs", "viewfs")
 DIRECT: Final = (*S3, *_HDFS)
-"""Schemes for which all small tables, not only timelines, are read and committed with delta-rs instead of Spark; tested
-with real servers."""
+"""Schemes for which small tables are read and committed with delta-rs instead of Spark; tested with real servers."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """Where a table's folder is, and how this process accesses it without Spark.
+    """Where a table lies, and the options with which this process reaches it without Spark.
 
     Attributes
     ----------
@@ -54,20 +53,20 @@ class Store:
 
     @property
     def is_s3(self) -> bool:
-        """Whether the store is S3 or S3-compatible."""
+        """Whether the table is on S3 or an S3-compatible store."""
         return self.uri.startswith("s3:")
 
     @property
     def is_folder(self) -> bool:
-        """Whether the store is a local folder."""
+        """Whether the table is in a local folder."""
         return not is_address(self.uri)
 
     def has_table(self) -> bool:
-        """Whether the location has a Delta table."""
+        """Whether there is a Delta table at this location."""
         return deltalake.DeltaTable.is_deltatable(self.uri, self.options or None)
 
     def is_reached(self) -> bool:
-        """Check whether delta-rs can reach the store; if not, log the reason, without credentials."""
+        """Whether delta-rs can reach the store; if not, the reason is logged, without credentials."""
         try:
             self.has_table()
         except (OSError, DeltaError) as error:
@@ -99,7 +98,10 @@ class Store:
             ) from error
 
     def files_of_log(self) -> object:
-        """Return a value that changes with a local folder's Delta log; None elsewhere, where it would be a request."""
+        """Return a value that changes when a local folder's Delta log does.
+
+        For other stores it is None, because looking would be a request.
+        """
         log = Path(self.uri, "_delta_log")
         if not self.is_folder or not log.is_dir():
             return None
@@ -121,7 +123,7 @@ class Store:
 
 
 def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
-    """Look up a setting of Hadoop's configuration; None over Spark Connect, which does not expose it."""
+    """Return a setting of Hadoop's configuration; None over Spark Connect, which does not expose it."""
     try:
         hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 there is no public way
     except (AttributeError, PySparkException):
@@ -131,13 +133,16 @@ def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
 
 
 def log_store(spark: "SparkSession", scheme: str) -> str | None:
-    """Return the class of a configured log store for several writers; None for Delta's own, which allows one."""
+    """Return the class of the configured log store, if it allows several writers.
+
+    Delta's own log store allows one; the result is then None.
+    """
     name = spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None)
     return None if name and name.endswith(".S3SingleDriverLogStore") else name
 
 
 def store_of(location: str, setting: Setting) -> Store:
-    """Translate an address that Spark uses, with Hadoop's settings for it, into a `Store` for delta-rs.
+    """Return the `Store` for an address as Spark knows it, with Hadoop's settings as options for delta-rs.
 
     Parameters
     ----------
@@ -166,7 +171,7 @@ def store_of(location: str, setting: Setting) -> Store:
 
 
 def _options_of_s3(bucket: str, setting: Setting) -> dict[str, str]:
-    """Translate Hadoop's settings for a bucket to options of delta-rs."""
+    """Return the options of delta-rs for an S3 bucket, from Hadoop's settings."""
 
     def of_bucket(name: str) -> str | None:
         return setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}")
@@ -187,7 +192,7 @@ def _options_of_s3(bucket: str, setting: Setting) -> dict[str, str]:
 
 
 def _options_of_azure(netloc: str, setting: Setting) -> dict[str, str]:
-    """Translate Hadoop's settings for a storage account to options of delta-rs."""
+    """Return the options of delta-rs for an Azure storage account, from Hadoop's settings."""
     host = netloc.rpartition("@")[2]
     key = setting(f"fs.azure.account.key.{host}")
     return {"azure_storage_account_name": host.partition(".")[0]} | ({"azure_storage_account_key": key} if key else {})

@@ -25,28 +25,28 @@ from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.tables.contract import Table
 
 REPORTS = pa.schema([("file", pa.string())])
-"""Schema of a task's reports: each is a `FileOfWorker` as JSON."""
+"""Schema of the reports that a task sends to the driver: each is a `FileOfWorker` as JSON."""
 
 GROUP_BYTES = 1 << 25
-"""Size, in bytes, of the rows of a day that a task collects before it checks and writes them."""
+"""How many bytes of a day's rows a task collects before it checks and writes them."""
 BINARIES_BYTES = 1 << 20
-"""Size in bytes of a row group of a table with binaries (`isr_batch.lake.delta_files.read`)."""
+"""Size in bytes of a row group if the table has binary columns (`isr_batch.lake.delta_files.read`)."""
 BINARIES_OF_FILE = 1 << 28
-"""Largest size in bytes of a file with binaries: readers by location hold the metadata of all its row groups in
+"""Maximum size in bytes of a file with binary columns: readers by location hold the metadata of all its row groups in
 memory."""
 BYTES_WAITING = 1 << 27
-"""Maximum size, in bytes, of the rows that a task collects for all days, so that its memory does not grow with its
-share of the log."""
+"""How many bytes of rows a task collects for all days at most, so that its memory does not grow with its share of the
+log."""
 
 DAY = "event_date"
 """The column by which tables are partitioned."""
 _BITS: Final = "runs"
-"""The integer column for which a Parquet dictionary pays off, because it has few distinct values."""
+"""The one integer column that is written with a Parquet dictionary, because it has few distinct values."""
 
 
 @dataclass(frozen=True)
 class FileOfWorker:
-    """A file that this process or a worker has written to a table's folder, not yet in the table's log.
+    """A data file that was written to a table's folder, by this process or a worker, and is not yet committed.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class FileOfWorker:
 def with_files_written(
     table: Table, store: Store, where: str, open_sql: Callable[[], ArrowSql], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a task to files, one per day, and report the files.
+    """Write the rows of a task to files, one per day, and yield reports of the files.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def reported_files(reports: pa.Table) -> list[FileOfWorker]:
 
 
 def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
-    """Return the options for writing the columns of a Parquet file.
+    """Return the options with which a table's columns are written to Parquet.
 
     Times and offsets grow in small steps, for which delta encoding takes half the space and time of a dictionary.
     """
@@ -124,19 +124,19 @@ def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
 
 
 def has_binaries(table: Table) -> bool:
-    """Whether a table has binary columns, so that its rows are large and read by location."""
+    """Whether a table has binary columns; its rows are then large, and read by location."""
     return any(column.type == "BINARY" for column in table.columns)
 
 
 def rows_a_group(table: Table, rows: pa.Table) -> int:
-    """Choose the number of rows per row group: few if the rows have binaries and are read by location."""
+    """Return how many rows a row group gets: few if the table has binary columns."""
     if not has_binaries(table):
         return max(1, int(rows.num_rows))
     return max(1, int(rows.num_rows * BINARIES_BYTES // max(1, rows.nbytes)))
 
 
 def skipped_by(table: Table) -> list[str]:
-    """Return the columns with a minimum and maximum per file: those that the contract names, or all non-null times."""
+    """Return the columns whose minimum and maximum are stored per file: as the contract says, or all non-null times."""
     instants = [column.name for column in table.columns if column.type == "TIMESTAMP" and not column.nullable]
     return list(table.skipped_by) or instants
 
@@ -179,7 +179,7 @@ class TaskFiles:
             self._write(max(self.bytes_waiting, key=self.bytes_waiting.__getitem__))
 
     def _write(self, day: int) -> None:
-        """Write the waiting rows of a day to its file, and close the file if it is large."""
+        """Write a day's collected rows to its file, and close the file if it is large."""
         rows = pa.Table.from_batches(self.waiting.pop(day)).cast(self.schema).combine_chunks()
         del self.bytes_waiting[day]
         if day not in self.files:
@@ -226,7 +226,7 @@ class DayFile:
         )  # fmt: skip
 
     def write(self, rows: pa.Table, broken: int = 0) -> None:
-        """Write rows, and count those that break the contract."""
+        """Write rows to the file; ``broken`` is the number of rows that break the contract of their table."""
         self.bytes += rows.nbytes
         self.broken += broken
         with self._abandoned_if_failed():
@@ -250,7 +250,7 @@ class DayFile:
 
     @contextmanager
     def _abandoned_if_failed(self) -> Iterator[None]:
-        """Abandon the file if the block fails with an error of the disk."""
+        """Abandon the file if the code in the block fails with an error of the disk."""
         try:
             yield
         except OSError:

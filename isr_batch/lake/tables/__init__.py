@@ -1,1 +1,1 @@
-"""Contracts of all tables: columns, types, units, checks."""
+"""The contracts of all tables: columns, types, units, constraints."""

@@ -1,11 +1,11 @@
-"""Classes for the contracts of tables, and the columns that several contracts share."""
+"""Classes that describe a table (its contract), and the columns that several tables share."""
 
 from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a contract: name, Spark type, meaning, and whether its value may be null."""
+    """A column of a table: name, Spark type, meaning, and whether it may be null."""
 
     name: str
     type: str
@@ -19,7 +19,7 @@ class Column:
 
 
 def columns(ddl: str) -> tuple[Column, ...]:
-    """Parse the columns of a contract, one per line: ``name TYPE [NOT NULL] -- comment``.
+    """Parse the columns of a table, one per line: ``name TYPE [NOT NULL] -- comment``.
 
     A line that begins with ``--`` continues the comment of the line before.
     """
@@ -37,7 +37,7 @@ def columns(ddl: str) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The contract of a table: its columns in order, constraints by name, and the columns that lay it out on disk."""
+    """A table's contract: its columns in order, constraints by name, and the columns that decide its layout on disk."""
 
     name: str
     comment: str
@@ -45,7 +45,7 @@ class Table:
     constraints: dict[str, str] = field(default_factory=dict)
     partitioned_by: tuple[str, ...] = ()
     skipped_by: tuple[str, ...] = ()
-    """Columns whose minimum and maximum Delta keeps for each file; if empty, its default, the first 32."""
+    """Columns whose minimum and maximum Delta keeps for each file; if empty, the first 32 columns, Delta's default."""
     change_feed: bool = False
     """Whether Delta's change data feed records the rows that each commit adds and removes."""
 
@@ -61,7 +61,7 @@ class Table:
 
 
 def key_columns(*names: str) -> tuple[Column, ...]:
-    """Return key columns by name, with the type and the meaning that they have in every contract."""
+    """Return columns that identify rows, by name, with the type and comment that they have in every table."""
     known = {
         "cluster_id": ("STRING", "name of the cluster, as the ingest was given it or found it in the names of folders"),
         "topic": ("STRING", "topic name; its id if no log has the name"),

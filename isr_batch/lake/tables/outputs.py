@@ -32,9 +32,9 @@ DEPENDS_ON = {
     "not_logged": "something that the logs do not show: the brokers' own rule makes this change here, and they "
     "logged none",
 }
-"""Descriptions of the values of depends_on."""
+"""For each value of depends_on (why a shrink is only possible), its description."""
 SHOWN_ERROR_MS = 100
-"""Smallest uncertainty of a shrink's time that is worth a mention in texts."""
+"""A shrink's time is described as uncertain in texts only from this error on, in ms."""
 
 _CHANGE = columns("""
     change_time TIMESTAMP NOT NULL -- when the rule changed the ISR

@@ -1,4 +1,6 @@
-"""Tables and views of timelines: all rule runs with the same state share a row of a table; a view has a row per run.
+"""Tables and views of timelines.
+
+In a table, all rule runs with the same state share a row; a view has a row per rule run.
 
 docs/adr/0024-timelines-once.md has the reason.
 """
@@ -8,7 +10,8 @@ from typing import Literal
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, columns
 
 Timelines = Literal["all", "around-shrinks", "none"]
-"""Timelines that a replay writes: all, the rows around shrinks (docs/adr/0025-timelines-around-shrinks.md), or none."""
+"""Which timelines a replay writes: all, the rows around shrinks (docs/adr/0025-timelines-around-shrinks.md), or none.
+"""
 
 _RUNS = columns("""
     run_set STRING NOT NULL -- identifies the rule runs that the bits of `runs` represent, listed in table rule_runs
@@ -64,7 +67,7 @@ PARTITION_STATES = Table(
     ("topic", "partition_id", "time", "run_set"),
 )
 TIMELINES = {"replica": REPLICA_STATES, "partition": PARTITION_STATES}
-"""The table of each kind of timeline, by the kind of a kernel's result."""
+"""For each kind of timeline in the kernel's results, its table."""
 
 RULE_RUNS = Table(
     "rule_runs",
@@ -115,4 +118,4 @@ VIEWS = {
     REPLICA_CHANGES.name: (REPLICA_CHANGES, (REPLICA_STATES.name, RULE_RUNS.name)),
     PARTITION_TIMELINE.name: (PARTITION_TIMELINE, (PARTITION_STATES.name, RULE_RUNS.name)),
 }
-"""For each view that is read like a table: its columns, and the tables that it is made of."""
+"""For each view that is read like a table, its contract, and the tables that it is made of."""
