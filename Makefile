@@ -31,13 +31,14 @@ check: $(VENV)/test.stamp ## style, layers, types, and the tests that need neith
 	$(BIN)/python -m pytest -q --numprocesses=2 -m "not spark and not compiles and not long and not nightly"
 
 # The two jobs that take minutes run on two cores; the type check fills the time that the shorter one leaves.
+# Tests of Spark wait for disks and for the JVM half of the time: three processes keep two cores busy.
 test: $(VENV)/test.stamp java ## style, layers, types, the main job on the sample logs, and all tests but the long ones
 	$(MAKE) --no-print-directory --jobs=2 --output-sync lint sample kernels type
 	rm -rf build/witnesses
-	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --durations=0 --durations-min=10 -m "not long and not nightly"
+	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=3 --durations=0 --durations-min=10 -m "not long and not nightly"
 
 test-all: $(VENV)/test.stamp java chromium ## after `make test`: the long tests (tests/conftest.py lists them), and what all have shown
-	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=2 --durations=0 --durations-min=10 -m "long and not nightly"
+	SAMPLE_LAKE=$(SAMPLE) $(BIN)/python -m pytest --numprocesses=3 --durations=0 --durations-min=10 -m "long and not nightly"
 	$(BIN)/python -m docs.generate.witnesses
 
 setup: $(VENV)/run.stamp $(SPARK_HOME_CONF) java ## make .venv from the lock, with Delta's jars and compiled kernels; and Java where Debian has none
