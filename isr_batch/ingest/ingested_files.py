@@ -275,9 +275,10 @@ class ReadFiles:
         )  # fmt: skip
 
     def time_of_gone_files(self, broker: str, time: str, until: str | None = None) -> str:
-        """Return the SQL condition for rows of a table whose time only request logs that are gone cover.
+        """Return the SQL condition for rows in the time of request logs that are gone, except time of files read now.
 
-        A row with an end (``until``) belongs to a file that was read if its end is within that file, or shortly before.
+        If rows have an end (``until``), a row is in the time of a file if the period from ``time`` to ``until``
+        overlaps it, or nearly does.
         """
         requests = [r for r in self.work.gone if r.kind == REQUEST and r.span and r.broker_id is not None]
         kept = []

@@ -100,7 +100,8 @@ RULE = Rule(
     checks_per_lag_time=CONTINUOUS,
     params={
         "caught_up_by": Param(
-            "fetches that show a follower caught up: from the log end, now or at the previous fetch; or only the latter",
+            "fetches that show a follower caught up: from the log end, now or at the previous fetch; "
+            "or only the latter",
             0,
             ("log-end-or-previous", "previous-only"),
         )

@@ -45,7 +45,7 @@ class ParsedLogs:
 
     @cached_property
     def isr_updates(self) -> pa.Table:
-        """Lines about written ISR changes: rows of `forms.ISR_UPDATED`."""
+        """Lines that say that an ISR change was written (of the form `forms.ISR_UPDATED`)."""
         return rows_of(self.sql, self.server, forms.ISR_UPDATED)
 
     @cached_property
@@ -55,12 +55,12 @@ class ParsedLogs:
 
     @cached_property
     def led(self) -> pa.Table:
-        """Lines about starts of terms: rows of `forms.LEADER`."""
+        """Lines that say that a term started (of the form `forms.LEADER`)."""
         return rows_of(self.sql, self.state_changes, forms.LEADER)
 
     @cached_property
     def stayed(self) -> pa.Table:
-        """Lines about leaders that keep their term: rows of `forms.STILL_LEADER`."""
+        """Lines that say that a leader keeps its term (of the form `forms.STILL_LEADER`)."""
         return rows_of(self.sql, self.state_changes, forms.STILL_LEADER)
 
     @cached_property
