@@ -47,7 +47,7 @@ def _faulty_follower_at_random(random: np.random.Generator, leader: int) -> int:
 
 
 def _paused_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Pause a follower: below the lag time, up to 1.5 times it (the phase of the check decides), and longer."""
+    """Pause a follower for 0.6, 1.25 (the phase of the check then decides whether it is dropped) or 2.5 lag times."""
     until_us = from_us + int(lag_us * random.choice([0.6, 1.25, 2.5]))
     who = _faulty_follower_at_random(random, leader)
     step = (from_us, int(PAUSE_FOLLOWER), who, until_us)

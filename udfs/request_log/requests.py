@@ -64,7 +64,7 @@ class RequestsInColumns(NamedTuple):
 
 
 def room_for_requests(lines: int, size: int) -> RequestsInColumns:
-    """Allocate columns for ``lines`` lines of ``size`` bytes in total, which bounds their pieces too."""
+    """Allocate columns for ``lines`` lines; their ``size`` in bytes limits the size of the encoded pieces."""
     columns = {name: np.full(lines, NULL) for name in RequestsInColumns._fields[1:-3]}
     return RequestsInColumns(
         outcome=np.empty(lines, np.int8),
