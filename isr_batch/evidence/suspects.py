@@ -264,7 +264,7 @@ class _SuspectScales:
         return Suspicion(NONE)
 
     def _weigh_all_followers_of_one_leader(self, burst: CheckBurst) -> Suspicion:
-        """Judge a leader that, as the only one, dropped all its followers at about the same time, in several checks."""
+        """Judge the only leader that dropped all its followers at about the same time, in several checks."""
         near = [
             other
             for each in self._followers[burst.leader_id]

@@ -76,7 +76,7 @@ def _slow_follower(random: np.random.Generator, from_us: int, lag_us: int, leade
 
 
 def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Slow all followers, one more than the other: with acks=all, nothing that the faster one lacks is acknowledged."""
+    """Slow two followers, one more than the other: with acks=all, no record that the faster lacks is acknowledged."""
     until_us = from_us + 4 * lag_us
     who = _faulty_follower_at_random(random, leader)
     slower = next(other for other in range(BROKERS) if other not in {leader, who})
