@@ -164,10 +164,13 @@ _NO_LAG_SAID = {
     LACKS_NOTHING: "the time since the leader appended the first record that the follower lacks; 0 if it lacks none.",
 }
 _CAUGHT_UP_SAID = {
-    "arrival": "when its latest fetch arrived. While it lacks records, it is when the leader appended the first one.",
-    "handled": "when an I/O thread took its latest fetch. The leader sets it after it has read its log for the fetch.",
+    "arrival": "when its latest fetch arrived. While the follower lacks records, this time is when the leader appended "
+    "the first of them.",
+    "handled": "when an I/O thread took its latest fetch. The leader sets this time after it has read its "
+    "log for the fetch.",
     "processed": "when the leader recorded its latest fetch.",
-    "completed": "when the leader answered its latest fetch. A fetch that is not answered yet does not change it.",
+    "completed": "when the leader answered its latest fetch. A fetch that is not answered yet does not change this "
+    "time.",
 }
 
 KINDS = ("released", "proposed", "elsewhere", "reference")
@@ -310,7 +313,8 @@ class Rule:
         return (
             f"Lag in ms: {_NO_LAG_SAID[self.no_lag_while]} "
             "While the follower is at the log end, its last-caught-up time is "
-            f"{_CAUGHT_UP_SAID[self.caught_up_by]} Reset at every start of a term, even if the leader is the same: "
+            f"{_CAUGHT_UP_SAID[self.caught_up_by]} Reset at the start of every term, even if the "
+            "leader stays the same: "
             f"{begun[:1].lower()}{begun[1:]}"
         )
 
