@@ -24,7 +24,8 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, TRY_TO_JOIN, 
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """Count ISR members as caught up now, and other followers as never caught up (new in 0.10.2).
 
-    A new leader sets their log end offsets to unknown; a leader that stays counts all followers as having fetched now.
+    A new leader sets the log end offsets of all followers to unknown; a leader that stays counts all followers as
+    having fetched now.
     """
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0

@@ -36,8 +36,8 @@ from udfs.rules.base import (
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """Count ISR members as caught up now, and other followers as never caught up (as in kafka-2.7).
 
-    A new leader sets their log end offsets to unknown; a leader that stays counts only ISR members as having fetched
-    now (before 3.3, all followers).
+    A new leader sets the log end offsets of all followers to unknown; a leader that stays counts only ISR members as
+    having fetched now (before 3.3, all followers).
     """
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     if leader_is_new:

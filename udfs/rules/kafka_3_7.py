@@ -22,8 +22,8 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule, 
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """Count ISR members as caught up now, and other followers as never caught up (as in kafka-3.3).
 
-    A new leader sets their log end offsets to unknown; a leader that stays counts only ISR members as having fetched
-    now.
+    A new leader sets the log end offsets of all followers to unknown; a leader that stays counts only ISR members as
+    having fetched now.
     """
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     if leader_is_new:

@@ -1,9 +1,9 @@
 """kip-501-relinquish: like kip-501-pending, but a leader that takes too long over a fetch gives up leadership.
 
 KIP-501 proposes this rule (solution 2, follower.fetch.process.time.max.ms = 500). The leader measures how long each
-fetch is in its hands: in the request queue, in local work, in the response queue and in sending. As soon as that time
-passes the limit, the leader gives up leadership and moves to the end of the ISR; the next member of the ISR takes over.
-A leader that is alone in the ISR remains the leader.
+fetch is in its hands: in the request queue, in local work, in the response queue and in sending. As soon as a fetch
+exceeds this limit, the leader gives up leadership and moves to the end of the ISR; the next member of the ISR takes
+over. A leader that is alone in the ISR remains the leader.
 
 Benefit: the rule also helps if fetches pile up in the request queue of a slow leader, where they are not pending yet.
 
