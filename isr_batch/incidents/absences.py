@@ -1,4 +1,4 @@
-"""Find the broker at fault for drops: the fetches of which brokers stopped around that time, and which went on."""
+"""Find the broker at fault for drops: which brokers stopped fetching around that time, and which went on."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta

@@ -1,7 +1,7 @@
 """fluss-0.9: the rule of Kafka 3.7, but no member of the ISR gets a fresh lag time when a term begins.
 
 Apache Fluss took over Kafka's rule. Up to 0.9.1, a leader that is notified of a term resets the state of every
-follower: the follower's log end offset is unknown, and it counts as never caught up. Therefore the first check of a
+follower: the follower's log end offset is unknown, and the follower was never caught up. Therefore the first check of a
 term drops every member that has not fetched in this term yet, whether anything was appended or not. Kafka has granted
 members a fresh lag time since KAFKA-4485; the shrinks that fluss-0.9 makes and kafka-3.7 does not show what that grace
 is worth. If a follower is dropped before its first fetch in a term that is younger than the lag time, the verdict is

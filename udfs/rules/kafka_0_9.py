@@ -22,7 +22,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, TRY_TO_JOIN, Rule, ne
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Keep the last-caught-up time; if there is none, set it to now. A new leader sets log end offsets to unknown."""
+    """Keep the last-caught-up time, or set a missing one to now. A new leader sets log end offsets to unknown."""
     if leader_is_new:
         follower.log_end_offset = -1
     if follower.last_caught_up_time_ms < 0:  # first heard of

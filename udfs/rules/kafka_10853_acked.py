@@ -11,7 +11,7 @@ follower that could replace it.
 Drawback: if all producers use acks=all, no record beyond a dead follower's log end is ever acknowledged. So the
 follower is never dropped, and the high watermark never moves again.
 
-Of the records of earlier terms, those below the leader's high watermark at the start of its term count as acknowledged.
+Records of earlier terms are acknowledged if they are below the leader's high watermark at the start of its term.
 
 Source: KAFKA-10853, largestAckedOffset.
 """

@@ -37,7 +37,7 @@ def lag_ms(follower, leader, now_ms):
 
 @kernel
 def median_distance(followers, p, leader_at, leader, now_ms, center_ms):
-    """Return the median distance from ``center_ms`` of the lags of other followers in the ISR; -1 if there are none."""
+    """Return the median distance from ``center_ms`` of the lags of the other followers in the ISR; -1 without any."""
     peers, median = 0, 0.0
     for q in range(len(followers)):
         peers += q != p and q != leader_at and followers[q].in_isr != 0

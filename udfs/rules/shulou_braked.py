@@ -3,8 +3,8 @@
 An article on the ISR says that Kafka drops no follower within 5 s of the last change of the ISR, nor within 60 s of the
 last write of the ISR. Under this rule it does not. A replica that has just joined therefore has a minute to catch up.
 
-Kafka itself had these two brakes only from 0.9 to 2.6, and only for the notification that tells other brokers about ISR
-changes. That notification was sent as soon as one of the two times had passed. Applied to shrinks, the brakes show what
+Kafka itself had these two brakes only from 0.9 to 2.6, and only for the notification that sends ISR changes to other
+brokers. That notification was sent as soon as one of the two times had passed. Applied to shrinks, the brakes show what
 waiting saves and what it costs.
 
 The start of a term is a change of the ISR, but not a write by this leader, so only the brake of 5 s holds after it.
