@@ -140,7 +140,7 @@ def parse_asked_time(option: str, text: str) -> AskedTime:
 def parse_instant(option: str, text: str) -> int:
     """Parse an instant, in ISO 8601 or as epoch milliseconds; return it in microseconds since 1970.
 
-    An instant without a zone is in the one that is shown (`isr_batch.shown_times`).
+    An instant without a zone is read in the display zone (`isr_batch.shown_times`).
 
     Raises
     ------

@@ -99,7 +99,7 @@ def frames_read(
 
 
 def without_fetches(refused: int, first: pa.Table) -> QualityGateError:
-    """Make the error that no fetch is left: by the number of refused rows, and the first of them in a table."""
+    """Return the error that every fetch was refused; it has the number of refused rows, and a table of the first."""
     if not refused:
         return QualityGateError("no follower fetch is left", "check `where` and replica_id in the mapping")
     (row,) = first.to_pylist()

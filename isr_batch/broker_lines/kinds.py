@@ -23,7 +23,7 @@ _REQUEST_MARK, _STATE_MARK = MARK.decode(), "(state.change.logger)"
 
 
 class LogKindFinder:
-    """Finds out which kind of log each line of a file belongs to; lines without a timestamp belong to the one before.
+    """Finds out which kind of log each line of a file belongs to; lines without a timestamp follow the line before.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ class CheckBurst:
     period_us: int
 
     def same_time(self, other: "CheckBurst") -> bool:
-        """Whether two followers stopped at the same time, by their lastCaughtUpTimeMs.
+        """Whether lastCaughtUpTimeMs shows that two followers stopped at the same time.
 
         By the times of the drops if it is unknown.
         """
@@ -138,7 +138,7 @@ def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[Expirat
 
 
 def _number_storms(checks: Sequence[ExpirationCheck]) -> None:
-    """Join checks into storms: they have a broker in common, and their followers stopped at the same time."""
+    """Join checks into storms: checks with a broker in common whose followers stopped at the same time."""
     root = list(range(len(checks)))
 
     def find(n: int) -> int:

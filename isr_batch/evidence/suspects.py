@@ -114,7 +114,7 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
 
 
 def _dropped_within_lag_time(row: Shrink, found: FoundLines) -> bool:
-    """Whether a leader dropped a follower that did not lag, by the printed time and the known lag time."""
+    """Whether the printed time and the known lag time show that a leader dropped a follower that did not lag."""
     lag_time = printed_lag_time(found, row.leader_id)
     if row.made_by != LEADER or row.retry or lag_time is None or row.lag_ms is None:
         return False
@@ -264,7 +264,7 @@ class _SuspectScales:
         return Suspicion(NONE)
 
     def _weigh_all_followers_of_one_leader(self, burst: CheckBurst) -> Suspicion:
-        """Judge a leader that, as the only one, dropped all its followers at about the same time, in several checks."""
+        """Judge the only leader that dropped all its followers at about the same time, in several checks."""
         near = [
             other
             for each in self._followers[burst.leader_id]

@@ -193,7 +193,7 @@ _FROM_VERDICT = (
 
 
 class _Around:
-    """A follower's fetches around a shrink, from the last ones before it on; ``counted`` are those that succeeded."""
+    """A follower's fetches around a shrink, beginning with the last ones before it; ``counted`` are successful ones."""
 
     def __init__(self, engine: LakeEngine, fetches: Rows, change_us: int, span: tuple[int, int]) -> None:
         self.from_us, self.until_us = span
@@ -297,7 +297,7 @@ def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRule
 
 
 def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -> int:
-    """Return from when on a silence of the leader may have contributed to the shrink."""
+    """Return the time after which a silence of the leader may have contributed to the shrink."""
     signs = [1000 * follower.last_caught_up_time_ms for follower in dropped]
     signs += [follower.fetches[-1].arrival_us for follower in dropped if follower.fetches]
     return int(max(term["start_us"], min([one["change_us"], *signs])))

@@ -157,7 +157,7 @@ def _lane_of_offsets(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart
 
 
 def _log_ends_of_follower(fetches: tuple[FetchInText, ...]) -> list[tuple[int, int]]:
-    """Return the follower's log end offset over time, by the offsets of its fetches."""
+    """Return the follower's log end offset over time, as the offsets of its fetches show it."""
     return [(fetch.arrival_us, fetch.fetch_offset) for fetch in fetches if fetch.error_code == 0]
 
 

@@ -1,4 +1,4 @@
-"""Find the broker at fault for drops of followers: whose fetches stopped around that time, and whose went on."""
+"""Find the broker at fault for drops: which brokers stopped fetching around that time, and which went on."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -32,7 +32,7 @@ FetchesOfSpans = Callable[[pa.Table], pa.Table]
 
 
 def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
-    """Return, for each drop, whether follower, leader or the link between them was absent, by the fetches then.
+    """Return, for each drop, whether fetches show that the follower, the leader or the link between them was absent.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ def _query_of_fetches_elsewhere(incident: Row) -> str:
 
 
 def _gap(incident: Row) -> str:
-    """Return the query for the last line before a silence and the first after it; the silence itself has no lines."""
+    """Return the query for the last line before a silence and the first line after it, since it has no lines itself."""
     silent = incident | {"since_us": incident["silent_from_us"], "last_us": incident["silent_until_us"]}
     return (
         "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "

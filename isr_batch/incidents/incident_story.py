@@ -126,7 +126,7 @@ def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
 
 
 def _story_of_late(incident: Row) -> str:
-    """Return words for the leader in whose ISRs a follower was back over a lag time after all others (throttled?)."""
+    """Return words for a leader whose ISRs a follower rejoined over a lag time later than all others (throttled?)."""
     if incident["late_leader"] is None:
         return ""
     others, late = (
@@ -137,7 +137,7 @@ def _story_of_late(incident: Row) -> str:
 
 
 def link_in_story(incident: Row) -> str:
-    """Name the link as a further suspect if one leader dropped a follower that was not silent; empty if others did."""
+    """Name the link as a further suspect if only one leader dropped a follower that was not silent; else empty."""
     by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
     stood_still = incident["silent_ms"] or incident["stopped_everywhere"]
     if not incident["stopped"] or stood_still or len(by) != 1 or not leaders - set(by):
@@ -152,7 +152,7 @@ def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
 
 
 def why_unreached_in_story(incidents: Sequence[Row]) -> str:
-    """Say what shows that a leader could not be reached, as the end of a list of its drops; empty if only drops do."""
+    """Say what shows that a leader was unreachable, to end a list of its drops; empty if only the drops show it."""
     if all(one["cut_off_went_on"] for one in incidents):
         return f", {ELSEWHERE}"
     return ", according to server.log" if any(one["cut_off_by_lines"] for one in incidents) else ""

@@ -268,7 +268,7 @@ def _incidents_of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple
 
 
 def _moments(incidents: Sequence[Row], form: str) -> str:
-    """Return the times at which incidents began as text; of many, the first and the last."""
+    """Return the times at which incidents began as text; for many incidents, only the first and the last time."""
     begun = [time_text(us, form) for us in sorted(one["since_us"] for one in incidents)]
     if len(begun) > NAMED:
         return f"{times_in_words(len(begun))} from {begun[0]} to {begun[-1]}"

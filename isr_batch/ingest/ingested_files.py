@@ -244,7 +244,7 @@ class ReadFiles:
         return (str(days[0]), str(days[1])) if days and not self.overlaps else None
 
     def small_logs_since(self, begins: Mapping[int, datetime]) -> dict[int, datetime]:
-        """Return, for each broker, from when on its events and ISR changes are derived again.
+        """Return, for each broker, the time from which its events and ISR changes are derived again.
 
         That is the time of the first line that was read in its logs other than request logs. It is not earlier than the
         time from which all of its earlier lines are at hand (``begins``), nor than the end of a metadata log that is
@@ -267,7 +267,7 @@ class ReadFiles:
 
     @property
     def later_request_logs(self) -> list[str]:
-        """Request logs that were ingested in the wrong order: an earlier log of the same broker was read only now."""
+        """Request logs that were ingested too early: an earlier log of the same broker was read only now."""
         return sorted(
             record.source_file for record in self.work.gone
             if record.kind == REQUEST and record.span
@@ -275,9 +275,10 @@ class ReadFiles:
         )  # fmt: skip
 
     def time_of_gone_files(self, broker: str, time: str, until: str | None = None) -> str:
-        """Return the SQL condition for rows of a table whose time only request logs that are gone cover.
+        """Return the SQL condition for rows in the time of request logs that are gone, except time of files read now.
 
-        A row with an end (``until``) belongs to a file that was read if its end is within that file, or shortly before.
+        If rows have an end (``until``), a row is in the time of a file if the period from ``time`` to ``until``
+        overlaps it, or nearly does.
         """
         requests = [r for r in self.work.gone if r.kind == REQUEST and r.span and r.broker_id is not None]
         kept = []
@@ -290,7 +291,7 @@ class ReadFiles:
 
 
 def _file_swallows(file: LogFile, span: Span, record: IngestedFile) -> bool:
-    """Whether a request log that was read covers the whole period of an earlier ingested one of the same broker."""
+    """Whether a request log that was read covers the whole period of a log of the same broker ingested earlier."""
     same = record.kind == REQUEST and record.broker_id == file.broker_id and _files_overlap(record.span, span)
     return bool(same and record.span and span[0] <= record.span[0] and record.span[1] <= span[1])
 
@@ -336,7 +337,7 @@ def _file_between(time: str, span: Span) -> str:
 
 
 def _files_done(columns: Sequence[str], span: Span) -> str:
-    """Return the SQL condition that a request was completed within a period, by the first column that is not null."""
+    """Return the SQL condition that a request was completed within a period; the first non-null column counts."""
     # Without coalesce: an overwrite by Delta 4.4 whose condition has coalesce in it silently deletes nothing.
     first, *others = columns
     return (

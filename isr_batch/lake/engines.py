@@ -14,7 +14,7 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 
 
 class NearSpark(InProcess):
-    """DuckDB in this process; only fetches and appends in files that it cannot read are selected by Spark."""
+    """DuckDB in this process; Spark selects only the fetches and appends that are in files which DuckDB cannot read."""
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
         """Return the fetches during time spans (`LakeEngine.fetches`), by Spark if this process cannot read them."""

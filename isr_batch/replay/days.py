@@ -131,7 +131,7 @@ def states_key(runs: Sequence[RuleRun]) -> str:
 
 @dataclass(frozen=True)
 class DaysOfReplay:
-    """The days that a replay of a window processes, the states from which it continues, and those that it stores.
+    """The days that a replay of a window processes, the states from which it continues, and the states that it stores.
 
     The days are not marked as replayed until `mark` is called.
     """

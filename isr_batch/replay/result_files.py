@@ -36,7 +36,7 @@ _OF_SET: Final = ["rule", *SET_COLUMNS]
 
 
 class ResultFiles(NamedTuple):
-    """Which results the workers of a replay write to files, and where.
+    """The stores and conditions with which the workers of a replay write results to files.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class ResultFiles(NamedTuple):
     in_window : str
         SQL condition that selects the rows to be written.
     few_of_task, held_rows : int
-        `sizes.TASK_ROWS` and HELD_ROWS.
+        Values of `sizes.TASK_ROWS` and HELD_ROWS in the driver, which the workers use.
     """
 
     stores: Mapping[str, Store]

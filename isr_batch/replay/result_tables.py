@@ -46,7 +46,7 @@ def scored_result_tables(engine: Asks, results: Rows, tables: Sequence[Table] = 
 def shrinks_of_results(results: pa.Table) -> pa.Table:
     """Return the rows of ``shrink_verdicts``, as `scored_result_tables` does, but without SQL.
 
-    For few rows, planning the query takes longer than this.
+    For few rows, this is faster, because planning a query would take longer.
     """
     changes = results.filter(pc.equal(results["result"], "change"))
     kinds, times, reasons = (changes[name].to_pylist() for name in ("kind", "time_us", "depends_on"))

@@ -29,7 +29,7 @@ def fetches_between_brokers(sql: LakeSql) -> list[Row]:
 def brokers_on_page(
     own: OwnShrinks, cluster: Row, fetches: Sequence[Row], incidents: Mapping[int, Sequence[tuple[str, str]]]
 ) -> list[dict[str, Any]]:
-    """Describe the brokers that dropped a follower, were dropped, or were silent; of many, those with most drops.
+    """Describe the brokers that dropped a follower, were dropped, or were silent; if many, those with the most drops.
 
     Parameters
     ----------

@@ -121,7 +121,7 @@ def tradeoff_chart(rows: Rows) -> Spec:
 
 
 def sweeps_chart(rows: Rows) -> Spec:
-    """Return the curves of sweeps, mistakes against detection time: one per rule and parameters except the lag time."""
+    """Return curves of mistakes against detection time: one per rule and its parameters other than the lag time."""
     return frontier_chart(
         [_rated(row) | {"rule": " ".join([row["rule"], *_chart_settings(row)])} for row in rows], "follower"
     )
@@ -203,7 +203,7 @@ def frontier_chart(
 def _with_sides_of_labels(
     rows: Rows, detection_s: float | None, mistakes: float | None, height: int
 ) -> list[dict[str, Any]]:
-    """Choose for each mark's label a side where no other mark or label is; without one, the mark gets no label."""
+    """Choose for each mark's label a side without other marks or labels; if there is no such side, omit the label."""
     marked: list[dict[str, Any]] = []
     for place in dict.fromkeys(row["place"] for row in rows):
         of = [row for row in rows if row["place"] == place and row["detection_s"] is not None and row["mistakes"]]
@@ -322,7 +322,7 @@ def durations_chart(rows: Rows) -> Spec:
 
 
 def disagreement_chart(rows: Rows) -> Spec:
-    """Return a matrix: how many shrinks the rule of the row makes and the rule of the column does not."""
+    """Return a matrix of rules: a cell counts the shrinks that the row's rule makes and the column's does not."""
     names = _alike(rows)
     cells = {(names[row["makes"]], names[row["makes_not"]]): row["shrinks"] for row in rows}
     values = [{"makes": makes, "makes_not": other, "shrinks": shrinks} for (makes, other), shrinks in cells.items()]

@@ -31,7 +31,7 @@ SPANS: Final = pa.schema([
 
 @dataclass
 class _Known:
-    """The settings and inactive brokers, by the controller's records up to some time, that matter for one partition."""
+    """Settings and inactive brokers for one partition, as the controller's records up to some time show them."""
 
     enabled: bool | None
     of_topic: int | None = None

@@ -46,10 +46,7 @@ def with_requests(changes: pa.Table) -> pa.Table:
 
 
 def _asked_us(instants_us: Sequence[int]) -> list[int]:
-    """Return when each ISR write is requested.
-
-    Of writes at the same instant, each is `STEP_US` after the one before.
-    """
+    """Return when each ISR write is requested. Writes at the same instant are put `STEP_US` apart."""
     asked: list[int] = []
     for us in instants_us:
         asked.append(max(us, asked[-1] + STEP_US) if asked else us)

@@ -257,5 +257,5 @@ def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudg
 
 
 def _slowness_in_advice(row: Row) -> tuple[float, float]:
-    """Return the key by which lag times are compared: share of failures never detected, then detection time."""
+    """Return the key for comparing lag times: first the share of failures never detected, then the detection time."""
     return row["never_removed"] / max(row["genuine"] + row["never_removed"], 1), row["detection_ms_p99"] or math.inf

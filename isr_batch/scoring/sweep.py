@@ -104,7 +104,7 @@ def _log_hours(engine: LakeEngine) -> dict[str, float]:
 
 
 def _classes_of_sweep(engine: LakeEngine, grid: SweepGrid) -> Rows:
-    """Return the class of each topic of the lake, by the grid's expressions."""
+    """Return the class that the grid's expressions give to each topic of the lake."""
     found = engine("SELECT DISTINCT topic FROM {terms} AS terms", terms=engine.table("leader_epochs", ["topic"]))
     topics = [row["topic"] for row in engine.listed(found)]
     text = pa.string()

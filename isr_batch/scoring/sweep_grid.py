@@ -169,7 +169,7 @@ def _grid_runs(grid: SweepGrid) -> list[RuleRun]:
 
 
 def _own_values(grid: SweepGrid, rule: str) -> dict[str, dict[int, None]]:
-    """Return, for each parameter in the grid that a rule has, the values, each once."""
+    """Return the values in the grid of each parameter that the rule has, without duplicates."""
     return {name: dict.fromkeys(map(int, values)) for name, values in grid.grid.items() if name in _params(rule)}
 
 

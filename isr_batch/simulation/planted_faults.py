@@ -47,7 +47,7 @@ def _faulty_follower_at_random(random: np.random.Generator, leader: int) -> int:
 
 
 def _paused_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Pause a follower: below the lag time, up to 1.5 times it (the phase of the check decides), and longer."""
+    """Pause a follower for 0.6, 1.25 (the phase of the check then decides whether it is dropped) or 2.5 lag times."""
     until_us = from_us + int(lag_us * random.choice([0.6, 1.25, 2.5]))
     who = _faulty_follower_at_random(random, leader)
     step = (from_us, int(PAUSE_FOLLOWER), who, until_us)
@@ -76,7 +76,7 @@ def _slow_follower(random: np.random.Generator, from_us: int, lag_us: int, leade
 
 
 def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Slow all followers, one more than the other: with acks=all, nothing that the faster one lacks is acknowledged."""
+    """Slow two followers, one more than the other: with acks=all, no record that the faster lacks is acknowledged."""
     until_us = from_us + 4 * lag_us
     who = _faulty_follower_at_random(random, leader)
     slower = next(other for other in range(BROKERS) if other not in {leader, who})

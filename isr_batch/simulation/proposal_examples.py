@@ -100,7 +100,7 @@ def kafka_7152_example(rounds: int = 3) -> ExampleTerm:
 
 
 def kafka_4485_example(batches: int = 300) -> ExampleTerm:
-    """KAFKA-4485: one record every 100 ms; each fetch, 50 ms later, is from the log end at the fetch before."""
+    """KAFKA-4485: one record every 100 ms, and each fetch 50 ms after it, from the log end at the previous fetch."""
     return ExampleTerm(
         "KAFKA-4485's example: a follower that is always one batch behind",
         (1, 2),

@@ -259,7 +259,7 @@ def _last_row_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int6
 
 
 def _timeline_rows_joined(rows: Int64Array, kind: str, time_us: int) -> Int64Array:
-    """Date rows to the start of a span, and make one row of those that differ only in their rule runs."""
+    """Set the time of rows to the start of a span, and merge rows that differ only in their rule runs."""
     rows = rows.copy()
     rows[:, _TIME[kind]] = time_us
     if kind == "replica":

@@ -46,7 +46,7 @@ class RequestsForRuns(NamedTuple):
 
 
 def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
-    """Compare each request of a batch with the one before it in its session.
+    """Compare each request of a batch with the previous request of its session.
 
     Parameters
     ----------

@@ -132,7 +132,7 @@ def fetches_from_below(rows: Rows, passed: QuietRows) -> bool:
 
 
 def recall_appends(history: AppendHistory, passed: Iterable[QuietRows]) -> None:
-    """Put the single appends of skipped stretches into the history, where one append stood for each stretch."""
+    """Replace the one append that stands for each skipped stretch in the history by the appends of the stretch."""
     first, end = history.used
     ends, times_us = history.log_end_offset[first:end].copy(), history.time_us[first:end].copy()
     for piece in passed:

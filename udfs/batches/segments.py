@@ -41,8 +41,8 @@ PACKED = {
 """Columns of ``udfs.records.Rows`` that a segment stores, with their meaning; the last six exist only for fetches."""
 OF_FETCHES = tuple(PACKED)[4:]
 _INSTANTS = ("time_us", *tuple(PACKED)[6:])
-"""Columns with the instants of a fetch, in order of time. Each but the first is stored as its distance from the one
-before."""
+"""Columns with the instants of a fetch, in order of time. Each but the first is stored as the difference from the
+previous one."""
 SEGMENT = pa.struct(
     [
         ("format_version", pa.int32()),

@@ -33,7 +33,7 @@ def in_set_order(pieces: Iterator[Piece]) -> Iterator[Piece]:
     Raises
     ------
     ValueError
-        When a piece begins earlier than the one before it.
+        When a piece begins earlier than the previous piece.
     """
     waiting: Piece | None = None
     begun: tuple[Key, int] | None = None

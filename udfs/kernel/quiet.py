@@ -167,7 +167,7 @@ def _begin_quiet_walk(walk, quiet):
 
 @inlined
 def _all_is_held_in_quiet(walk):
-    """Whether every follower has all records: its latest fetch is from the log end, and the one before kept pace."""
+    """Whether each follower's latest fetch is recorded and from the log end, and its previous fetch kept pace."""
     for p in range(len(walk.followers)):
         follower = walk.followers[p]
         if follower.row_before < 0 or follower.kept_pace == 0:

@@ -64,7 +64,7 @@ class RequestsInColumns(NamedTuple):
 
 
 def room_for_requests(lines: int, size: int) -> RequestsInColumns:
-    """Allocate columns for ``lines`` lines of ``size`` bytes in total, which bounds their pieces too."""
+    """Allocate columns for ``lines`` lines; their ``size`` in bytes limits the size of the encoded pieces."""
     columns = {name: np.full(lines, NULL) for name in RequestsInColumns._fields[1:-3]}
     return RequestsInColumns(
         outcome=np.empty(lines, np.int8),
@@ -138,7 +138,7 @@ def _asked_for(values, is_produce):
 
 @kernel
 def _is_odd_request(found, is_produce):
-    """Whether a request has an impossible partition, offset, epoch or size."""
+    """Whether a request names no topic or partitions, or has an impossible partition, offset, epoch or size."""
     _values, _durations, topics, partitions, _forgotten, _stack = found
     first, count = _asked_for(found.values, is_produce)
     for t in range(first, first + max(count, 0)):

@@ -71,7 +71,9 @@ COMMON_PARAMS = {
     "min_insync_replicas": Param("number of replicas; by default the topic's or the broker's setting", least=1),
     "check_period_ms": Param("time between two checks (isr-expiration); by default that of the rule", least=1),
     "check_phase_ms": Param("time of one check, in ms since 1970; by default what the log shows", least=-(10**18)),
-    "isr_write_latency_ms": Param("until an ISR write is answered; by default what the log shows, 0 before Kafka 2.7"),
+    "isr_write_latency_ms": Param(
+        "ms until an ISR write is answered; by default what the log shows, 0 before Kafka 2.7"
+    ),
 }
 """Parameters that every rule has."""
 
@@ -100,7 +102,7 @@ def after_shrink(expanding, _params):
 
 @kernel
 def after_any_write(_expanding, _params):
-    """Let the response to every ISR write move the high watermark, as a leader that writes in the background."""
+    """Let the response to every ISR write move the high watermark, as in a leader that writes in the background."""
     return True
 
 
@@ -142,29 +144,33 @@ def always_acts(_quiet, _leader, _params):
 
 @kernel
 def never_acts(_quiet, _leader, _params):
-    """Let quiet stretches be skipped: the rule drops no follower that is not behind by the lag time."""
+    """Let quiet stretches be skipped: the rule only drops followers that are behind by the lag time."""
     return False
 
 
 NO_LAG = NEVER, AT_LOG_END, AT_HIGH_WATERMARK, HAS_ALL_ACKNOWLEDGED, LACKS_NOTHING = (
     "never", "at log end", "at high watermark", "has all acknowledged", "lacks nothing",
 )  # fmt: skip
-"""A follower has no lag if its log ends at the leader's log end, at the high watermark, or no lower than all that is
-acknowledged; LACKS_NOTHING includes an empty log, whose end is known before the first fetch."""
+"""When a follower has no lag: never; while its log ends at the leader's log end; while it ends at the high watermark;
+while it has every acknowledged record; while it lacks no record. The last includes a follower that has not fetched yet,
+if the leader's log is empty."""
 
 _SINCE = "the time since the follower was last caught up, "
 _NO_LAG_SAID = {
-    NEVER: f"{_SINCE}also while it lacks nothing.",
-    AT_LOG_END: f"{_SINCE}and 0 while its log ends where the leader's does.",
-    AT_HIGH_WATERMARK: f"{_SINCE}and 0 while its log ends at the high watermark.",
-    HAS_ALL_ACKNOWLEDGED: f"{_SINCE}and 0 while it has all that is acknowledged.",
-    LACKS_NOTHING: "the time since the first record that the follower lacks was appended, and 0 without such a record.",
+    NEVER: f"{_SINCE}even while it lacks nothing.",
+    AT_LOG_END: f"{_SINCE}but 0 while its log ends where the leader's does.",
+    AT_HIGH_WATERMARK: f"{_SINCE}but 0 while its log ends at the high watermark.",
+    HAS_ALL_ACKNOWLEDGED: f"{_SINCE}but 0 while it has every acknowledged record.",
+    LACKS_NOTHING: "the time since the leader appended the first record that the follower lacks; 0 if it lacks none.",
 }
 _CAUGHT_UP_SAID = {
-    "arrival": "when its latest fetch arrived; while it lacks records, when the first of them was appended.",
-    "handled": "when an I/O thread took its latest fetch; the new value applies once the leader has recorded it.",
-    "processed": "when its latest fetch was recorded.",
-    "completed": "when its latest fetch was answered; a fetch that waits for its response changes nothing yet.",
+    "arrival": "when its latest fetch arrived. While the follower lacks records, this time is when the leader appended "
+    "the first of them.",
+    "handled": "when an I/O thread took its latest fetch. The leader sets this time after it has read its "
+    "log for the fetch.",
+    "processed": "when the leader recorded its latest fetch.",
+    "completed": "when the leader answered its latest fetch. A fetch that is not answered yet does not change this "
+    "time.",
 }
 
 KINDS = ("released", "proposed", "elsewhere", "reference")
@@ -201,13 +207,15 @@ class Rule:
         May this follower join the ISR? Is this member to be dropped from it? Must the high watermark wait for this
         follower?
     spares : ``(followers, p, leader_at, leader, now_ms, params) -> bool``
-        Does the state of the others speak for the follower at position ``p``, which is out of sync? ``followers`` is
-        that of all replicas, by position in the assignment; the leader's own, at ``leader_at``, is not to be read.
+        Does the state of the other replicas show that the follower at position ``p``, which is out of sync, is not to
+        be dropped? ``followers`` has the state of all replicas, by position in the assignment. The leader's own entry,
+        at ``leader_at``, must not be read.
     at_shrink : ``(leader, remaining, params) -> int``
         Decision of a check that would leave ``remaining`` members, including the leader: SHRINK_ISR, KEEP_ISR or
         GIVE_UP_LEADERSHIP.
     outvoted : ``(followers, p, leader_at, leader) -> bool``
-        May the high watermark pass the follower at position ``p``, which holds it, because of the others' log ends?
+        The high watermark waits for the follower at position ``p``. May it move past this follower's log end because of
+        the other replicas' log ends?
     overdue_at_ms : ``(follower, leader, fetch, params) -> int``
         First ms at which a member is out of sync if nothing happens; for continuous rules only.
     may_advance : ``(leader, params) -> bool``
@@ -217,28 +225,29 @@ class Rule:
     gives_up_at_us : ``(fetch, params) -> int``
         When does the leader give up leadership for this fetch, if nothing intervenes? NEVER_US if it does not.
     acts_in_quiet : ``(quiet, leader, params) -> bool``
-        May the rule change the ISR in a quiet stretch (``udfs.kernel.quiet``), or learn more from it than from the
-        followers' latest fetches? In such a stretch all followers are in the ISR, and none is behind by the lag time.
+        May the rule change the ISR in a quiet stretch (``udfs.kernel.quiet``), or does its state after the stretch
+        depend on more than each follower's latest fetch? In such a stretch all followers are in the ISR, and none is
+        behind by the lag time.
     checks_per_lag_time : int
         Runs of isr-expiration in replica.lag.time.max.ms; CONTINUOUS for none.
     isr_write_in_background : bool
-        The leader goes on while its ISR write is under way (releases since 2.7); its duration is then the
-        broker's, where the log shows it.
+        The leader goes on while its ISR write is under way (releases since 2.7). The replay then takes the duration of
+        the write from the broker's logs, if they show it.
     knows_as : str
-        Id of a rule with the same knowledge of followers: as long as fetches are regular (read without error, the
-        leader's log no shorter than before), ``on_recorded`` changes a follower as that rule's does, and the high
-        watermark comes to the same. Rule runs of both then share their state. Rules with equal functions need not say
-        so.
+        Id of a rule that keeps the same state of followers: as long as fetches are regular (read without error, the
+        leader's log no shorter than before), ``on_recorded`` changes a follower as that rule's function does, and the
+        high watermark is the same. Rule runs of both then share their state. A rule with the same functions as another
+        does not need this attribute.
     caught_up_by : str
-        Which instant of a fetch becomes lastCaughtUpTimeMs if it finds the follower at the log end: "arrival",
-        "handled", "processed", "completed". Timelines do not have a row for each such fetch.
+        The instant of a fetch that becomes lastCaughtUpTimeMs if the follower is at the log end: "arrival", "handled",
+        "processed" or "completed". Timelines do not have a row for each such fetch.
     no_lag_while : str
-        When a follower's lag is 0, and not the time since it was last caught up: one of NO_LAG.
+        When a follower's lag is 0 instead of the time since it was last caught up: one of NO_LAG.
     params : dict
         The rule's own parameters, beyond COMMON_PARAMS.
     on_request : bool
-        Whether the rule is only replayed if it is named, not with ``all``: a rule that answers one question about
-        another rule.
+        Whether the rule is replayed only if the user names it, and not as part of ``all``. Such a rule answers one
+        question about another rule.
     """
 
     id: str
@@ -304,7 +313,8 @@ class Rule:
         return (
             f"Lag in ms: {_NO_LAG_SAID[self.no_lag_while]} "
             "While the follower is at the log end, its last-caught-up time is "
-            f"{_CAUGHT_UP_SAID[self.caught_up_by]} At the start of every term, even if the leader stays the same: "
+            f"{_CAUGHT_UP_SAID[self.caught_up_by]} Reset at the start of every term, even if the "
+            "leader stays the same: "
             f"{begun[:1].lower()}{begun[1:]}"
         )
 

@@ -1,11 +1,11 @@
 """fluss-0.9: the rule of Kafka 3.7, but no member of the ISR gets a fresh lag time when a term begins.
 
-Apache Fluss took over Kafka's rule. Up to 0.9.1, a leader that is notified of a term begins with a new record of every
-follower: its position is unknown, and it was never caught up. Therefore the first check of a term drops every member
-from which no fetch was recorded before it, whether anything was appended or not. Kafka has granted members a fresh lag
-time since KAFKA-4485; the shrinks that fluss-0.9 makes and kafka-3.7 does not show what that grace is worth. If a
-follower is dropped before its first fetch in a term that is younger than the lag time, the verdict is unknown, so
-scores of mistakes do not include such shrinks.
+Apache Fluss took over Kafka's rule. Up to 0.9.1, a leader that is notified of a term resets the state of every
+follower: the follower's log end offset is unknown, and the follower was never caught up. Therefore the first check of a
+term drops every member that has not fetched in this term yet, whether anything was appended or not. Kafka has granted
+members a fresh lag time since KAFKA-4485; the shrinks that fluss-0.9 makes and kafka-3.7 does not show what that grace
+is worth. If a follower is dropped before its first fetch in a term that is younger than the lag time, the verdict is
+unknown, so scores of mistakes do not include such shrinks.
 
 Benefit: a member that died before the election leaves at the first check.
 
@@ -13,10 +13,10 @@ Drawback: every election, and in Fluss every repeated notification, drops follow
 fetched yet. A first fetch below the log end does not help, because it only shows that the follower was caught up at the
 time of the fetch before it, and the term has no such fetch.
 
-A follower may join once it has everything below the high watermark, even if it has not reached the start of the
+A follower may join once it has every record below the high watermark, even if it has not reached the start of the
 leader's epoch. Fluss uses min.insync.replicas as configured; this rule uses at most the number of assigned replicas, as
-Kafka does. The log shows terms, but not repeated notifications of the same term, so these drop no follower here. It is
-replayed on request, not with ``all``.
+Kafka does. The brokers' logs show terms, but not repeated notifications of the same term, so such a notification drops
+no follower in a replay. The rule is replayed only if it is named, not as part of ``all``.
 
 Source: apache/fluss 0.9.1, Replica, FollowerReplica; issue 3698, fixed in August 2026.
 """
@@ -27,7 +27,7 @@ from udfs.rules.kafka_3_7 import RULE as KAFKA_3_7
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Treat every follower, even a member of the ISR, as never caught up and at an unknown position."""
+    """Count every follower, even a member of the ISR, as never caught up, and set its log end offset to unknown."""
     follower.last_caught_up_time_ms = 0
     follower.log_end_offset = -1
     follower.last_fetch_leader_log_end_offset = 0

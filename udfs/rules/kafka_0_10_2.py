@@ -1,14 +1,14 @@
-"""kafka-0.10.2: a fetch from what was the log end at the previous fetch proves that the follower was caught up then.
+"""kafka-0.10.2: a fetch from the offset that was the log end at the previous fetch shows the follower caught up then.
 
-In force from 0.10.2.0 to 2.0.1. It fixed KAFKA-4485: a follower that is always one batch behind, but keeps pace, stays
-in the ISR. A new term now grants every member of the ISR a fresh lag time, and the high watermark also waits for
-followers outside the ISR that were caught up within the lag time, so that one of them can join without losing committed
-records.
+This rule was in force from 0.10.2.0 to 2.0.1. It fixed KAFKA-4485: a follower that is always one batch behind, but
+keeps pace, stays in the ISR. A new term now grants every member of the ISR a fresh lag time, and the high watermark
+also waits for followers outside the ISR that were caught up within the lag time, so that one of them can join without
+losing committed records.
 
-Known problem: on an idle partition, only fetches refresh the time at which a follower was caught up. So if anything
-holds up its fetches (slow ISR writes, a leader change), the follower is dropped although it lacks nothing. The ISR
-writes for thousands of idle partitions then hold up the next fetches (KAFKA-7152). 2.0.1 alone also requires that a
-joining follower has reached the start of the leader's epoch (KAFKA-7128): parameter ``joins_from_epoch_start``.
+Known problem: on an idle partition, only fetches renew a follower's last-caught-up time. So if anything delays the
+fetches (slow ISR writes, a leader change), the follower is dropped although it lacks nothing. The ISR writes for
+thousands of idle partitions then delay the next fetches (KAFKA-7152). 2.0.1 alone also requires that a joining follower
+has reached the start of the leader's epoch (KAFKA-7128): parameter ``joins_from_epoch_start``.
 
 isr-expiration runs twice per lag time: a follower leaves between 1 and 1.5 lag times after it was last
 caught up.
@@ -24,7 +24,8 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, TRY_TO_JOIN, 
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """Count ISR members as caught up now, and other followers as never caught up (new in 0.10.2).
 
-    A new leader forgets the positions of followers; the same leader counts all followers as having fetched now.
+    A new leader sets the log end offsets of all followers to unknown; a leader that stays counts all followers as
+    having fetched now.
     """
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
@@ -40,7 +41,7 @@ def record_caught_up(follower, fetch):
     """Update the state of a follower by a fetch that was read without error (new in 0.10.2).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
-    log end at its previous fetch proves that it was caught up then. The time never goes back.
+    log end at its previous fetch proves that it was caught up then. This time never decreases.
     """
     if fetch.fetch_offset >= fetch.leader_log_end_offset:
         follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
@@ -52,7 +53,7 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch; an error makes the position and the previous fetch unknown."""
+    """Record the fetch; an error makes the follower's log end offset and its previous fetch unknown."""
     if fetch.error_code != 0:
         follower.log_end_offset = -1
         follower.last_fetch_leader_log_end_offset = -1

@@ -1,18 +1,19 @@
 """kafka-0.8: a follower is in sync if it has fetched within the lag time, and is not too many messages behind.
 
-In force from 0.8.0 to 0.8.2.2. This first rule has two limits: a follower that has not fetched for
-replica.lag.time.max.ms is stuck, and one that is more than replica.lag.max.messages (4000) behind is slow.
+This rule was in force from 0.8.0 to 0.8.2.2. It is Kafka's first, and has two limits: a follower that has not fetched
+for replica.lag.time.max.ms is stuck, and one that is more than replica.lag.max.messages (4000) behind is slow.
 
 Known problem: one batch larger than the second limit drops every follower at the next check, however fast they are, and
 on a quiet partition a follower may lack the same few records for days (KIP-16). A follower whose fetches fail is never
-dropped: it does fetch, and because its position is unknown, it is never considered behind.
+dropped: it does fetch, and because the leader does not know its log end offset, the follower is never considered
+behind.
 
-Two details differ in early releases. Up to 0.8.1.1 the leader took a follower's position from its request before it
-read the log; the parameter ``recorded_before_read`` selects this. In 0.8.0 a follower that lacks nothing was not
-considered stuck, even if it did not fetch; the parameter ``idle_followers_stay`` selects this.
+Two details differ in early releases. Up to 0.8.1.1 the leader took a follower's log end offset from the fetch request
+before it read its own log for the fetch; the parameter ``recorded_before_read`` selects this. In 0.8.0 a follower that
+lacks nothing was not considered stuck, even if it did not fetch; the parameter ``idle_followers_stay`` selects this.
 
-isr-expiration runs once per lag time. lastCaughtUpTimeMs, which later releases keep, does not exist yet; in the
-tables its column has the time of the last fetch (logEndOffsetUpdateTimeMs).
+isr-expiration runs once per lag time. lastCaughtUpTimeMs, which later releases keep, does not exist yet. Under this
+rule, column last_caught_up_time_ms of the tables has the time of the last fetch (logEndOffsetUpdateTimeMs) instead.
 
 Source: KafkaApis.handleFetchRequest of 0.8.0 and 0.8.1.1; ReplicaManager.readMessageSets,
 Partition.getOutOfSyncReplicas of 0.8.2.2.
@@ -24,14 +25,14 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, NOTHING, TRY_
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Make all positions unknown, and treat every follower as if it had just fetched."""
+    """Set each follower's log end offset to unknown, and count the follower as having fetched now."""
     follower.log_end_offset = -1
     follower.last_caught_up_time_ms = now_ms
 
 
 @kernel
 def on_read(follower, leader, fetch, params):
-    """Up to 0.8.1, record the request before the log is read."""
+    """Up to 0.8.1, record the request before the leader reads its log."""
     if params.recorded_before_read == 0:
         return NOTHING
     follower.log_end_offset = fetch.fetch_offset
@@ -41,7 +42,7 @@ def on_read(follower, leader, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record every fetch; an error makes the position unknown."""
+    """Record every fetch; an error makes the follower's log end offset unknown."""
     if params.recorded_before_read != 0:
         return NOTHING
     follower.log_end_offset = fetch.fetch_offset if fetch.error_code == 0 else -1
@@ -93,7 +94,7 @@ RULE = Rule(
     no_lag_while=NEVER,
     checks_per_lag_time=1,
     params={
-        "replica_lag_max_messages": Param("records behind, beyond which a follower is slow", 4000),
+        "replica_lag_max_messages": Param("number of records; a follower that is further behind is slow", 4000),
         "recorded_before_read": Param("true: 0.8.0 to 0.8.1.1", 0, NO_YES),
         "idle_followers_stay": Param("true, with recorded_before_read: 0.8.0", 0, NO_YES),
     },

@@ -1,13 +1,13 @@
 """kafka-0.9: a follower is in sync if, within the lag time, one of its fetches was from the leader's log end.
 
-In force from 0.9.0.0 to 0.10.1.1. It replaced the count of messages behind (KAFKA-1546, KIP-16),
-which dropped followers at every burst larger than replica.lag.max.messages and kept the dead ones of
-quiet partitions.
+This rule was in force from 0.9.0.0 to 0.10.1.1. It replaced the limit on messages behind (KAFKA-1546, KIP-16). That
+limit dropped followers at every burst larger than replica.lag.max.messages, and kept dead followers of quiet
+partitions.
 
-Known problem: under many small produces a follower's fetch is always one batch behind the log end
-when it is read, so a follower that keeps pace is dropped all the same (KAFKA-4485). And a new leader
-does not grant its followers a fresh start: the time at which they were last caught up remains from
-when this broker last led, or is the time at which it first heard of them.
+Known problem: if producers send many small batches, a follower's fetch is always one batch behind the log end by the
+time the leader handles it. Such a follower is dropped although it keeps pace (KAFKA-4485). And a new leader does not
+grant its followers a fresh lag time. Each follower's last-caught-up time remains from the last term in which this
+broker was the leader; without such a term, it is the time at which this broker first heard of the follower.
 
 isr-expiration runs once per lag time, so a follower leaves between 1 and 2 lag times after it was last
 at the log end.
@@ -22,7 +22,7 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, TRY_TO_JOIN, Rule, ne
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Keep a follower's last-caught-up time, or set it to now if it is missing; a new leader forgets positions."""
+    """Keep the last-caught-up time, or set a missing one to now. A new leader sets log end offsets to unknown."""
     if leader_is_new:
         follower.log_end_offset = -1
     if follower.last_caught_up_time_ms < 0:  # first heard of
@@ -31,9 +31,9 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Count a follower that fetches from the log end as caught up when the fetch is recorded, not when it is read.
+    """Count a follower that fetches from the log end as caught up when its fetch is recorded, not when the log is read.
 
-    An error makes the follower's position unknown.
+    An error makes the follower's log end offset unknown.
     """
     if fetch.error_code != 0:
         follower.log_end_offset = -1

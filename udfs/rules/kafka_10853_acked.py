@@ -1,16 +1,17 @@
 """kafka-10853-acked: the rule of Kafka 3.7, with the largest acknowledged offset in place of the leader's log end.
 
-Proposed in KAFKA-10853: a follower that lacks only records which were not acknowledged could take over without losing
-anything, so it stays in the ISR. An append with acks=0 or 1 is acknowledged at once, one with acks=all when the high
-watermark passes it. If all producers use acks=1, this rule decides like the rule of Kafka 3.7.
+KAFKA-10853 proposes this rule: a follower that lacks only records which were not acknowledged could become the leader
+without losing an acknowledged record, so it stays in the ISR. An append with acks=0 or 1 is acknowledged at once; an
+append with acks=all is acknowledged when the high watermark passes it. If all producers use acks=1, this rule decides
+like the rule of Kafka 3.7.
 
 Benefit: a leader whose storage or network stalls after an acks=all append no longer drops every
 follower that could replace it.
 
-Drawback: if all traffic is acks=all, nothing beyond a dead follower's log end is ever acknowledged,
-so it is never dropped, and the high watermark never moves again.
+Drawback: if all producers use acks=all, no record beyond a dead follower's log end is ever acknowledged. So the
+follower is never dropped, and the high watermark never moves again.
 
-Records of earlier terms are acknowledged up to the high watermark that the leader took over.
+Records of earlier terms are acknowledged if they are below the leader's high watermark at the start of its term.
 
 Source: KAFKA-10853, largestAckedOffset.
 """
@@ -30,7 +31,7 @@ def largest_acknowledged_offset(leader):
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Reset the state as the rule of Kafka 3.7 does, with the largest acknowledged offset in place of the log end."""
+    """Reset the state as in Kafka 3.7, with the largest acknowledged offset in place of the leader's log end."""
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
     if not leader_is_new:
         follower.last_fetch_leader_log_end_offset = largest_acknowledged_offset(leader)

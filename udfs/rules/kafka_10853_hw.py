@@ -4,9 +4,9 @@ The shrink test of Kafka 3.7 exempts a follower whose log end offset equals the 
 watermark. This change of one line was proposed and immediately rejected in KAFKA-10853. It appears to keep any follower
 that has every committed record.
 
-Drawback: the high watermark is the least log end of the ISR, so the slowest member always equals
-it and never leaves, dead or alive, and the high watermark never moves again. A follower that is ahead of
-it does not equal it, so the better one of two followers is dropped.
+Drawback: the high watermark is the least log end of the ISR, so the slowest member always equals it and never leaves,
+dead or alive, and the high watermark never moves again. The log end of a follower that is further ahead does not equal
+it, so of two followers the better one is dropped.
 
 Source: the diff in KAFKA-10853, which the ticket itself calls pretty broken.
 """

@@ -1,17 +1,19 @@
 """kafka-19996-expand: the rule of Kafka 3.7, but under min.insync.replicas only a follower that is caught up may join.
 
-Proposed in KAFKA-19996; open in August 2026, in no release up to 4.4.0. Since 3.7 the high watermark does not advance
-while the ISR is smaller than min.insync.replicas, so it falls further and further behind the log end. A follower that
-is far behind the log end reaches the high watermark and joins; but it is not caught up, and the next check drops it.
+KAFKA-19996 proposes this rule. It was open in August 2026, and no release up to 4.4.0 has it. Since 3.7 the high
+watermark does not advance while the ISR is smaller than min.insync.replicas, so it falls further and further behind the
+log end. A follower that is far behind the log end then reaches the high watermark and joins; but it is not caught up,
+and the next check drops it.
 
-Benefit: no more rounds of joining and leaving, each with two ISR writes, in which acks=all producers are accepted for
-half a lag time and then wait for a follower that is far behind.
+Benefit: such a follower no longer joins and leaves again and again. Each of these rounds has two ISR writes; during it,
+producers with acks=all are accepted for half a lag time, and then wait for a follower that is far behind.
 
-Drawback: the ISR stays under min.insync.replicas until a follower was caught up within the lag time.
-Under constant load a follower that gains slowly stays outside for longer, and producers are refused.
+Drawback: the ISR stays under min.insync.replicas until a follower outside it has been caught up within the last lag
+time. Under constant load, a follower that catches up slowly stays outside for longer, and producers are refused until
+then.
 
-The new condition is the caught-up test of the shrink, at the time of the fetch. If the ISR is not below
-min.insync.replicas, and at all shrinks, this rule decides like the rule of Kafka 3.7.
+The new condition is the test by which a check decides to keep a follower, made at the time of the fetch. All shrinks,
+and all expansions of an ISR that is not below min.insync.replicas, are as in Kafka 3.7.
 
 Source: apache/kafka pull 23024, its description and its test; Partition.isFollowerInSync of 4.3.1.
 """

@@ -1,15 +1,15 @@
 """kafka-2.1: a follower whose log ends where the leader's does stays in sync, however long ago it fetched.
 
-In force from 2.1.0 to 2.6.3. It fixed KAFKA-7152: followers of idle partitions no longer leave and return in an endless
-round. Since 2.0.1 a follower may join only if its log reaches the start of the leader's epoch (KAFKA-7128). If it could
-join earlier and became the leader, records that the leader had committed would be lost.
+This rule was in force from 2.1.0 to 2.6.3. It fixed KAFKA-7152: followers of idle partitions no longer leave and return
+in an endless round. Since 2.0.1 a follower may join only if its log reaches the start of the leader's epoch
+(KAFKA-7128). If it joined earlier and then became the leader, records that the old leader had committed would be lost.
 
 Known problem: a dead follower of an idle partition is noticed only after the next append. Then it is dropped at the
 next check, since its lag is counted from its last fetch.
 
-Up to 2.3.1 an error in the read made the follower's position unknown; since 2.4.0 (KAFKA-8841) such a
-fetch changes nothing, and the high watermark may advance only when the follower's position moved. The
-parameter ``errors_change_nothing`` selects the later behaviour.
+Up to 2.3.1, if a fetch failed with an error, the leader set the follower's log end offset to unknown. Since 2.4.0
+(KAFKA-8841) such a fetch changes nothing, and a fetch may advance the high watermark only if it moved the follower's
+log end offset. The parameter ``errors_change_nothing`` selects the later behaviour.
 
 Source: Partition.readRecords, getOutOfSyncReplicas of 2.1.1; Replica.updateFetchState of 2.4.1.
 """
@@ -22,8 +22,8 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """Count ISR members as caught up now, and other followers as never caught up (as in kafka-0.10.2).
 
-    A new leader forgets the positions of followers, and since 2.4 sets their last fetch to 1970; the same leader counts
-    all followers as having fetched now.
+    A new leader sets the log end offsets of all followers to unknown, and since 2.4 the time of their last fetch to
+    1970; a leader that stays counts all followers as having fetched now.
     """
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
@@ -39,7 +39,7 @@ def record_caught_up(follower, fetch):
     """Update the state of a follower by a fetch that was read without error (2.1: unchanged).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
-    log end at its previous fetch proves that it was caught up then. The time never goes back.
+    log end at its previous fetch proves that it was caught up then. This time never decreases.
     """
     if fetch.fetch_offset >= fetch.leader_log_end_offset:
         follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
@@ -51,7 +51,7 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch; an error makes the position and the previous fetch unknown.
+    """Record the fetch; an error makes the follower's log end offset and its previous fetch unknown.
 
     Since 2.4 a fetch that failed changes nothing, and the high watermark may move only if the follower moved.
     """

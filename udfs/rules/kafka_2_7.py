@@ -1,16 +1,17 @@
-"""kafka-2.7: the leader asks the controller for a new ISR and goes on; it has one request in flight at a time.
+"""kafka-2.7: the leader requests a new ISR from the controller and goes on; it has one request in flight at a time.
 
-In force from 2.7.0 to 3.2.3. KIP-497 moved ISR writes from the leader to the controller: the leader sends a request
-(AlterIsr, since 3.2 AlterPartition) and gets the response later. The high watermark waits for the maximal ISR: for a
-replica that is to join, as soon as the leader has sent the request; for one that is to leave, until the response. While
-a request is in flight the partition neither expands nor shrinks, so a second replica that could join must wait for a
-later fetch. Clusters with inter.broker.protocol.version below 2.7 still write to ZooKeeper, as in kafka-2.1; a log does
-not show this setting.
+This rule was in force from 2.7.0 to 3.2.3. KIP-497 moved ISR writes from the leader to the controller: the leader sends
+a request (AlterIsr, since 3.2 AlterPartition) and gets the response later. The high watermark waits for the maximal
+ISR: it waits for a replica that is to join from the moment at which the leader sends the request, and for a replica
+that is to leave until the response. While a request is in flight the partition neither expands nor shrinks, so a second
+replica that could join must wait for a later fetch. Clusters with inter.broker.protocol.version below 2.7 still write
+to ZooKeeper, as in kafka-2.1; the brokers' logs do not show this setting.
 
-Known problem: up to 3.0.2 the response did not move the high watermark, so that after a shrink it waited for the next
-append, or for a fetch that moved a follower (KAFKA-13091, fixed in 3.1: parameter ``advances_on_commit``). With KRaft,
-releases 3.0 to 3.2 also began a new term at every change of the ISR (KAFKA-13790): the terms in the log show it, but a
-replayed change does not begin one.
+Known problem: up to 3.0.2 the response did not move the high watermark. After a shrink, the high watermark therefore
+stayed where it was until the next append, or until a fetch moved a follower's log end offset (KAFKA-13091, fixed in
+3.1: parameter ``advances_on_commit``). With KRaft, releases 3.0 to 3.2 also began a new term at every change of the ISR
+(KAFKA-13790). The replay takes these terms from the brokers' logs; an ISR change that only the replay makes begins no
+new term.
 
 Source: Partition.maybeExpandIsr, maybeShrinkIsr, sendAlterIsrRequest of 2.7.2; handleAlterIsrUpdate of
 3.1.2.
@@ -24,8 +25,8 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """Count ISR members as caught up now, and other followers as never caught up (as in kafka-2.1).
 
-    A new leader forgets the positions of followers, and sets their last fetch to 1970; the same leader counts all
-    followers as having fetched now.
+    A new leader sets the log end offsets of all followers to unknown, and the time of their last fetch to 1970; a
+    leader that stays counts all followers as having fetched now.
     """
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
@@ -41,7 +42,7 @@ def record_caught_up(follower, fetch):
     """Update the state of a follower by a fetch that was read without error (2.7: unchanged).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
-    log end at its previous fetch proves that it was caught up then. The time never goes back.
+    log end at its previous fetch proves that it was caught up then. This time never decreases.
     """
     if fetch.fetch_offset >= fetch.leader_log_end_offset:
         follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
@@ -53,7 +54,7 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch; one that failed changes nothing, and the high watermark may move only if the follower moved."""
+    """Record the fetch, unless it failed; the high watermark may move only if the follower's log end offset did."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset

@@ -1,18 +1,19 @@
 """kafka-3.3: only a higher leader epoch resets a follower's state, and only eligible followers may join.
 
-In force from 3.3.0 to 3.6.2. A follower's state is updated in the read itself, under its lock, and only
-a higher leader epoch resets it: before, with KRaft, every change of the ISR gave all members a fresh lag
-time (KAFKA-13790). A follower that is fenced or shutting down may not join (KIP-841). Since 3.5, a follower whose fetch
-is from before its broker's restart may not join either (KIP-903; a log of fetches does not show that). The leader's log
-end at the previous fetch never goes back.
+This rule was in force from 3.3.0 to 3.6.2. The leader updates a follower's state while it reads its log for the fetch,
+under the same lock. Only a higher leader epoch resets this state; before 3.3, with KRaft, every change of the ISR gave
+all members a fresh lag time (KAFKA-13790). A follower that is fenced or shutting down may not join (KIP-841). Since
+3.5, a fetch that a follower sent before its broker restarted does not let the follower join either (KIP-903; recorded
+fetches do not show this). For each follower the leader keeps its own log end at the follower's previous fetch; this
+offset never decreases.
 
 Known problem: up to 3.5.2 the high watermark waited for a caught-up follower outside the ISR even if it was not allowed
 to join, so a broker that was shutting down could hold it for a lag time (KAFKA-15021, fixed in 3.6: parameter
 ``only_eligible_hold_high_watermark``). And while the ISR was under min.insync.replicas, the high watermark still
-advanced, so that committed records could be lost with one broker.
+advanced, so that committed records could be lost if one broker failed.
 
-With KRaft, up to 3.5 every shrink began a new leader epoch: the terms in the log show it, but a replayed
-shrink does not begin one.
+With KRaft, up to 3.5 every shrink began a new leader epoch. The replay takes these terms from the brokers' logs; a
+shrink that only the replay makes begins no new term.
 
 Source: Partition.fetchRecords, isReplicaIsrEligible, maybeIncrementLeaderHW, Replica.updateFetchState,
 resetReplicaState of 3.3.2, 3.5.2, 3.6.2.
@@ -35,8 +36,8 @@ from udfs.rules.base import (
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """Count ISR members as caught up now, and other followers as never caught up (as in kafka-2.7).
 
-    A new leader forgets the positions of followers; the same leader counts only ISR members as having fetched now,
-    before 3.3 all followers.
+    A new leader sets the log end offsets of all followers to unknown; a leader that stays counts only ISR members as
+    having fetched now (before 3.3, all followers).
     """
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     if leader_is_new:
@@ -53,7 +54,7 @@ def record_caught_up(follower, fetch):
     """Update the state of a follower by a fetch that was read without error (3.3: unchanged).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
-    log end at its previous fetch proves that it was caught up then. The time never goes back.
+    log end at its previous fetch proves that it was caught up then. This time never decreases.
     """
     if fetch.fetch_offset >= fetch.leader_log_end_offset:
         follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
@@ -65,7 +66,7 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch, unless it failed; the leader's log end at the previous fetch never goes back."""
+    """Record the fetch, unless it failed; the leader's log end at the previous fetch never decreases."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset

@@ -1,15 +1,15 @@
 """kafka-3.7: the high watermark does not advance while the ISR is smaller than min.insync.replicas.
 
-In force from 3.7.0 to 4.4.0: the newest rule; the baseline. Everything else is unchanged since Kafka 3.6. A follower
-is out of sync if it lacks something and was not caught up within the lag time. It may join if it is eligible and has
-everything below the high watermark and below the start of the leader's epoch. The high watermark waits for the maximal
-ISR, and for eligible followers that are caught up. The high watermark is frozen while the ISR is too small
-(KAFKA-15583, KIP-966): every record that is committed then is on at least min.insync.replicas brokers, as configured at
-that time.
+This rule has been in force from 3.7.0 to 4.4.0. It is Kafka's newest, and the baseline for the proposals. Everything
+except the high watermark works as in Kafka 3.6. A follower is out of sync if it lacks something and was not caught up
+within the lag time. A follower may join if it is eligible and has every record below the high watermark and below the
+start of the leader's epoch. The high watermark waits for the maximal ISR, and for eligible followers that are caught
+up. The high watermark is frozen while the ISR is too small (KAFKA-15583, KIP-966). So when a record is committed, it is
+on at least min.insync.replicas brokers, as configured at that time.
 
 Known problem: while the ISR is under min.insync.replicas, even acks=1 records stay invisible to consumers. Not solved:
-a leader that is slow or stopped still blames its followers (KIP-501), and most of all in the first milliseconds after
-it wakes up.
+a leader that is slow, or was stopped, still drops healthy followers (KIP-501), above all in the first milliseconds
+after it wakes up.
 
 Source: Partition.isFollowerOutOfSync, maybeIncrementLeaderHW, effectiveMinIsr of 3.7.2, 4.1.0 and 4.3.1.
 """
@@ -22,7 +22,8 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule, 
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """Count ISR members as caught up now, and other followers as never caught up (as in kafka-3.3).
 
-    A new leader forgets the positions of followers; the same leader counts only ISR members as having fetched now.
+    A new leader sets the log end offsets of all followers to unknown; a leader that stays counts only ISR members as
+    having fetched now.
     """
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     if leader_is_new:
@@ -39,7 +40,7 @@ def record_caught_up(follower, fetch):
     """Update the state of a follower by a fetch that was read without error (3.7: unchanged).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
-    log end at its previous fetch proves that it was caught up then. The time never goes back.
+    log end at its previous fetch proves that it was caught up then. This time never decreases.
     """
     if fetch.fetch_offset >= fetch.leader_log_end_offset:
         follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)

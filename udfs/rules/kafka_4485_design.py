@@ -1,24 +1,25 @@
-"""kafka-4485-design: a follower is in sync if it lags by no more than the lag time and has all that is committed.
+"""kafka-4485-design: a follower is in sync if it lags by no more than the lag time and has every committed record.
 
-Proposed in KAFKA-4485; the released rule kafka-0.10.2 is the same idea with a periodic check. Lag is the time since the
-follower was last caught up. The pseudo-ISR is every replica whose lag is at most the lag time; the high watermark is
-the least log end of the pseudo-ISR, and never moves back; the ISR has those members of the pseudo-ISR that have reached
-the high watermark. All of this holds at every instant, without a periodic check.
+KAFKA-4485 proposes this rule; the released rule kafka-0.10.2 is the same idea with a periodic check. Lag is the time
+since the follower was last caught up. The pseudo-ISR is every replica whose lag is at most the lag time; the high
+watermark is the least log end of the pseudo-ISR, and never moves back; the ISR has those members of the pseudo-ISR that
+have reached the high watermark. All of this holds at every instant, without a periodic check.
 
-It guarantees that a follower within the lag time is waited for until it has joined, that one beyond it
-leaves at once, that the high watermark never decreases, and that every member of the ISR has reached it.
+The rule makes four guarantees. The high watermark waits for each follower that lags by at most the lag time, even
+before the follower has joined the ISR. A follower that lags by more leaves at once. The high watermark never decreases.
+Every member of the ISR has reached the high watermark.
 
 Drawback: like kafka-0.10.2, it counts the time since the last fetch against followers of idle partitions (KAFKA-7152),
 and it drops a follower whose lag exceeds the lag time only briefly, which a periodic check would miss.
 
-The rule follows the final text of the issue, which has two signs that a follower is caught up. Before the last edit,
-the text had only one of them: if the offset of a fetch is what was the log end at the follower's previous fetch, the
-follower was caught up at that previous fetch. A fetch from the present log end proved nothing. The parameter
+The rule follows the final text of the issue, in which two kinds of fetch show a follower caught up. A fetch from the
+present log end shows it caught up now; a fetch from the offset that was the log end at the previous fetch shows it
+caught up at that previous fetch. Before its last edit, the text had only the second kind. The parameter
 ``caught_up_by`` = previous-only selects that text. With it, a follower leaves the ISR at the same time or sooner, joins
 at the same time or later, and needs two fetches to be back after a pause.
 
-The design does not define the case of a position that is still unknown. Here such a follower is not considered behind;
-otherwise every election would empty the ISR.
+The design does not say what applies to a follower whose log end offset is not known yet. Here such a follower is not
+considered behind; otherwise every election would empty the ISR.
 
 Source: KAFKA-4485, description and its four guarantees.
 """
@@ -61,13 +62,13 @@ def overdue_at_ms(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the follower left the pseudo-ISR, or its log became shorter than what is committed."""
+    """Whether the follower left the pseudo-ISR, or its log was cut below the high watermark."""
     return now_ms >= overdue_at_ms(follower, leader, fetch, params)
 
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower is in the pseudo-ISR, and has all that is committed."""
+    """Whether the follower is in the pseudo-ISR, and has every committed record."""
     return in_pseudo_isr(follower, now_ms, params) and follower.log_end_offset >= leader.high_watermark
 
 
@@ -79,7 +80,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether a follower at the log end was caught up only at the fetch before, as by the proposal's earlier text."""
+    """Whether a follower at the log end was caught up only at its previous fetch, as in the proposal's earlier text."""
     return params.caught_up_by == PREVIOUS_ONLY
 
 
@@ -99,7 +100,8 @@ RULE = Rule(
     checks_per_lag_time=CONTINUOUS,
     params={
         "caught_up_by": Param(
-            "fetches that show a follower caught up: from the log end, or that of the previous fetch; the latter only",
+            "fetches that show a follower caught up: from the log end, now or at the previous fetch; "
+            "or only the latter",
             0,
             ("log-end-or-previous", "previous-only"),
         )

@@ -1,9 +1,9 @@
 """kip-16-catch-up-time: a follower is in sync if, at the pace it keeps, it would catch up within the lag time.
 
-Considered in KIP-16 and rejected for what became kafka-0.9: lag is the time that a follower will need, estimated from
-throughput. Here the throughput is the follower's own between its last two fetches. So lag is the number of records that
-it is behind, times the time between the two fetches, divided by the number of records that it got in that time. At the
-log end it is 0.
+KIP-16 considered this rule, and rejected it in favour of the rule that became kafka-0.9. Lag is the time that a
+follower will need to catch up, estimated from its throughput between its last two fetches. So lag is the number of
+records that the follower is behind, times the time between the two fetches, divided by the number of records that it
+got in that time. At the log end, lag is 0.
 
 Benefit: a follower is not dropped for a burst that it reads at once, or for being always one batch behind.
 
@@ -11,8 +11,8 @@ Drawback: past throughput does not predict the future. A follower that slows dow
 fetch. A single slow fetch after a pause makes a follower look slow. A follower that does not advance gives no new
 estimate, so the previous one is kept.
 
-In the tables, lastCaughtUpTimeMs is the time of the fetch minus the estimate. So lag_ms, which the rule judges, is the
-estimate plus the time since the fetch.
+In the tables, lastCaughtUpTimeMs is the time of the fetch minus the estimate. So lag_ms, which the rule compares with
+the lag time, is the estimate plus the time since the fetch.
 
 Source: KIP-16, rejected alternatives.
 """
@@ -29,7 +29,7 @@ LONGEST_MS = 2.0**40
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now, and forget the pace of all followers."""
+    """Count ISR members as caught up now and other followers as never caught up, and discard all estimates of pace."""
     if leader_is_new:
         follower.log_end_offset = -1
     follower.last_fetch_time_ms = UNKNOWN
@@ -38,7 +38,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Estimate the time to catch up from this fetch and the one before; an error makes position and pace unknown."""
+    """Estimate the time to catch up from the last two fetches; an error makes log end offset and pace unknown."""
     now_ms = fetch.handled_us // 1000
     if fetch.error_code != 0:
         follower.log_end_offset = -1

@@ -1,26 +1,28 @@
 """kip-501-pending: the rule of Kafka 3.7, but a follower whose fetch the leader has not answered yet stays in sync.
 
-Proposed in KIP-501 (solution 1, follower.fetch.pending.reads.insync.enable). A fetch is pending if its offset is at
-least the leader's log end at the previous fetch. It is pending from when an I/O thread takes it until it is answered,
-including any wait for data. Once it is answered, the follower was last caught up at the time of the response, not of
-the fetch.
+KIP-501 proposes this rule (solution 1, follower.fetch.pending.reads.insync.enable). A fetch is pending if its offset is
+at least the leader's log end at the previous fetch. It is pending from when an I/O thread takes it until it is
+answered, including any wait for data. When the leader answers a pending fetch, it sets the follower's last-caught-up
+time to the time of the response, not to that of the fetch.
 
 Benefit: a leader that is slow to read its log no longer drops the followers that wait for it.
 
-A leader that was stopped (a long pause, SIGSTOP) held the fetches that waited for data when it stopped: these are
-pending, so their followers stay. This reading decides most of what the rule gains on logs of stopped leaders.
+If a leader is stopped (a long pause, SIGSTOP), the fetches that were waiting for data at that moment stay pending, so
+their followers stay in the ISR. On logs of stopped leaders, most of the rule's gain comes from this: that a fetch is
+pending while it waits for data.
 
 Not solved: a fetch in the request queue is not pending yet, and one that was sent after the leader stopped has not even
 been read from the socket. With the parameter ``pending_from`` = arrival, a fetch is pending in the queue as well.
 
 The proposal says that Replica#updateFetchState sets the time at which the follower was last caught up. But Kafka calls
-this method when it has read the log, before the fetch waits for data, and never when the fetch is answered. The
-parameter ``caught_up_at`` = recorded follows the proposal literally. A follower then stays in the ISR while its
+this method after it has read the partition's log, before the fetch waits for data, and not when it answers the fetch.
+The parameter ``caught_up_at`` = recorded follows the proposal literally. A follower then stays in the ISR while its
 response is stuck, but the first check after the response drops it.
 
-The proposal only changes when a follower is dropped. The conditions to join the ISR, and to hold back the high
-watermark, are those of Kafka 3.7. But the second condition depends on when a follower was last caught up, and this rule
-sets that time at the response. A follower's first fetch in a term has no previous one, so it must be at the log end.
+The proposal only changes when a follower is dropped. A follower joins the ISR, and the high watermark waits for it, on
+the same conditions as in Kafka 3.7. But the second condition depends on the follower's last-caught-up time, which this
+rule sets at the response. A follower's first fetch in a term has no previous fetch, so it is pending only if it is from
+the present log end.
 
 Source: KIP-501, solution 1.
 """
@@ -112,10 +114,10 @@ RULE = KAFKA_3_7.but(
     caught_up_by="completed",
     params={
         "pending_from": Param(
-            "from when on a fetch is pending: an io thread takes it, it arrives", 0, ("handled", "arrival")
+            "start of the pending time: an I/O thread takes the fetch, or it arrives", 0, ("handled", "arrival")
         ),
         "caught_up_at": Param(
-            "when a pending fetch shows the follower caught up: it is answered, it is recorded",
+            "when a pending fetch shows the follower caught up: when it is answered, or recorded",
             0,
             ("completed", "recorded"),
         ),

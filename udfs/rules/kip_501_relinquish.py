@@ -1,17 +1,19 @@
-"""kip-501-relinquish: the rule kip-501-pending, and a leader that takes too long over a fetch gives up leadership.
+"""kip-501-relinquish: like kip-501-pending, but a leader that takes too long over a fetch gives up leadership.
 
-Proposed in KIP-501 (solution 2, follower.fetch.process.time.max.ms = 500). It measures the time that a fetch spends in
-the leader: queue, local work, response queue and sending. As soon as that time passes the limit, the leader gives up
-leadership and moves to the end of the ISR; the next member of the ISR takes over. If it is alone in the ISR it remains
-the leader.
+KIP-501 proposes this rule (solution 2, follower.fetch.process.time.max.ms = 500). The leader measures how long each
+fetch is in its hands: in the request queue, in local work, in the response queue and in sending. As soon as a fetch
+exceeds this limit, the leader gives up leadership and moves to the end of the ISR; the next member of the ISR takes
+over. A leader that is alone in the ISR remains the leader.
 
-Benefit: it also helps requests that pile up in the queue of a slow leader, where they are not pending yet.
+Benefit: the rule also helps if fetches pile up in the request queue of a slow leader, where they are not pending yet.
 
-Drawback: leadership moves back and forth if the trouble follows it, or affects all brokers. With the wait
-for data included (parameter ``count_long_poll``) every idle fetch would give up leadership.
+Drawback: leadership moves back and forth if the trouble moves along with it, or affects all brokers. If the measured
+time includes the wait for data (parameter ``count_long_poll``), every fetch of an idle partition makes the leader give
+up leadership.
 
-The log continues with the old leader, and so does the replay: it begins an epoch of this rule with the current ISR, as
-a new leader would, and counts the transfer. Fetches that were under way at that time cause no further transfer.
+The brokers' logs only show what the old leader did afterwards, because this transfer did not happen in the cluster. So
+the replay keeps the old leader, but under this rule it begins a new leader epoch with the current ISR, as a new leader
+would, and counts the transfer. Fetches that were under way at that time cause no further transfer.
 
 Source: KIP-501, solution 2.
 """
@@ -52,7 +54,7 @@ RULE = KIP_501_PENDING.but(
     gives_up_at_us=gives_up_at_us,
     acts_in_quiet=acts_in_quiet,
     params={
-        "follower_fetch_process_time_max_ms": Param("longest that the leader may take over a fetch", 500, least=1),
+        "follower_fetch_process_time_max_ms": Param("longest time that the leader may take over a fetch", 500, least=1),
         "count_long_poll": Param("true: include the wait for data", 0, NO_YES),
     },
 )

@@ -1,19 +1,20 @@
 """leader-health: the rule of Kafka 3.7, but a leader that is slow itself gives its followers more time.
 
-No one has proposed this for Kafka. Lifeguard, which is part of memberlist and so of Consul and Nomad, does it for SWIM:
-a member that answers late must not call others late. Each member keeps a counter from 0 to 8, the local health
-multiplier. It goes up by 1 with each failure in the member's own work, and down by 1 with each success. Timeouts are
-multiplied by the counter plus one.
+No one has proposed this for Kafka. Lifeguard, which is part of memberlist and so of Consul and Nomad, does so for the
+membership protocol SWIM: a member that answers late must not call others late. Each member keeps a counter from 0 to 8,
+the local health multiplier. It goes up by 1 with each failure in the member's own work, and down by 1 with each
+success. Timeouts are multiplied by the counter plus one.
 
-Here the counter follows the time that fetches spend in the leader: queue, local work, response queue and sending,
-without the wait for data, as in kip-501-relinquish. A fetch that took more than 500 ms raises the counter by one, any
-other fetch lowers it by one. A check that runs more than 500 ms late, because the leader was stopped, uses the counter
-plus one: when a leader wakes up, the check is the first thing that it does.
+Here the counter depends on how long each fetch is in the leader's hands: in the request queue, in local work, in the
+response queue and in sending, but without the wait for data (as in kip-501-relinquish). A fetch that took more than 500
+ms raises the counter by one; any other fetch lowers it by one. If a check runs more than 500 ms late, because the
+leader was stopped, the counter is taken as one higher for this check. Without that, the check would see a healthy
+leader, since a leader that wakes up runs its check before it handles any fetch.
 
 Benefit: no shrinks during the leader's own trouble or right after it.
 
-Drawback: dead followers are found later while the leader is in trouble, by up to eight lag times,
-and until then acks=all waits. A pause longer than two lag times still drops all followers.
+Drawback: while the leader is in trouble, it drops dead followers later, by up to eight lag times, and until then
+producers with acks=all wait. A pause longer than two lag times still drops all followers.
 
 Source: Dadgar, Phillips, Currey, "Lifeguard", 2018; memberlist awareness.go, ApplyDelta, ScaleTimeout.
 """
@@ -26,7 +27,7 @@ from udfs.rules.kafka_3_7 import begin_term as kafka_3_7_begin_term
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Reset the state of followers as the rule of Kafka 3.7 does, and the leader's health to good."""
+    """Reset the state of followers as in Kafka 3.7, and set the leader's health counter to 0, which means healthy."""
     leader.health_multiplier = 0
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
 
@@ -45,7 +46,7 @@ def on_completed(follower, leader, fetch, params):
 
 @kernel
 def stretched_lag_time_ms(leader, now_ms, params):
-    """Return the lag time, times 1 plus the steps of bad health, plus 1 if the check runs late."""
+    """Return the lag time multiplied by 1 plus the health counter, which counts 1 higher if the check runs late."""
     late = now_ms - leader.check_due_us // 1000 > params.prompt_ms
     return params.replica_lag_time_max_ms * (1 + min(leader.health_multiplier + late, params.most_lateness))
 
@@ -75,7 +76,7 @@ RULE = KAFKA_3_7.but(
     out_of_sync=out_of_sync,
     acts_in_quiet=acts_in_quiet,
     params={
-        "prompt_ms": Param("longest time in the leader's hands of a prompt fetch, and of a prompt check", 500),
-        "most_lateness": Param("maximum of lag times that are added", 8),
+        "prompt_ms": Param("a prompt fetch is at most this long in the leader's hands; a prompt check, this late", 500),
+        "most_lateness": Param("maximum number of lag times that are added", 8),
     },
 )

@@ -1,11 +1,11 @@
 """no-shrink-under-min-isr: the rule of Kafka 3.7, but the ISR is never shrunk below min.insync.replicas.
 
-LinkedIn's fork has done this since 2022, in the cases in which transfer-at-min-isr cannot move leadership: no member
-qualifies, or the controller refuses. A check that would leave fewer than min.insync.replicas members drops none of
-those that are out of sync. Pull 471 logs "shrinkISR is blocked", to explain long produce latencies.
+LinkedIn's fork has done this since 2022, in cases in which it cannot move leadership (see transfer-at-min-isr): no
+member qualifies, or the controller refuses. If a check would leave fewer than min.insync.replicas members, it drops no
+member, even one that is out of sync. Pull 471 logs "shrinkISR is blocked", to explain long produce latencies.
 
-Benefit: producers with acks=all are not refused (NOT_ENOUGH_REPLICAS) because a check ran in a bad
-moment, and the high watermark does not stall because a follower is outside the ISR.
+Benefit: a check that runs at a bad moment does not cause producers with acks=all to be refused (NOT_ENOUGH_REPLICAS),
+and the high watermark is not frozen because a follower was dropped.
 
 Drawback: while fewer than min.insync.replicas members are alive, acks=all waits for the dead ones until the controller
 takes them out. Producers see a late timeout instead of an immediate error; and no metric of the ISR shows it.

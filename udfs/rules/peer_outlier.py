@@ -2,14 +2,14 @@
 
 No one has proposed this for Kafka. HDFS finds slow datanodes in this way (off by default): a node is slow only if its
 peers, measured by the same reporter, are not. Here the reporter is the leader, and the measure is the time since a
-follower was caught up. If the other followers in the ISR lag as well, the leader is to blame, or the network before it,
-and no follower is dropped.
+follower was last caught up. If the other followers in the ISR lag as well, the leader or its network is to blame, and
+no follower is dropped.
 
 A follower is an outlier if its lag exceeds both `replica.lag.time.max.ms` and a limit computed from the lags of the
 other followers in the ISR: 3 x median, or median + 3 x 1.4826 x median absolute deviation, whichever is greater. The
-formula is Hadoop's, with two changes. Hadoop counts the node itself in the median; with two followers, neither could
-then ever be an outlier. And Hadoop requires at least ten nodes. If the ISR has no other follower, this rule decides
-like the rule of Kafka 3.7.
+formula is Hadoop's, with two changes. First, Hadoop counts the node itself in the median; with two followers, neither
+could then ever be an outlier. Second, Hadoop requires at least ten nodes, and this rule does not. If the ISR has no
+other follower, this rule decides like the rule of Kafka 3.7.
 
 Benefit: a slow or stopped leader no longer drops all its followers at once.
 
@@ -29,7 +29,7 @@ MAD_MULTIPLIER = 1.4826
 
 @kernel
 def lag_ms(follower, leader, now_ms):
-    """Return the time since a follower was caught up; 0 if its log ends where the leader's does."""
+    """Return the time since a follower was last caught up; 0 if its log ends where the leader's does."""
     if follower.log_end_offset == leader.log_end_offset:
         return 0
     return max(0, now_ms - follower.last_caught_up_time_ms)
@@ -37,7 +37,7 @@ def lag_ms(follower, leader, now_ms):
 
 @kernel
 def median_distance(followers, p, leader_at, leader, now_ms, center_ms):
-    """Return the median distance of the lags of the others in the ISR from ``center_ms``; -1 without others."""
+    """Return the median distance from ``center_ms`` of the lags of the other followers in the ISR; -1 without any."""
     peers, median = 0, 0.0
     for q in range(len(followers)):
         peers += q != p and q != leader_at and followers[q].in_isr != 0
@@ -57,7 +57,7 @@ def median_distance(followers, p, leader_at, leader, now_ms, center_ms):
 
 @kernel
 def spares(followers, p, leader_at, leader, now_ms, params):
-    """Whether the others in the ISR lag as well, so that the leader is to blame and not this follower."""
+    """Whether the other followers in the ISR lag as well, so that the leader is to blame and not this follower."""
     median = median_distance(followers, p, leader_at, leader, now_ms, 0.0)
     if median < 0:
         return False

@@ -1,21 +1,22 @@
 """phi-accrual: the rule of Kafka 3.7, but a follower is dropped only if it has also been silent for suspiciously long.
 
-Not proposed for Kafka. The phi accrual detector gives a suspicion instead of a verdict: phi is minus the logarithm of
-the probability, judged by earlier gaps between heartbeats, of a gap as long as the current silence. Cassandra convicts
-a node at phi 8, a probability of 1e-8. Here a fetch is a heartbeat.
+No one has proposed this for Kafka. The phi accrual detector gives a degree of suspicion instead of a verdict. From
+earlier gaps between heartbeats, it computes the probability of a gap as long as the current silence; phi is minus the
+decimal logarithm of this probability. Cassandra convicts a node at phi 8, a probability of 1e-8. Here a fetch is a
+heartbeat.
 
 The detector shows that a follower is silent, not that it is behind. So here a follower is dropped only if it is silent
-and behind by more than the lag time. With the parameter ``silence_is=enough``, one of the two is enough. That finds a
-dead follower earlier: after 9.2 s if the mean gap is 500 ms.
+and behind by more than the lag time. With the parameter ``silence_is=enough``, one of the two is enough. Then a dead
+follower is found earlier: after 9.2 s if the mean gap is 500 ms.
 
-Benefit: the time allowed grows with the usual gaps. A slow leader, whose followers can fetch only
-every few seconds, no longer drops them.
+Benefit: the longer the gaps between a follower's fetches usually are, the longer it may be silent. A leader that is so
+slow that its followers can fetch only every few seconds no longer drops them.
 
 Drawback: a follower that fetches and never catches up stays for good, and acks=all waits for it.
 A leader that stops mistakes its own pause for the silence of all followers.
 
-Gaps are assumed to be exponentially distributed, as in Cassandra; the paper and Akka assume a normal distribution.
-Their mean is taken over the term, and is at least the time that an idle follower waits for data.
+Gaps are assumed to be exponentially distributed, as in Cassandra; the paper and Akka assume a normal distribution. The
+mean gap is taken over the term, and is at least the time that the fetch of an idle follower waits for data.
 
 Source: Hayashibara et al., "The phi accrual failure detector", 2004; Cassandra, gms/FailureDetector.java.
 """
@@ -34,7 +35,7 @@ ENOUGH = 1
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Reset the state of followers as the rule of Kafka 3.7 does, and forget the gaps of earlier terms."""
+    """Reset the state of followers as the rule of Kafka 3.7 does, and discard the gaps measured in earlier terms."""
     follower.fetch_gaps = 0
     follower.fetch_gaps_ms = 0
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
@@ -42,7 +43,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_gap(follower, fetch, params):
-    """Add the time since the previous fetch to the mean; once that has enough gaps, one of mean length is removed."""
+    """Add the gap since the previous fetch to the mean; if the mean is full, first remove one mean gap."""
     if follower.last_fetch_time_ms <= 0:
         return
     if follower.fetch_gaps >= params.gaps_remembered:
@@ -54,7 +55,7 @@ def record_gap(follower, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch like the rule of Kafka 3.7, and remember the gap before it."""
+    """Record the fetch like the rule of Kafka 3.7, and store the gap since the previous fetch."""
     if fetch.error_code == 0:
         record_gap(follower, fetch, params)
     return kafka_3_7_on_recorded(follower, leader, fetch, params)
@@ -70,7 +71,7 @@ def suspicion(follower, now_ms, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the follower lacks records, and phi and its lag are too high, or, by a parameter, one of the two."""
+    """Whether the follower lacks records, and phi and lag are too high (one of them if ``silence_is`` is enough)."""
     silent = suspicion(follower, now_ms, params) > params.phi_threshold
     behind = now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
     if params.silence_is == ENOUGH:
@@ -89,8 +90,10 @@ RULE = KAFKA_3_7.but(
     acts_in_quiet=always_acts,
     params={
         "phi_threshold": Param("suspicion above which a follower is silent", 8),
-        "silence_is": Param("for a shrink, in addition to being behind or instead of it", 0, ("needed", "enough")),
-        "least_mean_gap_ms": Param("minimum of the mean: the wait for data of an idle fetch", 500, least=1),
-        "gaps_remembered": Param("number of gaps between fetches in the mean", 1000, least=1),
+        "silence_is": Param(
+            "silence is needed for a shrink in addition to lag, or is enough without it", 0, ("needed", "enough")
+        ),
+        "least_mean_gap_ms": Param("minimum of the mean gap: the time that an idle fetch waits for data", 500, least=1),
+        "gaps_remembered": Param("maximum number of gaps between fetches in the mean", 1000, least=1),
     },
 )

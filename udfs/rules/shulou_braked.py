@@ -1,11 +1,11 @@
 """shulou-braked: the rule of Kafka 3.7, but for a while after a change of the ISR no follower is dropped.
 
 An article on the ISR says that Kafka drops no follower within 5 s of the last change of the ISR, nor within 60 s of the
-last write of the ISR. This rule does so. A replica that has just joined therefore has a minute to catch up.
+last write of the ISR. Under this rule it does not. A replica that has just joined therefore has a minute to catch up.
 
-Kafka itself had these brakes only from 0.9 to 2.6, and only for the notification that sends ISR changes to other
-brokers; there it was enough that one of the two times had passed. As a rule, the brakes show what waiting saves and
-what it costs.
+Kafka itself had these two brakes only from 0.9 to 2.6, and only for the notification that sends ISR changes to other
+brokers. That notification was sent as soon as one of the two times had passed. Applied to shrinks, the brakes show what
+waiting saves and what it costs.
 
 The start of a term is a change of the ISR, but not a write by this leader, so only the brake of 5 s holds after it.
 
@@ -35,7 +35,7 @@ RULE = KAFKA_3_7.but(
     source="an article, 2025",
     out_of_sync=out_of_sync,
     params={
-        "isr_change_brake_ms": Param("after any change of the ISR", 5000),
-        "isr_write_brake_ms": Param("after a change that this leader wrote", 60_000),
+        "isr_change_brake_ms": Param("time without shrinks after any change of the ISR", 5000),
+        "isr_write_brake_ms": Param("time without shrinks after a change that this leader wrote", 60_000),
     },
 )

@@ -1,19 +1,20 @@
-"""transfer-at-min-isr: the rule of Kafka 3.7, but the leader hands over rather than shrink below min.insync.replicas.
+"""transfer-at-min-isr: the rule of Kafka 3.7, but a leader hands over rather than shrink below min.insync.replicas.
 
-LinkedIn's fork has done this since October 2022. A leader that is too busy to serve fetches within the lag time loses
-all its followers at once, and producers are refused, though it is the leader that is slow. So a check that would leave
-fewer than min.insync.replicas members asks the controller to make another member the leader.
+LinkedIn's fork has done this since October 2022. A leader that is too busy to serve fetches within the lag time drops
+all its followers at once, and producers are refused, although only the leader is slow. So if a check would leave fewer
+than min.insync.replicas members, the leader asks the controller to make another member the leader.
 
-In the first version, the new leader is the first broker in the ISR, in sync or not. Since 2026 the fork recommends only
-a broker that is in sync (parameter ``candidates=in-sync``). With min.insync.replicas = 2, no other member is in sync
-when such a check runs, so the ISR stays as it is, as under no-shrink-under-min-isr.
+In the first version, the new leader is the first other broker in the ISR, whether it is in sync or not. Since 2026 the
+fork recommends only a broker that is in sync (parameter ``candidates=in-sync``). With min.insync.replicas = 2, no other
+member is in sync when such a check runs, so the ISR stays as it is, as under no-shrink-under-min-isr.
 
 Benefit: a partition no longer falls below min.insync.replicas only because its leader is slow.
 
-Drawback: if the followers are dead and not yet fenced, leadership goes to a dead broker. If all brokers are in
-trouble, leadership comes back. Each transfer costs an election, and gives every follower a fresh lag time.
+Drawback: if the followers are dead and not yet fenced, leadership goes to a dead broker. If all brokers are in trouble,
+leadership comes back to the old leader. Each transfer costs an election, and gives every follower a fresh lag time.
 
-The log continues with the old leader, so the replay begins an epoch of this rule, as kip-501-relinquish does.
+The brokers' logs only show what the old leader did afterwards. So the replay keeps the old leader and begins a new
+leader epoch under this rule, as it does for kip-501-relinquish.
 
 Source: linkedin/kafka pulls 390, 400 and 406; Partition.maybeTransferToNewLeader of its 3.x branches.
 """
@@ -40,6 +41,6 @@ RULE = KAFKA_3_7.but(
     source="linkedin/kafka pull 406",
     at_shrink=at_shrink,
     params={
-        "candidates": Param("possible new leaders: any member of the ISR, one that is in sync", 0, ("isr", "in-sync")),
+        "candidates": Param("possible new leaders: any member of the ISR, or only one in sync", 0, ("isr", "in-sync")),
     },
 )

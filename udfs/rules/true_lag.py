@@ -1,11 +1,13 @@
-"""true-lag: a follower is in sync if the leader's log, one lag time ago, held nothing that it lacks now.
+"""true-lag: a follower is in sync if it has every record that was in the leader's log one lag time ago.
 
-No leader can run this rule: it looks at the log that the follower holds, not at the last handled fetch of the follower,
-and acts without waiting for a check. It is the definition of lag that KAFKA-4485 argues from, and the reference for all
-other rules: a follower that another rule drops and this one keeps was keeping pace.
+No leader can run this rule, because it uses the follower's real log end instead of the one that the leader knows from
+the follower's last handled fetch. It also acts without waiting for a check. KAFKA-4485 argues from this definition of
+lag. The rule is the reference for all others: if another rule drops a follower that true-lag keeps, the follower was
+keeping pace.
 
-From the moment at which a fetch arrives, the follower's log is known to end at its offset, even while the fetch waits
-in the queue. Between a response and the next fetch the log end is unknown; the offset of the earlier fetch is assumed.
+From the moment at which a fetch arrives, the follower's log is known to end at the fetch offset, even while the fetch
+waits in the request queue. Between a response and the next fetch the follower's log end is unknown; the replay then
+assumes that it is still the offset of the earlier fetch.
 
 Source: KAFKA-4485, section on the definition of lag.
 """
@@ -26,14 +28,14 @@ from udfs.rules.base import (
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Forget the positions of all followers, until the first fetch of each."""
+    """Set each follower's log end offset to unknown until the follower's first fetch."""
     follower.log_end_offset = -1
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
 
 
 @kernel
 def on_arrival(follower, leader, fetch, params):
-    """Set the follower's log end to the fetch offset, and since when it lacks a record by the log of appends."""
+    """Set the follower's log end to the fetch offset, and find in the appends since when it has lacked a record."""
     if fetch.error_code != 0:
         return NOTHING
     follower.log_end_offset = fetch.log_end_offset
@@ -43,7 +45,7 @@ def on_arrival(follower, leader, fetch, params):
 
 @kernel
 def on_append(follower, leader, fetch, params):
-    """Note that a follower that had everything lacks a record from now on."""
+    """Note that a follower that had every record lacks one from now on."""
     if fetch.missing_since_us < NEVER_US and fetch.log_end_offset >= 0:
         follower.last_caught_up_time_ms = fetch.missing_since_us // 1000
     return NOTHING

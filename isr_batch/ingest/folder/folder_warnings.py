@@ -65,7 +65,7 @@ def unread_sentence(lines: Sequence[tuple[str, int | None, str]]) -> list[str]:
 
 
 def _warnings_of_doubtful_files(found: LogFolder) -> Iterator[Refused]:
-    """Yield the files that were refused; a missing server.properties only if the lag time had to be assumed."""
+    """Yield the refused files; also a missing server.properties, but only if the lag time had to be assumed."""
     yield from (each for each in found.refused if each.reason != NO_PROPERTIES)
 
 

@@ -319,7 +319,7 @@ def _batch_of_lines(broker_id: int | None, name: str, *columns: pa.Array) -> pa.
 
 
 def _whole_lines(stream: Iterator[bytes], block_bytes: int) -> Iterator[bytes | LongLine]:
-    """Yield a stream in blocks of whole lines, without the last newline; of a line that is too long, only the head.
+    """Yield a stream in blocks of whole lines, without the last newline; a line that is too long is cut to its head.
 
     Raises
     ------

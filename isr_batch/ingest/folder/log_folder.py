@@ -259,12 +259,12 @@ def _sources_of(found: LogFolder, folder: Path, name: str, path: str, options: L
 
 
 def is_metadata_dump(path: str) -> bool:
-    """Whether a file is a decoded metadata log, by its first lines."""
+    """Whether the first lines of a file show that it is a decoded metadata log."""
     return bool(re.search(METADATA_LINES, head_of(path).decode(errors="replace")))
 
 
 def _refused_by_name(name: str, path: str) -> Refused | None:
-    """Return the refusal of a file that is a document or the like, by its name; None for any other file."""
+    """Return the refusal of a file that its name shows to be a document or the like; None for any other file."""
     if NOT_NEEDED.fullmatch(Path(name).name):
         return Refused(name, "not needed", "it has no lines about fetches or the ISR")
     if DOCUMENT.fullmatch(Path(name).name) and not is_export_file(path):

@@ -51,7 +51,7 @@ class Shift:
 
 
 def time_zone_shifts(files: Iterable[LogFile]) -> list[Shift]:
-    """Return the brokers whose timestamps are not in UTC, by the first lines of their logs.
+    """Find the brokers whose timestamps are not in UTC, from the first lines of their logs.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
 
 
 def _between_brokers(begun: dict[tuple[str, ...], dict[int, int]], known: Container[int]) -> list[Shift]:
-    """Return brokers' shifts from each other, by their lines about the same leader epochs.
+    """Compute brokers' shifts from each other from their lines about the same leader epochs.
 
     Each broker is compared with a broker whose zone is known; if no zone is known, with the broker that has most of
     these lines.

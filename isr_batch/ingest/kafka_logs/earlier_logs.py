@@ -157,7 +157,7 @@ class EarlierLogs:
         )
 
     def terms_that_go_on(self, found: Sequence[Begun], starts: pa.Table, settings: pa.Table) -> list[Begun]:
-        """Replace terms whose start the new logs lack by the same terms from the earlier log that has it.
+        """Replace terms that start before the new logs by the same terms from the earlier log that has their start.
 
         If the new logs have the start after all, because its line came later than the first requests, that start is
         used.

@@ -214,7 +214,7 @@ def read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_stamps_of_exceptions(value: pa.StringArray, of_server: pa.BooleanArray, stamps: pa.Array) -> pa.Array:
-    """Give each line with an exception the timestamp of the log line before it; if lines repeat, only the first one."""
+    """Give each line with an exception the timestamp of the log line before it; of repeated lines, keep the first."""
     bare = pc.and_(of_server, pc.and_(pc.is_null(stamps), pc.match_substring_regex(value, WITHOUT_STAMP)))
     at = np.flatnonzero(bare)
     if not len(at):

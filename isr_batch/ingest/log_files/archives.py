@@ -38,7 +38,7 @@ def member_name(path: str) -> str:
 
 
 def is_archive(path: str) -> bool:
-    """Whether a file is an archive, by its name."""
+    """Whether the name of a file is that of an archive."""
     return path.endswith(SUFFIXES)
 
 

@@ -82,7 +82,7 @@ UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def is_packed(path: str) -> bool:
-    """Whether a file is compressed or in an archive, by its name."""
+    """Whether the name of a file is that of a compressed file or of a file in an archive."""
     return path.endswith(PACKED) or bool(member_name(path))
 
 
@@ -90,7 +90,7 @@ _DAMAGED = (*DAMAGED, zlib.error, lzma.LZMAError)
 
 
 def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """Yield the unpacked bytes of a file; of an uncompressed file, those from ``start`` to ``end`` (exclusive).
+    """Yield the unpacked bytes of a file; if it is not compressed, only those from ``start`` to ``end`` (exclusive).
 
     A log viewer's export is converted to lines first (`isr_batch.ingest.log_files.exports`).
 

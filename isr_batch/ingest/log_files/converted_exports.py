@@ -143,7 +143,7 @@ class ConvertedExports:
         return self._in_order(places, np.concatenate(sizes), np.concatenate(times))
 
     def _in_order(self, places: list["_Place"], sizes: Ints, times: Ints) -> list["_Place"]:
-        """Return the places of the same lines with the latest last: as they are, reversed, or of a sorted copy."""
+        """Return the places of the lines in order of time: unchanged, reversed, or those in a sorted copy."""
         known = times[times > 0]
         latest_first = len(known) > 0 and known[0] > known[-1]
         times = times[::-1] if latest_first else times

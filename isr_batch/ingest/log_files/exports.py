@@ -48,7 +48,7 @@ class BadExportError(Exception):
 
 
 def is_export(path: str, head: bytes) -> bool:
-    """Whether a file is an export of a log viewer, by its first bytes: a table or a document instead of a log.
+    """Whether the first bytes of a file show an export of a log viewer: a table or a document instead of a log.
 
     A table is recognised in a file with any name if its columns are named after a time and a message.
     """

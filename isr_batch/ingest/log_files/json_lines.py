@@ -74,7 +74,7 @@ def _json_column(table: pa.Table, path: str) -> pa.Array:
 
 
 def _number_type(value: object) -> pa.DataType | None:
-    """Return Arrow's type for a JSON number; small ones may be seconds, and the next value may have a fraction."""
+    """Return Arrow's type for a JSON number: float for a small one, as later values may be seconds with fractions."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return pa.int64() if isinstance(value, int) and abs(value) > _MOST_SECONDS else pa.float64()

@@ -15,7 +15,7 @@ _MOST: Final = 0.9
 _FEWEST: Final = 3
 """Number of lines that must be earlier than the line before, at least."""
 _OTHERS: Final = 5
-"""For each line that is later than the one before, this many must be earlier; threads log a few lines out of order."""
+"""Steps back in time must be more than this many times the steps forward; threads log a few lines out of order."""
 
 EVERY_LINE = re.compile(rb"\n")
 EVERY_EVENT = re.compile(rb"\n(?=.{0,3}\d{4}[-/]\d\d[-/]\d\d|\{|1\d{9})")

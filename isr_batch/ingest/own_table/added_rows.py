@@ -152,7 +152,7 @@ class AddedRows:
             self.files.append(self.target.written(self.lake.by_delta_rs(self.table.name).store, day, merged.rows, new))
 
     def _without_gone(self, day: str, merged: MergedRows, replaced: Replaced) -> Ints:
-        """Return the indices of the rows that stay: distinct, and in the source if they are to be replaced."""
+        """Return the indices of the distinct rows that stay: all but those to be replaced that the source lacks."""
         distinct = merged.distinct
         named = self.target.with_constants(merged.rows, "topic", "leader_id")
         gone = replaced.are_in(named, self.target.time)[distinct] & ~merged.is_given

@@ -43,7 +43,7 @@ def terms_of_epochs(lake: Lake, cluster_id: str, given: pa.Table) -> pa.Table:
 
 
 def look_up_epochs(sql: ArrowSql, terms: pa.Table, rows: pa.Table, time: str) -> pa.ChunkedArray:
-    """Return the leader epoch of each row, by the terms; `UNKNOWN_EPOCH` before a partition's first term."""
+    """Look up the leader epoch of each row in the terms; `UNKNOWN_EPOCH` before a partition's first term."""
     numbered = pa.table({
         "number": pa.array(range(rows.num_rows), pa.int64()), "topic": rows["topic"].cast(pa.string()),
         "partition_id": rows["partition_id"], "us": rows[time],

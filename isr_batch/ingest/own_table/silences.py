@@ -30,7 +30,7 @@ WITNESSES: Final = 2
 
 
 class _SilenceSpans(NamedTuple):
-    """Time spans in which each fetch follows the one before within a second, sorted by start.
+    """Time spans in which consecutive fetches are at most a second apart, sorted by start.
 
     A follower that fetched in a span is considered stopped if it has not fetched for ``patience_us``.
     """

@@ -194,7 +194,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
 
 
 def _term_keys_of_appends(terms: pa.Table) -> list[tuple[Any, ...]]:
-    """Return the key of each term, by which its start offset is looked up."""
+    """Return the key of each term; start offsets are looked up by this key."""
     names = [*PARTITION, "leader_epoch", "start_us"]
     return list(zip(*(terms[name].to_pylist() for name in names), strict=True))
 

@@ -36,7 +36,7 @@ class LastRows:
         Appends of the last seconds with a base offset (`APPENDS`); ``handled_us``, when an io thread took the request,
         is null if no longer known.
     read_again : pa.Table
-        Appends of the last seconds whose requests are in the logs that are read. The lake has, for each, the latest
+        Appends of the last seconds; the logs that are read have their requests. The lake has, for each, the latest
         time that the earlier logs allow.
     later : sequence of dict
         The first append of each term in each log that is gone and begins later than those that are read: leader_id,
@@ -60,7 +60,7 @@ class LastRows:
         return highest
 
     def open_appends(self) -> list[dict[str, Any]]:
-        """Return the appends of earlier logs whose end is unknown, because no fetch was beyond them.
+        """Return the appends of earlier logs with an unknown end offset, because no follower fetched from beyond them.
 
         Later logs may name it.
 
@@ -124,7 +124,7 @@ class LastRows:
         return start_us < self.begins_us.get(leader_id, start_us)
 
     def answered_late(self, produced: pa.Table) -> list[dict[str, Any]]:
-        """Return the appends of earlier logs whose requests were unknown then, and are in the logs that are read now.
+        """Return the appends of earlier logs that were ingested without their requests, which the logs read now have.
 
         Parameters
         ----------

@@ -45,7 +45,7 @@ class IsrReport(NamedTuple):
 
 
 def partition_of(row: Row) -> Partition:
-    """Return the topic and partition number of a row, by which evidence is looked up."""
+    """Return the topic and partition number of a row; evidence is looked up by these."""
     return row["topic"], row["partition_id"]
 
 
@@ -201,7 +201,7 @@ def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:
 def _by_other_evidence(
     stretch: Stretch, limit_us: int, lines: Sequence[int], led: Sequence[tuple[int, int, int, str]]
 ) -> list[tuple[int, int, str]]:
-    """Return the term of a partition without fetches, by a record, a snapshot, or a line about its ISR."""
+    """Find the term of a partition without fetches from a record, a snapshot, or a line about its ISR."""
     known = [entry for entry in led if entry[0] <= stretch.first_us] or [
         entry for entry in led if entry[3] == SNAPSHOT
     ][:1]

@@ -327,7 +327,7 @@ def _held_by_follower(
 ) -> int | None:
     """Return a follower's log end offset where the covered period begins, from its first fetch offset.
 
-    ``unless_named`` is the result for a follower whose offset no line names, and that got no records.
+    ``unless_named`` is the result for a follower that got no records, if no line names its offset.
     """
     if asked:
         first = asked[0]

@@ -40,32 +40,32 @@ class ParsedLogs:
 
     @cached_property
     def shrinks(self) -> pa.Table:
-        """Shrinking lines, by `server_log.shrink_lines`; the leader is the broker whose log has the line."""
+        """Shrinking lines, parsed by `server_log.shrink_lines`; the leader is the broker whose log has the line."""
         return server_log.shrink_lines(self.sql, self.server).drop_columns(["leader_id"])
 
     @cached_property
     def isr_updates(self) -> pa.Table:
-        """Lines about written ISR changes: rows of `forms.ISR_UPDATED`."""
+        """Lines that say that an ISR change was written (of the form `forms.ISR_UPDATED`)."""
         return rows_of(self.sql, self.server, forms.ISR_UPDATED)
 
     @cached_property
     def isr_writes(self) -> pa.Table:
-        """Lines about ISR writes to ZooKeeper, by `server_log_zookeeper.zookeeper_isr_writes`."""
+        """Lines about ISR writes to ZooKeeper, parsed by `server_log_zookeeper.zookeeper_isr_writes`."""
         return server_log_zookeeper.zookeeper_isr_writes(self.sql, self.server)
 
     @cached_property
     def led(self) -> pa.Table:
-        """Lines about starts of terms: rows of `forms.LEADER`."""
+        """Lines that say that a term started (of the form `forms.LEADER`)."""
         return rows_of(self.sql, self.state_changes, forms.LEADER)
 
     @cached_property
     def stayed(self) -> pa.Table:
-        """Lines about leaders that keep their term: rows of `forms.STILL_LEADER`."""
+        """Lines that say that a leader keeps its term (of the form `forms.STILL_LEADER`)."""
         return rows_of(self.sql, self.state_changes, forms.STILL_LEADER)
 
     @cached_property
     def accepted(self) -> pa.Table:
-        """Accepted LeaderAndIsr requests, by state-change.log or, where that lacks them, by the request log.
+        """Accepted LeaderAndIsr requests, from state-change.log or, where that lacks them, from the request log.
 
         The time of such a request is the start of the term in server.log, or, if that is missing, the end of the
         request.
@@ -92,18 +92,18 @@ class ParsedLogs:
 
     @cached_property
     def made_again(self) -> pa.Table:
-        """Partitions of topics that were deleted and created again, by `in_force.topics_made_again`."""
+        """Partitions of topics that were deleted and created again, as `in_force.topics_made_again` finds them."""
         return topics_made_again(self.sql, self.led, self.accepted, self.deleted)
 
     @cached_property
     def deleted(self) -> pa.Table:
-        """Deletions of partitions' logs, by server.log and the metadata log."""
+        """Deletions of partitions' logs, from server.log and the metadata log."""
         logged = rows_of(self.sql, self.server, forms.DELETED)
         return metadata_log.with_deletions(self.sql, logged, self.metadata, self.topics)
 
     @cached_property
     def min_isr_settings(self) -> pa.Table:
-        """Settings of min.insync.replicas by topic and time, by `min_isr.min_isr_settings`."""
+        """Values of min.insync.replicas per topic and time, as `min_isr.min_isr_settings` finds them."""
         return min_isr_settings(self.sql, self.server, self.metadata, self.settings, self.min_isr)
 
     @cached_property

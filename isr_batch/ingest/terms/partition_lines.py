@@ -48,7 +48,7 @@ class PartitionEvidence:
         return before[-1] if before and reaches else None
 
     def members_at(self, key: Partition, at_us: int) -> set[int]:
-        """Return the ISR at a time by the controller's records; for followers that never fetched, by the next line."""
+        """Return the ISR at a time from the controller's records; if a follower never fetched, from the next line."""
         record = self.by_records(key, at_us)
         if record:
             return set(record.after)

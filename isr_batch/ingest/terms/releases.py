@@ -35,7 +35,7 @@ def with_releases(led: list[dict[str, Any]], oldest: str | None, release: str | 
 
 
 def _numbers_of_release(version: str) -> list[int]:
-    """Return the numbers of a release, by which releases are compared."""
+    """Return the numbers of a release, for comparing releases."""
     return [int(number) for number in re.findall(r"\d+", apache_release(version))]
 
 
