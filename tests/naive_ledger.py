@@ -12,6 +12,7 @@ from tests.naive import Follower, Leader, Step
 from tests.naive_ledger_rows import FollowerScore, Ledger, Moment, Piece, Produced, Score
 from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, FETCH, REMOVED, Row, Term
+from tests.naive_waits import SECOND_US, TIMEOUT_US, Waits, by_bucket, longer_than, longest_us
 from tests.strategies import Log, Setting
 
 DAY_US = 86_400_000_000
@@ -25,7 +26,7 @@ DECREASE, MEMBER_BELOW, PASSED, LEADER_OUTSIDE, STRANGER_INSIDE = range(5)
 """Violations that no rule should allow."""
 
 
-class Bookkeeper(Leader):
+class Bookkeeper(Waits):
     """A naive leader that also keeps every moment of its term; its decisions are those of `Leader`."""
 
     def begin(self, term: Term) -> None:
@@ -106,7 +107,7 @@ class Bookkeeper(Leader):
 
     def close(self) -> None:
         """End the term, and look at wrongly dropped followers that have not fetched since."""
-        self.now_us = self.term.end_us
+        super().close()
         for replica in list(self.unheard):
             self._look_whether_early(replica, self.now_us - IN_FLIGHT_US * self.term.ends_mid_term)
 
@@ -257,6 +258,7 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
     waited = [(produced.time_us, acknowledged_us(books, produced)) for produced in accepted]
     latencies = sorted(done - begun for begun, done in waited if done is not None and done // DAY_US == day)
     given_up_us = [books.term.end_us for begun, done in waited if done is None and _was_due(books, begun)]
+    requests = [span for span in books.waits() if span[0] // DAY_US == day]
     broken = [(us, which) for us, which in violations(books) if us // DAY_US == day]
     first_us, first = broken[0] if broken else (-1, -1)
 
@@ -278,6 +280,9 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
         acknowledged_appends=len(latencies),
         never_acknowledged=today(given_up_us),
         acks_all_latency_max_us=max([0, *latencies]),
+        wait_over_second_us=longer_than(requests, SECOND_US),
+        wait_over_timeout_us=longer_than(requests, TIMEOUT_US),
+        wait_max_us=longest_us(requests),
         high_watermark_decreases=count(DECREASE),
         members_below_high_watermark=count(MEMBER_BELOW),
         passed_within_lag_time=count(PASSED),
@@ -286,6 +291,7 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
         first_violation_us=first_us,
         first_violation=first,
         latencies=tuple(latencies),
+        waits=by_bucket(requests),
     )
 
 

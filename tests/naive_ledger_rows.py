@@ -22,6 +22,9 @@ class Score(NamedTuple):
     acknowledged_appends: int
     never_acknowledged: int
     acks_all_latency_max_us: int
+    wait_over_second_us: int
+    wait_over_timeout_us: int
+    wait_max_us: int
     high_watermark_decreases: int
     members_below_high_watermark: int
     passed_within_lag_time: int
@@ -31,6 +34,8 @@ class Score(NamedTuple):
     first_violation: int
     latencies: tuple[int, ...]
     """Waits of the acknowledged appends, shortest first."""
+    waits: tuple[tuple[int, int], ...] = ()
+    """Time by the bucket of how long a request sent then would wait, of those over a second."""
 
 
 class FollowerScore(NamedTuple):

@@ -38,6 +38,12 @@ PARTITION_SCORES = Table(
             never_acknowledged="accepted acks=all appends that had waited for more than a lag time when the term ended",
             acks_all_latency_max_us="longest time from an acks=all append until the high watermark reached it; 0 if "
             "there was none",
+            wait_over_second_us="time in which an acks=all request, if sent then, would have waited for more than a "
+            "second until the rule acknowledged it; refused requests are sent again, and wait",
+            wait_over_timeout_us="time in which such a request would have waited for more than 30 s, the default of "
+            "producers' request.timeout.ms",
+            wait_max_us="longest time that such a request would have waited, up to midnight and the end of the "
+            "term; 0 if no more than a second",
             high_watermark_decreases="how often the high watermark decreased",
             members_below_high_watermark="how often the log end of an ISR member fell below the high watermark",
             passed_within_lag_time="how often the high watermark passed a follower whose true lag was within the lag "
@@ -52,6 +58,8 @@ PARTITION_SCORES = Table(
             first_violation STRING -- name of the column that counts the violation at first_violation_time
             acks_all_latencies ARRAY<STRUCT<latency_ms: DOUBLE, appends: BIGINT>> -- number of acks=all appends that the
                 -- high watermark reached, by latency, in buckets no wider than a sixteenth of the latency
+            acks_all_waits ARRAY<STRUCT<wait_ms: DOUBLE, us: BIGINT>> -- the microseconds of wait_over_second_us by the
+                -- time that a request sent then would have waited, in buckets no wider than a sixteenth of that time
         """),
     ),
     {**KEY_CHECKS, "exposure_covers": "exposure_us >= greatest(under_min_isr_us + at_min_isr_us, leader_alone_us)"},
@@ -162,6 +170,16 @@ _SCORES = (
         acks_all_latency_ms_p50="time from append to acknowledgement of acks=all appends, median",
         acks_all_latency_ms_p99="time from append to acknowledgement of acks=all appends, 99th percentile",
         acks_all_latency_ms_max="time from append to acknowledgement of acks=all appends, maximum",
+        wait_over_second_share="unavailability: share of the time in which an acks=all request, if sent then, would "
+        "have waited for more than a second until the rule acknowledged it; refused requests are sent again, and wait",
+        wait_over_timeout_share="share of the time in which such a request would have waited for more than 30 s, the "
+        "default of producers' request.timeout.ms",
+        acks_all_wait_ms_p99="time that such a request would have waited, 99th percentile over time, not over "
+        "requests: producers send less while they wait; null if it is no more than a second",
+        acks_all_wait_ms_p999="time that such a request would have waited, 99.9th percentile over time; null if it is "
+        "no more than a second",
+        acks_all_wait_ms_max="longest time that such a request would have waited, up to midnight and the end of the "
+        "term; null if no more than a second",
         loss_exposed_seconds="time in which a clean election could lose acknowledged records",
         unclean_needed_seconds="time in which no replica could lead cleanly if the leader died, and one could "
         "uncleanly; null if partly unknown; in experiments, the time with the leader alone",
