@@ -15,6 +15,7 @@ class Score(NamedTuple):
     leader_alone_us: int
     under_replicated_us: int
     high_watermark_stalled_us: int
+    stalled_under_min_isr_us: int
     loss_exposed_us: int
     loss_records_max: int
     isr_writes: int
@@ -25,6 +26,9 @@ class Score(NamedTuple):
     wait_over_second_us: int
     wait_over_timeout_us: int
     wait_max_us: int
+    lost_by_heir_max: int
+    lost_by_first_active_max: int
+    lost_by_longest_log_max: int
     high_watermark_decreases: int
     members_below_high_watermark: int
     passed_within_lag_time: int
@@ -77,6 +81,8 @@ class Moment(NamedTuple):
     """Followers that the rule has missed, and that have not been within the lag time since."""
     excused: frozenset[int]
     """Followers whose last shrink was a mistake, and that have not been back since."""
+    eligible: tuple[int, ...]
+    """Followers that the controller lets join, in the order of the assignment."""
 
 
 class Piece(NamedTuple):

@@ -2,12 +2,16 @@
 
 from typing import Final
 
+from udfs.rules import REGISTRY
+from udfs.rules.base import never_frozen
+
 RUN: Final = ("rule", "params_json")
 DIMENSIONS: Final = ("cluster_id", *RUN, "event_date", "topic", "leader_id", "replica_id")
 FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "replica_id", *RUN)
 
 _OF_PARTITION: Final = ", ".join(DIMENSIONS[:-1])
 _OF_FOLLOWER: Final = ", ".join(DIMENSIONS)
+_FREEZE: Final = ", ".join(f"'{rule.id}'" for rule in REGISTRY.values() if rule.may_advance is not never_frozen)
 SOURCES: Final = {
     "costs": f"""
         SELECT {_OF_PARTITION}, exposure_us, isr_writes, refused_appends, never_acknowledged, under_min_isr_us,
@@ -28,6 +32,18 @@ SOURCES: Final = {
         FROM {{eligible_leaders}}
         UNION ALL
         SELECT {_OF_PARTITION}, 0, false, NULL, false, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL
+        FROM {{partition_scores}}
+    """,
+    # Simulated clusters have no eligible leader replicas, and no broker of theirs is fenced.
+    "heirs_without_elr": f"""
+        SELECT {_OF_PARTITION}, leader_alone_us AS us, true AS alone, CAST(NULL AS INT) AS heir_id, true AS offline,
+          nullif(lost_by_heir_max, -1) AS lost_records_max, 1 AS others,
+          nullif(lost_by_first_active_max, -1) AS lost_by_first_active_max,
+          nullif(lost_by_longest_log_max, -1) AS lost_by_longest_log_max,
+          CASE WHEN rule IN ({_FREEZE})
+            THEN stalled_under_min_isr_us END AS frozen_us,
+          CAST(NULL AS BIGINT) AS visibility_age_max_us, CAST(NULL AS DOUBLE) AS visibility_age_area,
+          CAST(NULL AS BIGINT) AS hidden_record_us
         FROM {{partition_scores}}
     """,
     # Partitions are summed up first, because each later aggregate reads all rows again.

@@ -163,7 +163,7 @@ DERIVED: Final = {
 class Results:
     """Results of a replay, sweep or experiment: rows with the columns of the tables of these names.
 
-    The eligible leaders are only known after a replay; without them, figures based on them are null.
+    Simulated clusters have no eligible leader replicas.
     """
 
     isr_changes: EngineRows
@@ -189,10 +189,13 @@ aggregate."""
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:
     """Collect the rows from which scores are computed."""
     tables = {name: rows for name, rows in vars(results).items() if rows is not None}
-    known = (source for source in SOURCES if source != "heirs" or "eligible_leaders" in tables)
-    return {source: engine(SOURCES[source], **tables) for source in known} | {
-        source: changes_by_broker(engine, results.isr_changes, source) for source in BY_BROKER
-    }
+    known = (source for source in SOURCES if not source.startswith("heirs"))
+    heirs = engine(SOURCES["heirs" if results.eligible_leaders is not None else "heirs_without_elr"], **tables)
+    return (
+        {"heirs": heirs}
+        | {source: engine(SOURCES[source], **tables) for source in known}
+        | {source: changes_by_broker(engine, results.isr_changes, source) for source in BY_BROKER}
+    )
 
 
 def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) -> EngineRows:

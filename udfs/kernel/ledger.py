@@ -47,10 +47,13 @@ from udfs.kernel.ledger_page import (
     PLACES,
     REFUSED_APPENDS,
     SETTLED_US,
+    STALLED_UNDER_MIN_ISR_US,
     UNDER_MIN_ISR_US,
     UNDER_REPLICATED_US,
+    UNLESS_KNOWN,
     WAITS_FROM_US,
 )
+from udfs.kernel.lost_records import look_at_heirs
 from udfs.kernel.outages import close_waits
 from udfs.kernel.timeline_rows import show_leader_in_timeline
 from udfs.records import NEVER_US, Int64Array
@@ -103,8 +106,8 @@ def clear_ledger(page, followers):
     for place in range(PLACES):
         if place not in (SETTLED_US, AT_RISK, WAITS_FROM_US):
             page[place] = 0
-    page[FIRST_VIOLATION_US] = NO_VIOLATION
-    page[FIRST_VIOLATION] = NO_VIOLATION
+    for place in UNLESS_KNOWN:
+        page[place] = NO_VIOLATION
     for p in range(len(followers)):
         follower = followers[p]
         follower.judged_us = 0
@@ -166,6 +169,8 @@ def settle_ledger(page, leader, params, now_us):
         page[UNDER_REPLICATED_US] += elapsed_us
     if leader.shown_high_watermark < leader.shown_log_end_offset:
         page[HIGH_WATERMARK_STALLED_US] += elapsed_us
+        if members < wanted:
+            page[STALLED_UNDER_MIN_ISR_US] += elapsed_us
     if page[AT_RISK] > 0:
         page[LOSS_EXPOSED_US] += elapsed_us
         page[LOSS_RECORDS_MAX] = max(page[LOSS_RECORDS_MAX], page[AT_RISK])
@@ -296,6 +301,7 @@ def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_u
     leader.shown_high_watermark = leader.high_watermark
     leader.shown_isr = leader.isr
     leader.shown_isr_size = leader.isr_size
+    look_at_heirs(page, leader, term, followers, fetches, params)
     if changed or page[AT_RISK] > 0:
         look_at_risk_for_ledger(page, leader, term, fetches, now_us)
     if rises and now_us >= ledger_known_from_us(term, params):
