@@ -90,10 +90,10 @@ class Waits(Leader):
         self._look_when_it_no_longer_waits()
         super()._take(row)
         unknown = [f.replica for f in self.remote if row.kind == IDLE or row.replica_id == f.replica]
-        if row.kind in (IDLE, THIN) and unknown:
+        if row.kind in (IDLE, THIN):
             for replica in unknown:
                 self.unknown[replica].append((row.time_us, row.until_us))
-            self._look_at_requests()
+        self._look_at_requests()
 
     def grow(self, end: int) -> None:
         super().grow(end)
@@ -109,8 +109,7 @@ class Waits(Leader):
         elif fetch.recorded and row.code == 0:
             fetched[-1].has_until_us = row.released_us if row.released_us > row.processed_us else row.handled_us
         super()._go_on(fetch)
-        if recording:
-            self._look_at_requests()
+        self._look_at_requests()
 
     def _commit(self) -> None:
         self._look_when_it_no_longer_waits()

@@ -96,6 +96,7 @@ def _for_all_rules(instant: str) -> Callable[..., Any]:
     call = getattr(rule_calls, instant)
     heeds = rule_bits(getattr(rule, instant) is not nothing for rule in RULES)
     has_to_say_so = caught_up_times(instant)
+    looks_at_requests = instant != "on_recorded"  # the recording of a fetch also proves what its follower would hold
 
     @inlined
     def decide(state, p, now_us, out):
@@ -103,6 +104,10 @@ def _for_all_rules(instant: str) -> Callable[..., Any]:
         if heeds & state.term[0].rules == 0:
             return
         fetch = state.fetches[p]
+        fetch.unneeded = 0
+        waits = looks_at_requests and outages.may_count_waits(state.term[0], state.fetches, fetch, now_us)
+        if waits:
+            outages.note_all_acknowledged(state, now_us)
         shown = True
         since = out.filled[0]
         for k in range(state.term[0].active):
@@ -117,6 +122,8 @@ def _for_all_rules(instant: str) -> Callable[..., Any]:
                     timers.schedule_crossing(state, r, now_us)
         if not shown:
             ledger.show_leaders_in_ledger(state, now_us, out)
+        if waits:
+            outages.count_all_waits(state, now_us)
 
     return decide
 
@@ -144,7 +151,7 @@ def serve_fetch(state, p, stage, now_us, out):
         if shared_runs.is_irregular(fetch, state.term[0]):
             shared_runs.part_shared_runs(state)
         fetch.unneeded = 0
-        waits = outages.some_request_waits(state.term[0], state.fetches, now_us)
+        waits = outages.may_count_waits(state.term[0], state.fetches, fetch, now_us)
         if waits:
             outages.note_all_acknowledged(state, now_us)
         outages.note_proof(fetch)

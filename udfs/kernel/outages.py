@@ -44,6 +44,12 @@ def some_request_waits(term, fetches, now_us):
 
 
 @inlined
+def may_count_waits(term, fetches, fetch, now_us):
+    """Whether to look at requests at an instant of a fetch, after which a run may wait for its follower again."""
+    return fetch.outsider_in > 0 or some_request_waits(term, fetches, now_us)
+
+
+@inlined
 def some_follower_is_silent(term, fetches, long_us, now_us):
     """Whether no fetch of some follower has come for so long."""
     for p in range(term.replicas):
