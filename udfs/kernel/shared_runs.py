@@ -18,7 +18,7 @@ from udfs.kernel import ledger, ledger_page, timeline_rows
 from udfs.kernel.ack_latency import ack_waits_alike, forget_ack_waits, take_over_ack_waits
 from udfs.kernel.families import FAMILIES, params_of_knowing
 from udfs.kernel.follower_truth import truly_late_at_us
-from udfs.kernel.outages import some_request_waits
+from udfs.kernel.outages import note_acknowledged, some_request_waits
 from udfs.records import FOLLOWER, LEADER, NEVER_US, RUNS_A_ROW
 from udfs.rules import REGISTRY
 
@@ -262,6 +262,7 @@ def _join_shared_run(state, r, now_us):
 def _settle_shared_slot(state, place, now_us):
     """Update the integrals of a slot up to now."""
     ledger.settle_ledger(state.ledger.pages[place], state.leaders[place], state.params[place], now_us)
+    note_acknowledged(state, place, now_us)
     for p in range(state.term[0].replicas):
         if p != state.term[0].leader:
             ledger.settle_ledger_of_follower(state, place, p, now_us)
@@ -315,8 +316,14 @@ def _is_like_its_shared_run(state, r):
         for name in literal_unroll(_OF_FOLLOWER):
             if state.followers[r, p][name] != state.followers[g, p][name]:
                 return False
-    if state.ledger.pages[g, ledger_page.AT_RISK] != 0:
+    acknowledged_us = state.ledger.pages[r, ledger_page.WAITS_FROM_US]
+    if state.ledger.pages[g, ledger_page.AT_RISK] != 0 or (
+        state.ledger.pages[g, ledger_page.WAITS_FROM_US] != acknowledged_us
+    ):
         return False
+    for p in range(state.term[0].replicas):
+        if max(state.ledger.followers[r, p].let_go_us, state.ledger.followers[g, p].let_go_us) > acknowledged_us:
+            return False
     return ack_waits_alike(state.ledger.waits, r, g)
 
 
