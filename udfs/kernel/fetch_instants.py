@@ -155,6 +155,8 @@ def serve_fetch(state, p, stage, now_us, out):
         if waits:
             outages.note_all_acknowledged(state, now_us)
         outages.note_proof(fetch)
+        if waits:
+            outages.count_all_waits(state, now_us)
         on_recorded(state, p, now_us, out)
         if waits:
             outages.count_all_waits(state, now_us)
