@@ -333,10 +333,12 @@ def _was_due(books: Bookkeeper, begun_us: int) -> bool:
 
 def follower_score(books: Bookkeeper, all_pieces: list[Piece], day: int, follower: Follower) -> FollowerScore:
     replica = follower.replica
-    judged_us = agreed_us = by_blame_us = 0
+    judged_us = agreed_us = by_blame_us = late_in_isr_us = 0
     for begin, end, moment in all_pieces:
         if begin // DAY_US == day and is_judged(books, moment, replica, begin):
             judged_us += end - begin
+            if replica in moment.row.isr and not lag_ok(books, moment, replica, begin):
+                late_in_isr_us += end - begin
             if (replica in moment.row.isr) == belongs_in_isr(books, moment, replica, begin):
                 agreed_us += end - begin
             if is_right_by_blame(books, moment, replica, begin):
@@ -344,7 +346,7 @@ def follower_score(books: Bookkeeper, all_pieces: list[Piece], day: int, followe
     misses, early = (
         sum(us // DAY_US == day and who == replica for us, who in some) for some in (books.misses, books.early)
     )
-    return FollowerScore(replica, day, judged_us, agreed_us, misses, by_blame_us, early)
+    return FollowerScore(replica, day, judged_us, agreed_us, misses, by_blame_us, early, late_in_isr_us)
 
 
 def ledger(log: Log, setting: Setting) -> Ledger:

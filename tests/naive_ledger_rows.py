@@ -52,6 +52,7 @@ class FollowerScore(NamedTuple):
     misses: int
     agreed_by_blame_us: int
     early: int
+    late_in_isr_us: int
 
 
 class Ledger(NamedTuple):

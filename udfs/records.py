@@ -340,7 +340,7 @@ MEASURES = (
 )
 SCORE_COLUMNS = ("rule", "day", *MEASURES)
 """``day`` counts from 1970-01-01; ``first_violation`` is a position in VIOLATIONS, or -1."""
-FOLLOWER_MEASURES = ("judged_us", "agreed_us", "misses", "agreed_by_blame_us", "early")
+FOLLOWER_MEASURES = ("judged_us", "agreed_us", "misses", "agreed_by_blame_us", "early", "late_in_isr_us")
 FOLLOWER_SCORE_COLUMNS = ("rule", "position", "day", *FOLLOWER_MEASURES)
 
 FOLLOWERS_A_SCORE = 16

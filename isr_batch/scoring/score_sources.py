@@ -62,7 +62,8 @@ SOURCES: Final = {
         GROUP BY {_OF_PARTITION}
     """,
     "followers": f"""
-        SELECT {_OF_FOLLOWER}, judged_us, agreed_us, agreed_by_blame_us, misses, early FROM {{replica_scores}}
+        SELECT {_OF_FOLLOWER}, judged_us, agreed_us, agreed_by_blame_us, misses, early, late_in_isr_us
+        FROM {{replica_scores}}
     """,
     "changes": f"SELECT {_OF_FOLLOWER}, kind FROM {{isr_changes}}",
     # Each shrink gets its duration, and each mistake also the time since the previous one.

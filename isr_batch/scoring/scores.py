@@ -97,6 +97,7 @@ AGGREGATES: Final = {
         "query_accuracy": "sum(agreed_us) / nullif(sum(judged_us), 0)",
         "query_accuracy_by_blame": "sum(agreed_by_blame_us) / nullif(sum(judged_us), 0)",
         "early": "sum(early)",
+        "late_in_isr_seconds": _seconds_score("late_in_isr_us"),
     },
     "verdicts": {
         "shrinks": "count(verdict)",

@@ -115,6 +115,7 @@ def clear_ledger(page, followers):
         follower.agreed_by_blame_us = 0
         follower.misses = 0
         follower.early = 0
+        follower.late_in_isr_us = 0
 
 
 @kernel
@@ -184,6 +185,7 @@ def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
     late_us = min(max(truly_late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)
     if in_isr != 0:
         mine.agreed_us += late_us - mine.settled_us
+        mine.late_in_isr_us += now_us - late_us
         if mine.missed == 0:
             mine.agreed_by_blame_us += now_us - mine.settled_us
     else:
@@ -369,6 +371,7 @@ def close_ledger(state, now_us, out):
                 row[5] = mine.misses
                 row[6] = mine.agreed_by_blame_us
                 row[7] = mine.early
+                row[8] = mine.late_in_isr_us
         clear_ledger(ledger.pages[r], ledger.followers[r])
 
 

@@ -125,6 +125,7 @@ def _count_in(state, r, times):
         mine.agreed_us += times * of_all.agreed_us
         mine.agreed_by_blame_us += times * of_all.agreed_by_blame_us
         mine.misses += times * of_all.misses
+        mine.late_in_isr_us += times * of_all.late_in_isr_us
 
 
 @kernel

@@ -94,6 +94,8 @@ REPLICA_SCORES = Table(
             "until the follower is back, and the time after a miss",
             early="spurious shrinks, not caused by a slow leader, after which the follower was silent for a lag time: "
             "it had died",
+            late_in_isr_us="part of judged_us in which the follower was in the ISR with a true lag above the lag time: "
+            "KAFKA-4485's second guarantee excludes it",
         ),
     ),
     {**KEY_CHECKS, "agreed_within_judged": "greatest(agreed_us, agreed_by_blame_us) <= judged_us"},
@@ -148,6 +150,10 @@ _SCORES = (
         precision_by_lag="share of the genuine and spurious shrinks that are right by lag: with a true lag above the "
         "lag time",
         recall="share of the genuine failures that are detected in time: timely / (timely + misses)",
+    ),
+    *_measure_columns(
+        late_in_isr_seconds="follower-time in the ISR with a true lag above the lag time: KAFKA-4485's second "
+        "guarantee excludes it",
     ),
     *_count_columns(
         flaps="shrinks whose follower was back in the ISR within the rule's lag time",

@@ -72,9 +72,10 @@ def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
         OTHER | nothing | {"exposure_us": 24 * HOUR_US},
     )  # fmt: skip
     answers = (
-        RUN | {"replica_id": 2, "judged_us": 100, "agreed_us": 90, "agreed_by_blame_us": 80, "misses": 1, "early": 1},
+        RUN | {"replica_id": 2, "judged_us": 100, "agreed_us": 90, "agreed_by_blame_us": 80, "misses": 1, "early": 1,
+               "late_in_isr_us": 3_000_000},
         RUN | dict.fromkeys(("judged_us", "agreed_us", "agreed_by_blame_us"), 100) | {
-            "topic": "u", "replica_id": 2, "misses": 0, "early": 0,
+            "topic": "u", "replica_id": 2, "misses": 0, "early": 0, "late_in_isr_us": 0,
         },
     )  # fmt: skip
     expands = [
@@ -150,6 +151,7 @@ def test_a_total_of_two_topics(rows: list[dict[str, Any]]) -> None:
         "precision_by_lag": 0.75,  # the slow leader's follower was behind as well
         "query_accuracy_by_blame": 0.9,
         "early": 1,
+        "late_in_isr_seconds": 3.0,
         "misses": 1,
         "recall": 0.5,  # 12 s were within 1.5 lag times, 16 s were not and had been missed before
         "query_accuracy": 0.95,
