@@ -301,7 +301,7 @@ def shifted(log: Log, by_us: int) -> Log:
 
 
 def slowed(log: Log, times: int) -> Log:
-    """The same log, in which everything takes so many times as long."""
+    """The same log, in which everything takes longer by a factor."""
 
     def slower(row: Row) -> Row:
         found = row._replace(**{name: getattr(row, name) * times for name in Row._fields if name.endswith("_us")})

@@ -45,7 +45,7 @@ PARTITION_SCORES = Table(
             wait_over_timeout_us="time in which such a request would have waited for more than 30 s, the default of "
             "producers' request.timeout.ms",
             wait_max_us="longest time that such a request would have waited, up to midnight and the end of the "
-            "term; 0 if no more than a second",
+            "term; 0 up to a second",
             lost_by_heir_max="most acknowledged records, also of acks=0 and 1, that the first active member of the ISR "
             "lacked while the ISR was under min.insync.replicas; -1 if none is known",
             lost_by_first_active_max="most acknowledged records that the first active replica lacked while the "
@@ -190,11 +190,11 @@ _SCORES = (
         wait_over_timeout_share="share of the time in which such a request would have waited for more than 30 s, the "
         "default of producers' request.timeout.ms",
         acks_all_wait_ms_p99="time that such a request would have waited, 99th percentile over time, not over "
-        "requests: producers send less while they wait; null if it is no more than a second",
-        acks_all_wait_ms_p999="time that such a request would have waited, 99.9th percentile over time; null if it is "
-        "no more than a second",
+        "requests: producers send less while they wait; null up to a second",
+        acks_all_wait_ms_p999="time that such a request would have waited, 99.9th percentile over time; null up to "
+        "a second",
         acks_all_wait_ms_max="longest time that such a request would have waited, up to midnight and the end of the "
-        "term; null if no more than a second",
+        "term; null up to a second",
         loss_exposed_seconds="time in which a clean election could lose acknowledged records",
         unclean_needed_seconds="time in which no replica could lead cleanly if the leader died, and one could "
         "uncleanly; null if partly unknown; in experiments, the time with the leader alone",

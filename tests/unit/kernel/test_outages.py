@@ -47,7 +47,7 @@ IDLE_AND_DEAD = log([fetch(0.4 + n / 2, 2, 100, waited=0.5 if n < 39 else 0) for
         ("kafka-0.10.2", 9.1, 0, 10.1),
         # It drops it 10.001 s after 19.9 s.
         ("kafka-4485-design", 10.001 - 1, 0, 10.001),
-        # It never drops a follower, and one of two is no majority.
+        # It never drops a follower, and needs both of two.
         ("majority", 39.1, 10.1, 40.1),
     ],
 )
