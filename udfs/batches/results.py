@@ -322,7 +322,7 @@ def _result_verdicts(causes: Int64Array) -> dict[str, pa.Array]:
 
 
 def _result_histogram(counts: Int64Array, first: int, of_type: pa.ListType) -> pa.Array:
-    """Return, for each row, the non-empty buckets as pairs of middle and count; ``first`` is the number of the first bucket."""
+    """Return, for each row, the non-empty buckets as pairs of middle and count; ``first`` numbers the first bucket."""
     row, bucket = np.nonzero(counts)
     pairs = pa.StructArray.from_arrays(
         [pa.array(middle_of_latency_bucket_us(first + bucket) / 1000.0), pa.array(counts[row, bucket])],
