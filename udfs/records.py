@@ -190,6 +190,10 @@ FETCH_STATE = int64_record(
     "idle_at_caught_us",
     "cadence_us",  # nearly every gap between its fetches is shorter; valid until thin_until_us
     "thin_until_us",
+    "asked_us",  # records appended until then were there when its latest answered fetch was read, or waited for data
+    "proven_us",  # requests sent until then would be held by it, by its recorded fetches (``udfs.kernel.outages``)
+    "kept_log_end_offset",  # kept while a rule is asked with another
+    "unneeded",  # 1: when requests last were looked at, none waited for it under any run
     "due",  # its next instant: twice the microseconds, plus one if timers of rules go first; NOT_DUE: none
     # for all rule runs together
     "outsider_in",  # number of rule runs that have it outside the ISR
@@ -226,6 +230,7 @@ TERM = int64_record(
     "late_us",  # longest recent time that the leader took to record a fetch, or to send its response
     "late_at_us",  # when that delay ended
     "day_ends_us",  # midnight at which the open pages of the ledger are closed
+    "waits_at_us",  # when requests last were looked at, for all runs
     "miss_due_us",  # before this time, no search for misses is needed
     "rules_due_us",  # before this time, no timer of a rule run is due
     "runs",
@@ -266,6 +271,7 @@ QUIET = int64_record(
     "stalled_by_arrival_us",  # the same if the arrival of fetches advances it
     "longest_ack_us",
     "longest_ack_by_arrival_us",
+    "longest_wait_us",  # a request sent in the stretch would have waited no longer than this
 )
 """A quiet stretch of a segment (``udfs.kernel.quiet``). At both ends, each follower's latest fetch is recorded and from
 the log end, and the fetch before it was from the log end as well, or from the one that the fetch before had found."""
@@ -281,7 +287,8 @@ class KernelOutput(NamedTuple):
     follower_score: Int64Array
     filled: Int64Array
     latency: Int64Array
-    """For each score, the number of acknowledged appends per bucket of latency, shape (scores, BUCKETS)."""
+    """For each score, the number of acknowledged appends per bucket of latency, then the time in which requests would
+    have waited for over a second, per bucket of the wait: shape (scores, BUCKETS + WAIT_BUCKETS)."""
 
 
 RUNS_A_ROW = np.int64(48)
@@ -313,6 +320,7 @@ MEASURES = (
     "leader_alone_us",
     "under_replicated_us",
     "high_watermark_stalled_us",
+    "stalled_under_min_isr_us",
     "loss_exposed_us",
     "loss_records_max",
     "isr_writes",
@@ -320,18 +328,27 @@ MEASURES = (
     "acknowledged_appends",
     "never_acknowledged",
     "acks_all_latency_max_us",
+    "wait_over_second_us",
+    "wait_over_timeout_us",
+    "wait_max_us",
+    "lost_by_heir_max",
+    "lost_by_first_active_max",
+    "lost_by_longest_log_max",
     *VIOLATIONS,
     "first_violation_us",
     "first_violation",
 )
 SCORE_COLUMNS = ("rule", "day", *MEASURES)
 """``day`` counts from 1970-01-01; ``first_violation`` is a position in VIOLATIONS, or -1."""
-FOLLOWER_MEASURES = ("judged_us", "agreed_us", "misses", "agreed_by_blame_us", "early")
+FOLLOWER_MEASURES = ("judged_us", "agreed_us", "misses", "agreed_by_blame_us", "early", "late_in_isr_us")
 FOLLOWER_SCORE_COLUMNS = ("rule", "position", "day", *FOLLOWER_MEASURES)
 
 FOLLOWERS_A_SCORE = 16
 BUCKETS = 528
 """Number of latency buckets: enough for 19 hours; longer latencies fall into the last one."""
+FIRST_WAIT_BUCKET = 270
+"""The bucket of a second: time in which requests would wait is counted in this bucket and those of longer waits."""
+WAIT_BUCKETS = BUCKETS - FIRST_WAIT_BUCKET
 
 SHRINK, EXPAND, RELINQUISH, DOUBT = np.arange(4)
 """Kinds of ISR changes; DOUBT has the reasons for which a shrink at the same time is only possible."""
@@ -349,5 +366,5 @@ def new_kernel_output(capacity: int, scores: int = 256) -> KernelOutput:
         np.empty((scores, len(SCORE_COLUMNS)), np.int64),
         np.empty((scores * FOLLOWERS_A_SCORE, len(FOLLOWER_SCORE_COLUMNS)), np.int64),
         np.zeros(5, np.int64),
-        np.empty((scores, BUCKETS), np.int64),
+        np.empty((scores, BUCKETS + WAIT_BUCKETS), np.int64),
     )

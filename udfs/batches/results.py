@@ -12,8 +12,10 @@ from udfs.kernel.causes import CAUSES, VERDICT_OF_CAUSE
 from udfs.kernel.doubts import DEPENDS_ON
 from udfs.kernel.ledger import DAY_US
 from udfs.records import (
+    BUCKETS,
     CHANGE_COLUMNS,
     CHANGE_KINDS,
+    FIRST_WAIT_BUCKET,
     FOLLOWER_SCORE_COLUMNS,
     MADE_BY,
     PARTITION_COLUMNS,
@@ -40,6 +42,7 @@ STATE = "state"
 """The kind of result with the state of a set's replay at the end of the window (``udfs.kernel.snapshot``)."""
 
 LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
+WAITS = pa.list_(pa.struct([("wait_ms", pa.float64()), ("us", pa.int64())]))
 Identity = Mapping[str, Any]
 _NULL_UNLESS = {
     "offsets_known": {"follower_log_end_offset", "leader_log_end_offset", "high_watermark", "acknowledged_offset"},
@@ -88,6 +91,7 @@ RESULT_SCHEMA = pa.schema(
         ("depends_on", pa.string()),
         ("measures", pa.list_(pa.int64())),  # for scores: MEASURES or FOLLOWER_MEASURES, in that order
         ("acks_all_latencies", LATENCIES),
+        ("acks_all_waits", WAITS),
         ("assigned", pa.list_(pa.int32())),  # for states, as are the columns after it
         ("params", pa.list_(pa.string())),
         ("state", pa.binary()),
@@ -264,7 +268,9 @@ def _named_result_columns(
         named["leader_silent_ms"] = pa.array(silent_ms, mask=silent_ms < 0)
         named.update(_result_verdicts(values.pop("causes")))
     if "latency" in values:
-        named["acks_all_latencies"] = _result_latencies(values.pop("latency"))
+        counts = values.pop("latency")
+        named["acks_all_latencies"] = _result_histogram(counts[:, :BUCKETS], 0, LATENCIES)
+        named["acks_all_waits"] = _result_histogram(counts[:, BUCKETS:], FIRST_WAIT_BUCKET, WAITS)
     if result in {"score", "follower_score"}:
         names = list(values)
         measures = np.stack([values.pop(name) for name in names], axis=1)
@@ -315,12 +321,12 @@ def _result_verdicts(causes: Int64Array) -> dict[str, pa.Array]:
     }
 
 
-def _result_latencies(counts: Int64Array) -> pa.Array:
-    """Return, for each row, the non-empty buckets as pairs of latency and number of appends."""
+def _result_histogram(counts: Int64Array, first: int, of_type: pa.ListType) -> pa.Array:
+    """Return, for each row, the non-empty buckets as pairs of middle and count; ``first`` numbers the first bucket."""
     row, bucket = np.nonzero(counts)
     pairs = pa.StructArray.from_arrays(
-        [pa.array(middle_of_latency_bucket_us(bucket) / 1000.0), pa.array(counts[row, bucket])],
-        fields=list(LATENCIES.value_type),
+        [pa.array(middle_of_latency_bucket_us(first + bucket) / 1000.0), pa.array(counts[row, bucket])],
+        fields=list(of_type.value_type),
     )
     offsets = np.searchsorted(row, np.arange(len(counts) + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pairs)

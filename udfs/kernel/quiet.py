@@ -43,6 +43,7 @@ _FOLLOWER = int64_record(
     "replica_id", "row", "row_before", "kept_pace", "stage", "due", "arrival_us", "handled_us", "processed_us",
     "released_us", "completed_us", "offset", "log_end", "log_end_before", "known_log_end", "recorded_offset",
     "recorded_at_ms", "strict", "from_end_before", "strict_us",
+    "asked_us", "read_us", "proven_us",
 )  # fmt: skip
 _LEADER = int64_record("log_end", "settled_us", "waits", "appends")
 _PACE = int64_record("high_watermark", "acknowledged", "stalled_us", "longest_ack_us")
@@ -161,6 +162,7 @@ def _begin_quiet_walk(walk, quiet):
         follower.kept_pace = 0
         follower.strict = follower.from_end_before = 0
         follower.strict_us = LONG_AGO
+        follower.asked_us = follower.read_us = follower.proven_us = LONG_AGO
 
 
 @inlined
@@ -182,6 +184,7 @@ def _begin_quiet_sums(walk, now_us, quiet, latencies):
     quiet.from_us = now_us
     quiet.log_end_at_first = leader.log_end
     quiet.first_append_us = quiet.last_append_us = quiet.acknowledged_offset = 0
+    quiet.longest_wait_us = 0
     quiet.longest_behind_us = quiet.most_behind_messages = quiet.longest_catch_up_ms = 0
     quiet.latest_peak_us = quiet.late_us = UNKNOWN
     quiet.late_at_us = quiet.latest_peak_at_us = LONG_AGO
@@ -347,6 +350,8 @@ def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
         return follower.log_end >= follower.known_log_end
     if stage == COMPLETED:
         follower.due = NOT_DUE
+        parked = follower.released_us > follower.processed_us
+        follower.asked_us = max(follower.asked_us, follower.released_us if parked else follower.handled_us)
         _note_quiet_lateness(quiet, follower.completed_us - follower.released_us, now_us)
         return True
     follower.due = 2 * follower.completed_us
@@ -362,6 +367,12 @@ def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
 @inlined
 def _record_in_quiet(follower, now_us, quiet):
     """Note how far the follower was behind when its fetch is recorded."""
+    # A request sent in the stretch waits at most until now, from when it was proved that the follower would hold it.
+    quiet.longest_wait_us = max(quiet.longest_wait_us, now_us - follower.proven_us)
+    if follower.offset >= follower.known_log_end:
+        held_until_us = follower.asked_us if follower.strict != 0 else follower.read_us
+        follower.proven_us = max(follower.proven_us, min(follower.asked_us, held_until_us))
+    follower.read_us = follower.handled_us
     handled_ms = follower.handled_us // 1000
     behind, moved = follower.log_end - follower.offset, follower.offset - follower.recorded_offset
     if behind > 0 and moved > 0 and follower.recorded_at_ms != UNKNOWN:
