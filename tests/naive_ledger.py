@@ -263,6 +263,9 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
     def count(kind: int) -> int:
         return sum(which == kind for _, which in broken)
 
+    def stalled(moment: Moment) -> bool:
+        return moment.row.high_watermark < moment.row.log_end_offset
+
     return Score(
         day=day,
         exposure_us=time_us(lambda _: True),
@@ -270,7 +273,8 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
         at_min_isr_us=time_us(lambda moment: len(moment.row.isr) == min_isr),
         leader_alone_us=time_us(lambda moment: len(moment.row.isr) == 1),
         under_replicated_us=time_us(lambda moment: len(moment.row.isr) < len(books.term.replicas)),
-        high_watermark_stalled_us=time_us(lambda moment: moment.row.high_watermark < moment.row.log_end_offset),
+        high_watermark_stalled_us=time_us(stalled),
+        refused_or_stalled_us=time_us(lambda moment: len(moment.row.isr) < min_isr or stalled(moment)),
         loss_exposed_us=time_us(lambda moment: at_risk(moment) > 0),
         loss_records_max=max([0, *(at_risk(moment) for moment in held)]),
         isr_writes=today(books.isr_writes),

@@ -15,6 +15,7 @@ class Score(NamedTuple):
     leader_alone_us: int
     under_replicated_us: int
     high_watermark_stalled_us: int
+    refused_or_stalled_us: int
     loss_exposed_us: int
     loss_records_max: int
     isr_writes: int

@@ -313,6 +313,7 @@ MEASURES = (
     "leader_alone_us",
     "under_replicated_us",
     "high_watermark_stalled_us",
+    "refused_or_stalled_us",
     "loss_exposed_us",
     "loss_records_max",
     "isr_writes",

@@ -1,5 +1,7 @@
 """Figures of docs/study.md with their intervals, from the tables behind it."""
 
+import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -19,11 +21,19 @@ from isr_batch.scoring.broker_pairs import (
 )
 from isr_batch.simulation.planted_faults import MAKERS
 from udfs.rules import REGISTRY
+from udfs.rules.base import Rule
 
 TABLES: Final = Path(__file__).parents[1] / "study"
 PARTITIONS: Final = 4
 """Number of partitions of a simulated cluster."""
-HOURS_OF_RUN: Final = 1.0
+HOURS_OF_RUN: Final = 0.5
+LATER: Final = {
+    "kafka-0.10.2": ("joins_from_epoch_start", "0.10.2.0 - 2.0.0", "2.0.1"),
+    "kafka-2.1": ("errors_change_nothing", "2.1.0 - 2.3.1", "2.4.0 - 2.6.3"),
+    "kafka-2.7": ("advances_on_commit", "2.7.0 - 3.0.2", "3.1.0 - 3.2.3"),
+    "kafka-3.3": ("only_eligible_hold_high_watermark", "3.3.0 - 3.5.2", "3.6.0 - 3.6.2"),
+}
+"""Rules whose code changed within their releases: the parameter that says which, and the releases without and with."""
 QUIET: Final = "quiet-fleet"
 MIXED: Final = "mixed-fleet"
 KINDS: Final = (QUIET, *MAKERS)
@@ -43,6 +53,27 @@ SAME: Final = 0.01
 """Share of a figure; smaller differences put no rule on the frontier."""
 
 Row = dict[str, Any]
+
+
+def run_of_rule(row: Mapping[str, Any]) -> str:
+    """Name a rule with its parameters: by the rule, and the first of the later releases."""
+    rule = str(row["rule"])
+    param, _, releases = LATER.get(rule, ("", "", ""))
+    return f"{rule} as of {releases.split()[0]}" if json.loads(row["params_json"]).get(param) == "true" else rule
+
+
+def rule_of_run(run: str) -> Rule:
+    """Return the rule of such a name."""
+    return REGISTRY[run.split()[0]]
+
+
+def releases_of_run(run: str) -> str:
+    """Return the releases that behaved so; nothing for a rule that no release has."""
+    rule = rule_of_run(run)
+    if rule.kind != "released":
+        return ""
+    _, first, later = LATER.get(rule.id, ("", rule.in_force, ""))
+    return first if run == rule.id else later
 
 
 @cache

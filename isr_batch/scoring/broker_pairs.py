@@ -57,7 +57,7 @@ _OF_SHRINK: Final = {
 """Shrinks, by verdict; the mistakes by lag are those of a follower whose true lag was within the lag time. Whole
 milliseconds are stored, so that a true lag of the lag time and a fraction is stored as the lag time."""
 SUMMED: Final = (*_OF_PARTITION, *_OF_FOLLOWER, *_OF_SHRINK, "detection_ms")
-_LEADER: Final = "cluster_id, event_date, leader_id, rule"
+_LEADER: Final = "cluster_id, event_date, leader_id, rule, params_json"
 
 
 def _sum(names: Sequence[str]) -> str:

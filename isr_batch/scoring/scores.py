@@ -65,6 +65,7 @@ AGGREGATES: Final = {
         "leader_alone_seconds": _seconds_score("leader_alone_us"),
         "under_replicated_seconds": _seconds_score("under_replicated_us"),
         "high_watermark_stalled_seconds": _seconds_score("high_watermark_stalled_us"),
+        "refused_or_stalled_seconds": _seconds_score("refused_or_stalled_us"),
         "acks_all_latency_ms_max": "max(acks_all_latency_max_us) FILTER (WHERE acknowledged_appends > 0) / 1e3",
         "loss_exposed_seconds": _seconds_score("loss_exposed_us"),
         "loss_records_max": "max(loss_records_max)",
@@ -193,8 +194,8 @@ _OF_FOLLOWER: Final = ", ".join(DIMENSIONS)
 _SOURCES: Final = {
     "costs": f"""
         SELECT {_OF_PARTITION}, exposure_us, isr_writes, refused_appends, never_acknowledged, under_min_isr_us,
-          at_min_isr_us, leader_alone_us, under_replicated_us, high_watermark_stalled_us, acknowledged_appends,
-          acks_all_latency_max_us, loss_exposed_us, loss_records_max, high_watermark_decreases,
+          at_min_isr_us, leader_alone_us, under_replicated_us, high_watermark_stalled_us, refused_or_stalled_us,
+          acknowledged_appends, acks_all_latency_max_us, loss_exposed_us, loss_records_max, high_watermark_decreases,
           members_below_high_watermark, passed_within_lag_time, leader_outside_isr, isr_outside_assignment,
           lpad(CAST(unix_micros(first_violation_time) AS STRING), 20, '0') || first_violation || ' at '
             || CAST(first_violation_time AS STRING) || ' in ' || topic || '-' || CAST(partition_id AS STRING)

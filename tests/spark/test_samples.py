@@ -106,7 +106,10 @@ def test_shrinks_of_every_rule_are_those_of_the_golden_table(sample_lake: Lake) 
 
 def test_costs_are_those_of_the_timelines(sample_lake: Lake) -> None:
     """Every integral again, in SQL: a state lasts until the next one, the last one until the term ends."""
-    costs = ("exposure_us", "under_min_isr_us", "leader_alone_us", "under_replicated_us", "high_watermark_stalled_us")
+    costs = (
+        "exposure_us", "under_min_isr_us", "leader_alone_us", "under_replicated_us", "high_watermark_stalled_us",
+        "refused_or_stalled_us",
+    )  # fmt: skip
     with InProcess(sample_lake) as engine:
         names = ("partition_timeline", "leader_epochs", "partition_scores")
         tables = {name: engine.table(name) for name in names}
@@ -126,7 +129,8 @@ def test_costs_are_those_of_the_timelines(sample_lake: Lake) -> None:
         SELECT cluster_id, rule, sum(us) AS exposure_us, sum(us) FILTER (WHERE size(isr) < wanted) AS under_min_isr_us,
           sum(us) FILTER (WHERE size(isr) = 1) AS leader_alone_us,
           sum(us) FILTER (WHERE size(isr) < replicas) AS under_replicated_us,
-          sum(us) FILTER (WHERE high_watermark < leader_log_end_offset) AS high_watermark_stalled_us
+          sum(us) FILTER (WHERE high_watermark < leader_log_end_offset) AS high_watermark_stalled_us,
+          sum(us) FILTER (WHERE high_watermark < leader_log_end_offset OR size(isr) < wanted) AS refused_or_stalled_us
         FROM spans GROUP BY ALL
         """
         summed = ", ".join(f"sum({cost}) AS {cost}" for cost in costs)

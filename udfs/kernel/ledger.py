@@ -37,6 +37,7 @@ EACH = np.int64(-1)
     LEADER_ALONE_US,
     UNDER_REPLICATED_US,
     HIGH_WATERMARK_STALLED_US,
+    REFUSED_OR_STALLED_US,
     LOSS_EXPOSED_US,
     LOSS_RECORDS_MAX,
     ISR_WRITES,
@@ -185,8 +186,11 @@ def settle_ledger(page, leader, params, now_us):
         page[LEADER_ALONE_US] += elapsed_us
     if members < leader.replicas:
         page[UNDER_REPLICATED_US] += elapsed_us
-    if leader.shown_high_watermark < leader.shown_log_end_offset:
+    stalled = leader.shown_high_watermark < leader.shown_log_end_offset
+    if stalled:
         page[HIGH_WATERMARK_STALLED_US] += elapsed_us
+    if stalled or members < wanted:
+        page[REFUSED_OR_STALLED_US] += elapsed_us
     if page[AT_RISK] > 0:
         page[LOSS_EXPOSED_US] += elapsed_us
         page[LOSS_RECORDS_MAX] = max(page[LOSS_RECORDS_MAX], page[AT_RISK])

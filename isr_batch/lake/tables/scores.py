@@ -29,6 +29,7 @@ PARTITION_SCORES = Table(
             "replace it",
             under_replicated_us="time with a replica outside the ISR",
             high_watermark_stalled_us="time with the high watermark below the log end",
+            refused_or_stalled_us="time with under_min_isr_us or high_watermark_stalled_us or both",
             loss_exposed_us="time in which a clean election could lose acknowledged records",
             loss_records_max="largest number of acknowledged records that a clean election would lose",
             isr_writes="ISR writes that the rule causes; one write may remove several followers",
@@ -159,6 +160,8 @@ _SCORES = (
         under_replicated_seconds="time with a replica outside the ISR: the integral of Kafka's "
         "UnderReplicatedPartitions",
         high_watermark_stalled_seconds="time with the high watermark below the log end",
+        refused_or_stalled_seconds="time with fewer in-sync replicas than min.insync.replicas, or with the high "
+        "watermark below the log end, or both",
         acks_all_latency_ms_p50="time from append to acknowledgement of acks=all appends, median",
         acks_all_latency_ms_p99="time from append to acknowledgement of acks=all appends, 99th percentile",
         acks_all_latency_ms_max="time from append to acknowledgement of acks=all appends, maximum",

@@ -56,6 +56,7 @@ def test_below_min_isr_nothing_is_acknowledged(ledger_of: LedgerOf, min_isr: int
             leader_alone_us=850_000,
             under_replicated_us=850_000,
             high_watermark_stalled_us=999_000,  # from 1 ms: below min.insync.replicas HW stands still
+            refused_or_stalled_us=999_000,
             isr_writes=1,
             refused_appends=1,  # at 200 ms
             never_acknowledged=1,  # that of 1 ms, 999 ms before the end
@@ -74,12 +75,20 @@ def test_waiting_appends_are_acknowledged_when_the_dead_follower_leaves(ledger_o
             leader_alone_us=850_000,
             under_replicated_us=850_000,
             high_watermark_stalled_us=149_000,  # 1 to 150 ms
+            refused_or_stalled_us=149_000,
             isr_writes=1,
             acknowledged_appends=3,
             acks_all_latency_max_us=149_000,
             latencies=(0, 0, 149_000),  # alone, the leader acknowledges at once; so it does what is there already
         )
     ]
+
+
+def test_appends_are_refused_although_nothing_waits(ledger_of: LedgerOf) -> None:
+    """HW stands still from 1 to 150 ms; then the leader is alone, and before 3.7 HW moves on by itself."""
+    (score,) = ledger_of(log_of(*DEAD), by("kafka-3.3")._replace(min_insync_replicas=2)).scores
+    assert (score.high_watermark_stalled_us, score.under_min_isr_us) == (149_000, 850_000)
+    assert score.refused_or_stalled_us == 999_000
 
 
 def test_only_appends_that_ask_for_all_are_counted(ledger_of: LedgerOf) -> None:
@@ -97,6 +106,7 @@ def test_writes_of_the_isr_are_counted_not_members(ledger_of: LedgerOf) -> None:
         scored(
             exposure_us=400_000, at_min_isr_us=50_000, leader_alone_us=50_000, under_replicated_us=60_000,
             high_watermark_stalled_us=149_000,
+            refused_or_stalled_us=149_000,
             isr_writes=3, acknowledged_appends=1, acks_all_latency_max_us=149_000, latencies=(149_000,),
         )
     ]  # fmt: skip
@@ -113,7 +123,7 @@ def test_a_member_whose_log_was_cut_puts_records_at_risk(ledger_of: LedgerOf) ->
     found = ledger_of(log_of(append(0, 5), *fetches, end_us=10 * MS), by("kafka-3.7"))
     assert found.scores == [
         scored(
-            exposure_us=10_000, high_watermark_stalled_us=1000, acknowledged_appends=1, acks_all_latency_max_us=1000,
+            exposure_us=10_000, high_watermark_stalled_us=1000, refused_or_stalled_us=1000, acknowledged_appends=1, acks_all_latency_max_us=1000,
             latencies=(1000,), loss_exposed_us=3000 + 3000, loss_records_max=5, members_below_high_watermark=2,
             first_violation_us=START_US + 2 * MS, first_violation=1,
         )
@@ -130,7 +140,7 @@ def test_the_high_watermark_rises_past_an_outsider(ledger_of: LedgerOf, us: int,
     first = {"first_violation_us": START_US + us, "first_violation": 2} if passed else {}
     assert found.scores == [
         scored(
-            exposure_us=110_000, under_replicated_us=110_000, high_watermark_stalled_us=us - 1 * MS,
+            exposure_us=110_000, under_replicated_us=110_000, high_watermark_stalled_us=us - 1 * MS, refused_or_stalled_us=us - 1 * MS,
             acknowledged_appends=1,
             acks_all_latency_max_us=us - 1 * MS, latencies=(us - 1 * MS,), passed_within_lag_time=passed, **first,
         )
@@ -210,10 +220,11 @@ def test_a_day_begins_at_midnight(ledger_of: LedgerOf) -> None:
     log = midnight_at(150 * MS, log_of(*DEAD, append(150 * MS, 2), end_us=300 * MS))
     found = ledger_of(log, with_min_isr(2))
     assert found.scores == [
-        scored(TODAY - 1, exposure_us=150_000, at_min_isr_us=150_000, high_watermark_stalled_us=149_000),
+        scored(TODAY - 1, exposure_us=150_000, at_min_isr_us=150_000, high_watermark_stalled_us=149_000,
+               refused_or_stalled_us=149_000),
         scored(
             TODAY, exposure_us=150_000, under_min_isr_us=150_000, leader_alone_us=150_000, under_replicated_us=150_000,
-            high_watermark_stalled_us=150_000, isr_writes=1, refused_appends=1, never_acknowledged=1,
+            high_watermark_stalled_us=150_000, refused_or_stalled_us=150_000, isr_writes=1, refused_appends=1, never_acknowledged=1,
         ),
     ]  # fmt: skip
     assert by_lag(found) == [
