@@ -65,10 +65,11 @@ def simulated(experiment: Experiment) -> Rows:
         for cell in experiment_cells(experiment)
     }
     columns = ("scenario", "seed", "simulated_hours", *COUNTS, *MEASURES)
-    later = ({"rules": [rule], "grid": {param: ["true"]}} for rule, (param, _, _) in LATER.items())
+    later = [{"rules": [rule], "grid": {param: ["true"]}} for rule, (param, _, _) in LATER.items()]
+    of_rules: list[dict[str, Any]] = [{"rules": ALL_RULES}, *later]
     return [
         {column: row[column] for column in columns} | {"rule": run_of_rule(row), "faults": planted[row["seed"]]}
-        for rules in ({"rules": ALL_RULES}, *later)
+        for rules in of_rules
         for row in run_experiment(MemoryLake({}), experiment.scenario, experiment.model_copy(update=rules))
     ]
 
@@ -79,7 +80,7 @@ def replay(root: Path, logs: Sequence[Path]) -> None:
     root.mkdir(parents=True, exist_ok=True)
     grid.write_text(json.dumps({"grid": {param: ["false", "true"] for param, _, _ in LATER.values()}}))
     for each in logs:
-        _isr_batch("ingest", "--logs", each, "--lake", root / "lake")
+        _isr_batch("ingest", "kafka-logs", each, "--lake", root / "lake")
     _isr_batch("replay", "--grid", grid, "--lake", root / "lake", "--timelines", "around-shrinks")
 
 

@@ -64,7 +64,7 @@ def run_of_rule(row: Mapping[str, Any]) -> str:
 
 def rule_of_run(run: str) -> Rule:
     """Return the rule of such a name."""
-    return REGISTRY[run.split()[0]]
+    return REGISTRY[run.split(maxsplit=1)[0]]
 
 
 def releases_of_run(run: str) -> str:

@@ -43,8 +43,8 @@ def sums_of_broker_pairs(lake: Lake) -> pa.Table:
 
 
 _OF_PARTITION: Final = (
-    "exposure_us", "under_min_isr_us", "high_watermark_stalled_us", "isr_writes", "refused_appends",
-    "never_acknowledged",
+    "exposure_us", "under_min_isr_us", "high_watermark_stalled_us", "refused_or_stalled_us", "isr_writes",
+    "refused_appends", "never_acknowledged",
 )  # fmt: skip
 _OF_FOLLOWER: Final = ("misses", "early", "judged_us", "agreed_us", "agreed_by_blame_us")
 _OF_SHRINK: Final = {
@@ -139,7 +139,7 @@ def figures_of_pairs(rows: Sequence[Row]) -> dict[str, Floats]:
     judged = sums["spurious"] + sums["genuine"]
     per_hour = {
         name: share_of_sums(sums[name] / (1e6 if name.endswith("_us") else 1), hours)
-        for name in ("under_min_isr_us", "high_watermark_stalled_us", "isr_writes")
+        for name in ("under_min_isr_us", "high_watermark_stalled_us", "refused_or_stalled_us", "isr_writes")
     }
     return sums | per_hour | {
         "precision_by_blame": share_of_sums(sums["genuine"], judged),

@@ -123,8 +123,9 @@ def test_a_member_whose_log_was_cut_puts_records_at_risk(ledger_of: LedgerOf) ->
     found = ledger_of(log_of(append(0, 5), *fetches, end_us=10 * MS), by("kafka-3.7"))
     assert found.scores == [
         scored(
-            exposure_us=10_000, high_watermark_stalled_us=1000, refused_or_stalled_us=1000, acknowledged_appends=1, acks_all_latency_max_us=1000,
-            latencies=(1000,), loss_exposed_us=3000 + 3000, loss_records_max=5, members_below_high_watermark=2,
+            exposure_us=10_000, high_watermark_stalled_us=1000, refused_or_stalled_us=1000, acknowledged_appends=1,
+            acks_all_latency_max_us=1000, latencies=(1000,), loss_exposed_us=3000 + 3000, loss_records_max=5,
+            members_below_high_watermark=2,
             first_violation_us=START_US + 2 * MS, first_violation=1,
         )
     ]  # fmt: skip
@@ -140,7 +141,8 @@ def test_the_high_watermark_rises_past_an_outsider(ledger_of: LedgerOf, us: int,
     first = {"first_violation_us": START_US + us, "first_violation": 2} if passed else {}
     assert found.scores == [
         scored(
-            exposure_us=110_000, under_replicated_us=110_000, high_watermark_stalled_us=us - 1 * MS, refused_or_stalled_us=us - 1 * MS,
+            exposure_us=110_000, under_replicated_us=110_000, high_watermark_stalled_us=us - 1 * MS,
+            refused_or_stalled_us=us - 1 * MS,
             acknowledged_appends=1,
             acks_all_latency_max_us=us - 1 * MS, latencies=(us - 1 * MS,), passed_within_lag_time=passed, **first,
         )
@@ -224,7 +226,8 @@ def test_a_day_begins_at_midnight(ledger_of: LedgerOf) -> None:
                refused_or_stalled_us=149_000),
         scored(
             TODAY, exposure_us=150_000, under_min_isr_us=150_000, leader_alone_us=150_000, under_replicated_us=150_000,
-            high_watermark_stalled_us=150_000, refused_or_stalled_us=150_000, isr_writes=1, refused_appends=1, never_acknowledged=1,
+            high_watermark_stalled_us=150_000, refused_or_stalled_us=150_000, isr_writes=1, refused_appends=1,
+            never_acknowledged=1,
         ),
     ]  # fmt: skip
     assert by_lag(found) == [
