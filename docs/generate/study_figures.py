@@ -85,20 +85,29 @@ def table(name: str) -> list[Row]:
 
 @cache
 def rules() -> list[str]:
-    """List the rules of the tables, in order of the registry."""
-    there = set(pc.unique(pq.read_table(TABLES / "recorded.parquet")["rule"]).to_pylist())
-    return [rule for rule in REGISTRY if rule in there]
+    """List the rules of the tables by the names of their runs, in order of the registry."""
+    there = pc.unique(pq.read_table(TABLES / "recorded.parquet")["rule"]).to_pylist()
+    return sorted(there, key=lambda run: (list(REGISTRY).index(rule_of_run(run).id), len(run)))
 
 
 def recorded_figures(rule: str) -> dict[str, Figure]:
-    """Figures of a rule on the recorded clusters; blocks are the leaders of each recording."""
-    rows = [row for row in table("recorded") if row["rule"] == rule]
-    return {name: figure_of_draws(values) for name, values in figures_of_pairs(rows).items()}
+    """Figures of a rule on the recorded clusters; blocks are the leaders of each recording.
+
+    Detection is in lag times: a mean in seconds would show how many shrinks the recordings of each lag time have.
+    """
+    lag_ms = {row["cluster_id"]: row["replica_lag_time_max_ms"] for row in table("clusters")}
+    rows = [
+        row | {"detection_ms": 1000 * row["detection_ms"] / lag_ms[row["cluster_id"]]}
+        for row in table("recorded")
+        if row["rule"] == rule
+    ]
+    figures = {name: figure_of_draws(values) for name, values in figures_of_pairs(rows).items()}
+    return figures | {"detection_lag_times": figures["detection_s"]}
 
 
 _PER_FAULT: Final = (
     "faults", "simulated_hours", "spurious", "within_lag", "genuine", "misses", "detection_s", "metadata_writes",
-    "under_min_isr_seconds", "high_watermark_stalled_seconds",
+    "refused_or_stalled_seconds",
 )  # fmt: skip
 
 
@@ -117,13 +126,12 @@ def runs(rule: str, kind: str) -> list[Row]:
 @cache
 def _sums_of_kind(rule: str, kind: str) -> dict[str, Floats]:
     sums = drawn_sums(runs(rule, kind), _PER_FAULT, 1 + KINDS.index(kind))
-    refused, stalled = sums["under_min_isr_seconds"], sums["high_watermark_stalled_seconds"]
+    unavailable = sums["refused_or_stalled_seconds"]
     if kind != QUIET:
         quiet = _sums_of_kind(rule, QUIET)
-        usual = share_of_sums(quiet["high_watermark_stalled_seconds"], quiet["simulated_hours"])
-        stalled = np.maximum(stalled - usual * sums["simulated_hours"], 0)
-    # Their overlap is unknown; together they last at least as long as the longer one.
-    return sums | {"unavailable_s": np.maximum(refused, stalled)}
+        usual = share_of_sums(quiet["refused_or_stalled_seconds"], quiet["simulated_hours"])
+        unavailable = np.maximum(unavailable - usual * sums["simulated_hours"], 0)
+    return sums | {"unavailable_s": unavailable}
 
 
 def mistakes_per_fault(rule: str, kind: str) -> float:
@@ -167,7 +175,7 @@ def frontier(cluster: str, x: str, y: str = "spurious") -> list[str]:
     points = {
         rule: (figures[x].value, figures[y].value)
         for rule in rules()
-        if REGISTRY[rule].kind != "reference"
+        if rule_of_run(rule).kind != "reference"
         for figures in [simulated_figures(rule, cluster)]
         if np.isfinite(figures[x].value)
     }

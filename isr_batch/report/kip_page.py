@@ -101,6 +101,10 @@ _READ: Final = (*(name for name in _STORY if name != "lag_time_s"), "params_json
 _HEAD: Final = """
 Made by isr-batch {version}: `{command}`. T is the lag time, `replica.lag.time.max.ms`.
 """
+_READ_AS: Final = """
+How the text of {rules} was read, where it can be read in more than one way: `docs/readings-of-proposals.md` of
+isr-batch.
+"""
 _NO_FLEETS: Final = """
 Clusters with random faults are not simulated for this page; `docs/study.md` of isr-batch has them, under all rules.
 """
@@ -168,6 +172,8 @@ def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] =
     """
     causes = [compare_rules(lake, old, new) for lake in lakes]
     page = [f"# {old} and {new}", "", *(f"- `{rule}`: {REGISTRY[rule].summary}" for rule in (old, new))]
+    if proposed := [rule for rule in (old, new) if REGISTRY[rule].kind == "proposed"]:
+        page.append(_READ_AS.format(rules=" and ".join(f"`{rule}`" for rule in proposed)))
     page += [_HEAD.format(version=__version__, command=command)]
     shown = sorted((row for row in stories if row["rule"] in {old, new}), key=lambda row: _order(row, old))
     page += [*_measured(lakes, shown), "", "## What they do on recorded fetches", _SAYS, *_differences(lakes, old, new)]
