@@ -115,8 +115,8 @@ the follower of a slow leader can be right by lag and is a mistake by blame. Dro
 young records is right by blame and a mistake by lag.
 
 - A *miss* is a failed follower left in the ISR: its true lag exceeds 1.5 T, for a reason that would make its shrink
-  genuine. It is counted once until the follower is within T again. Kafka checks every T/2, so that a follower may stay
-  until 1.5 T by design.
+  genuine. It is counted once until the follower is within T again. Since 0.10.2 Kafka checks every T/2, so a
+  follower may stay until 1.5 T by design (before, every T).
 - The high watermark is *stalled* while it is below the log end. That includes the round trip of each fetch, so a
   healthy cluster has such time as well, and only differences between rules say something.
 - *Detection* is the true lag at genuine shrinks. It is given for each T, because a mean over several T would show how
