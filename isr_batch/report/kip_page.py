@@ -45,7 +45,7 @@ _FIGURES: Final = {
     "acks_all_latency_ms_p99": "acks=all latency, ms, 99th percentile, over appends",
     "refused_appends": "appends with acks=all refused",
     "never_acknowledged": "appends with acks=all never acknowledged",
-    "loss_records_max": "acknowledged records that a clean election could lose, at most",
+    "loss_records_max": "acknowledged records that a clean election could lose, at most; 0 if no log was cut",
     "unclean_needed_seconds": "seconds without an heir in which an unclean election was possible",
     "lost_if_leader_dies_records_max": "records that the heir lacked under min.insync.replicas, at most",
     "lost_by_first_active_records_max": "records that the first active replica lacked without an heir, at most",
@@ -119,8 +119,11 @@ young records is right by blame and a mistake by lag.
   follower may stay until 1.5 T by design (before, every T).
 - The high watermark is *stalled* while it is below the log end. That includes the round trip of each fetch, so a
   healthy cluster has such time as well, and only differences between rules say something.
-- *Detection* is the true lag at genuine shrinks. It is given for each T, because a mean over several T would show how
-  many shrinks each T has.
+- *Detection* is the true lag at genuine shrinks. It may be below T, because Kafka counts from when the follower was
+  last caught up, not from the oldest record that it lacks. It is given for each T, because a mean over several T would
+  show how many shrinks each T has.
+- An *append* is what a produce request has for one partition. Latencies are counted in buckets no wider than a
+  sixteenth of the latency, so a percentile of them is exact to about 6 %.
 """
 _INTERVALS: Final = """
 Brackets are 95 % intervals, by a bootstrap over the {leaders} leaders: the shrinks that a leader makes are drawn
@@ -130,17 +133,19 @@ each other, and no bracket is adjusted for that: if nothing differed, some one i
 still exclude 0. If this pair was picked because it stood out among many rules, the brackets are too narrow as well.
 """
 _PARTED: Final = """
-Numbers of shrinks, by primary cause. Shrinks of one follower by both rules are one event if at most T lies between
-them. A rule that does not make a shrink may make it more than T later, or may have dropped the follower before; it need
-not be a miss.
+Numbers of shrinks, by primary cause: the first that applies of caught_up (the follower really had every record, but the
+leader had not handled the fetch that shows it), keeping_pace (alive, and within T by lag), slow_leader and unacked_only
+(alive, and lacks nothing acknowledged), which are mistakes by blame, then follower_stopped and follower_slow, which are
+genuine. Shrinks of one follower by both rules are one event if at most T lies between them. A rule that does not make a
+shrink may make it more than T later, or may have dropped the follower before; it need not be a miss.
 """
 _SIMULATED: Final = """
-The simulated leader applies the rule, and producers and followers react to it. Each story is one run (seed
-{seeds}), without an interval. Times and counts are sums over the partitions of a story.
+The simulated leader applies the rule, and producers and followers react to it. `docs/stories.md` of isr-batch describes
+the stories. Each is one run (seed {seeds}), without an interval. Times and counts are sums over its partitions. The
+story `kafka-7152-idle-churn` begins with the leader alone in the ISR of 2,000 partitions.
 """
 _ALL: Final = """
-Latencies are counted in buckets no wider than a sixteenth of the latency, so a percentile is exact to about 6 %. A dash
-means that a figure does not apply, or that the logs cannot tell.
+A dash means that a figure does not apply, or that the logs cannot tell.
 """
 _LIMITS: Final = """
 The replay is open-loop: fetches and appends stay as recorded while the rule changes, so it shows the first step only.
@@ -171,7 +176,11 @@ def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] =
         When a lake has no replay of a rule.
     """
     causes = [compare_rules(lake, old, new) for lake in lakes]
-    page = [f"# {old} and {new}", "", *(f"- `{rule}`: {REGISTRY[rule].summary}" for rule in (old, new))]
+    page = [
+        f"# {old} and {new}",
+        "",
+        *(f"- `{rule}`{_released(rule)}: {REGISTRY[rule].summary}" for rule in (old, new)),
+    ]
     if proposed := [rule for rule in (old, new) if REGISTRY[rule].kind == "proposed"]:
         page.append(_READ_AS.format(rules=" and ".join(f"`{rule}`" for rule in proposed)))
     page += [_HEAD.format(version=__version__, command=command)]
@@ -187,10 +196,18 @@ def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] =
         page += _titled(_STORY, [row | {"lag_time_s": _lag_time(row) / 1000} for row in shown])
     for lake in lakes:
         runs = [row for row in rules_side_by_side(lake) if row["rule"] in {old, new}]
-        runs.sort(key=lambda row: (row["T"], row["rule"] != old))
+        runs.sort(key=lambda row: (row["T"], json.loads(row["params_json"])["min_insync_replicas"], row["rule"] != old))
         title = f"## All figures{f' of {Path(lake.root).name}' if len(lakes) > 1 else ''}"
         page += ["", title, _ALL, *_figures(runs)]
     return "\n".join([*page, "", "## Limits", _LIMITS])
+
+
+def _released(rule: str) -> str:
+    """Name the releases of a rule, and those of its parameters that choose between releases whose code differs."""
+    if REGISTRY[rule].kind != "released":
+        return ""
+    params = "".join(f"; `{name}` = {param.says}" for name, param in REGISTRY[rule].params.items() if param.choices)
+    return f" (Kafka {REGISTRY[rule].in_force}{params})"
 
 
 def stories_in(lake: Lake) -> list[Row]:
@@ -276,9 +293,11 @@ def _pairs(lakes: Sequence[Lake], rule: str) -> Iterator[tuple[tuple[Any, ...], 
     for number, lake in enumerate(lakes):
         seen = set()
         for row in sums_of_broker_pairs(lake).to_pylist():
-            key = (_lag_time(row), number, *(row[name] for name in names))
             if row["rule"] != rule:
                 continue
+            # Topics may differ in min.insync.replicas.
+            min_isr = json.loads(row["params_json"])["min_insync_replicas"]
+            key = (_lag_time(row), number, *(row[name] for name in names), min_isr)
             if key in seen:
                 raise UsageError(
                     f"{lake.root} has two replays of {rule} with a lag time of {key[0]} ms",
