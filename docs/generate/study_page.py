@@ -1,7 +1,7 @@
 """docs/study.md with its pictures, from the tables in docs/study."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import isfinite, log1p
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ from docs.generate.study_figures import (
     table,
 )
 from isr_batch import __version__
-from isr_batch.phrases import count_of
+from isr_batch.phrases import count_of, listed
 from isr_batch.report.kip_page import markdown_table
 from isr_batch.scoring.broker_pairs import Figure
 from udfs.rules import ALL_RULES, BASELINE
@@ -182,14 +182,10 @@ _FRONTIERS: Final = {
 
 def _frontiers() -> list[dict[str, str]]:
     return [
-        {"clusters": cluster} | {title: _list(frontier(cluster, x)) for title, x in _FRONTIERS.items()}
+        {"clusters": cluster}
+        | {title: listed(f"`{rule}`" for rule in frontier(cluster, x)) for title, x in _FRONTIERS.items()}
         for cluster in RATES
     ]
-
-
-def _list(names: Sequence[str]) -> str:
-    quoted = [f"`{name}`" for name in names]
-    return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
 
 
 def _releases_of_rules() -> list[dict[str, str]]:
@@ -205,8 +201,7 @@ def _releases() -> str:
 
 def _lag_times() -> str:
     found = {row["replica_lag_time_max_ms"] for row in table("clusters") if row["replica_lag_time_max_ms"]}
-    *most, last = (f"{ms / 1000:g}" for ms in sorted(found))
-    return f"{', '.join(most)} and {last}" if most else last
+    return listed(f"{ms / 1000:g}" for ms in sorted(found))
 
 
 def _interval(figure: Figure, digits: int = 0, factor: float = 1) -> str:

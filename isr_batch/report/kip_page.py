@@ -128,9 +128,9 @@ young records is right by blame and a mistake by lag.
 _INTERVALS: Final = """
 Brackets are 95 % intervals, by a bootstrap over the {leaders} leaders: the shrinks that a leader makes are drawn
 together, because they come in bursts. Both rules are computed from the same draws. With few leaders, brackets are too
-narrow. A bracket [0, 0] only says that these logs have none. The table has {figures} figures, most of which depend on
+narrow. A bracket [0, 0] only says that these logs have none. The table has {figures} figures, which mostly depend on
 each other, and no bracket is adjusted for that: if nothing differed, some one in twenty independent brackets would
-still exclude 0. If this pair was picked because it stood out among many rules, the brackets are too narrow as well.
+still exclude 0. If this pair was chosen because it stood out among many rules, the brackets are too narrow as well.
 """
 _PARTED: Final = """
 Numbers of shrinks, by primary cause: the first that applies of caught_up (the follower really had every record, but the
@@ -145,7 +145,7 @@ the stories. Each is one run (seed {seeds}), without an interval. Times and coun
 story `kafka-7152-idle-churn` begins with the leader alone in the ISR of 2,000 partitions.
 """
 _ALL: Final = """
-A dash means that a figure does not apply, or that the logs cannot tell.
+A dash means that a figure does not apply, or is not known from the logs.
 """
 _LIMITS: Final = """
 The replay is open-loop: fetches and appends stay as recorded while the rule changes, so it shows the first step only.

@@ -130,11 +130,8 @@ def clear_ledger(page, followers):
     page[FIRST_VIOLATION] = NO_VIOLATION
     for p in range(len(followers)):
         follower = followers[p]
-        follower.judged_us = 0
-        follower.agreed_us = 0
-        follower.agreed_by_blame_us = 0
-        follower.misses = 0
-        follower.early = 0
+        follower.judged_us = follower.agreed_us = follower.agreed_by_blame_us = 0
+        follower.misses = follower.early = 0
 
 
 @kernel
@@ -161,8 +158,7 @@ def begin_ledger(state, isr_at_start):
             follower.settled_us = max(late_us, ledger_known_from_us(term, state.params[r]))
             follower.looked_at_us = NEVER_US
             follower.missed = follower.excused = 0
-            follower.doubt_until_us = 0
-            follower.depends_on = 0
+            follower.doubt_until_us = follower.depends_on = 0
             follower.joined_us = follower.joined_by = 0
             if p != term.leader:
                 term.miss_due_us = min(term.miss_due_us, true_miss_at_us(state.fetches[p], lag_time_ms))

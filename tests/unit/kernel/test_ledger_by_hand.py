@@ -85,7 +85,7 @@ def test_waiting_appends_are_acknowledged_when_the_dead_follower_leaves(ledger_o
 
 
 def test_appends_are_refused_although_nothing_waits(ledger_of: LedgerOf) -> None:
-    """HW stands still from 1 to 150 ms; then the leader is alone, and before 3.7 HW moves on by itself."""
+    """HW stands still from 1 to 150 ms; then the leader is alone, and before 3.7 HW follows the log end."""
     (score,) = ledger_of(log_of(*DEAD), by("kafka-3.3")._replace(min_insync_replicas=2)).scores
     assert (score.high_watermark_stalled_us, score.under_min_isr_us) == (149_000, 850_000)
     assert score.refused_or_stalled_us == 999_000
