@@ -29,7 +29,7 @@ from isr_batch.scoring.broker_pairs import sums_of_broker_pairs
 from isr_batch.simulation.experiments import Experiment, experiment_cells, load_experiment, run_experiment
 from isr_batch.simulation.group_plans import plan_groups
 from isr_batch.simulation.planted_faults import FLEETS
-from udfs.rules import ALL_RULES
+from udfs.rules import ALL_RULES, REGISTRY
 
 Rows = list[dict[str, Any]]
 
@@ -79,8 +79,9 @@ def replay(root: Path, logs: Sequence[Path]) -> None:
     grid = root / "grid.yaml"
     root.mkdir(parents=True, exist_ok=True)
     grid.write_text(json.dumps({"grid": {param: ["false", "true"] for param, _, _ in LATER.values()}}))
-    for each in logs:
-        _isr_batch("ingest", "kafka-logs", each, "--lake", root / "lake")
+    released = ",".join(rule for rule in ALL_RULES if REGISTRY[rule].kind == "released")
+    for each in logs:  # `run` also finds the checks that were late, which the replay of the grid needs
+        _isr_batch("run", "--logs", each, "--lake", root / "lake", "--rules", released)
     _isr_batch("replay", "--grid", grid, "--lake", root / "lake", "--timelines", "around-shrinks")
 
 
