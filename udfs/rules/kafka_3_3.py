@@ -7,8 +7,8 @@ is from before its broker's restart may not join either (KIP-903; a log of fetch
 end at the previous fetch never goes back.
 
 With ZooKeeper no broker is fenced, and the leader only asks whether the follower's broker is alive: the controller
-refuses an ISR with a broker that is shutting down (KAFKA-14140). Until then, the high watermark waits for that follower.
-Here the leader knows, as with KRaft.
+refuses an ISR with a broker that is shutting down (KAFKA-14140). Until then, the high watermark waits for that
+follower. Here the leader knows, as with KRaft.
 
 Known problem: up to 3.5.2 the high watermark waited for a caught-up follower outside the ISR even if it was not allowed
 to join, so a broker that was shutting down could hold it for a lag time (KAFKA-15021, fixed in 3.6: parameter
