@@ -1,6 +1,7 @@
 """Write a Markdown page that compares two rules, for the discussion of a proposal."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
@@ -16,7 +17,7 @@ from isr_batch.scoring.broker_pairs import Floats, figure_of_draws, figures_of_p
 from isr_batch.scoring.disagreements import compare_rules
 from isr_batch.scoring.scores import rules_side_by_side
 from udfs.kernel.causes import CAUSES
-from udfs.rules import REGISTRY
+from udfs.rules import REGISTRY, RULE_FILE, module_of
 
 Row = dict[str, Any]
 
@@ -129,7 +130,7 @@ _INTERVALS: Final = """
 Brackets are 95 % intervals, by a bootstrap over the {leaders} leaders: the shrinks that a leader makes are drawn
 together, because they come in bursts. Both rules are computed from the same draws. With few leaders, brackets are too
 narrow. A bracket [0, 0] only says that these logs have none. The table has {figures} figures, which mostly depend on
-each other, and no bracket is adjusted for that: if nothing differed, some one in twenty independent brackets would
+each other, and no bracket is adjusted for that: if nothing differed, about one in twenty independent brackets would
 still exclude 0. If this pair was chosen because it stood out among many rules, the brackets are too narrow as well.
 """
 _PARTED: Final = """
@@ -181,7 +182,8 @@ def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] =
         "",
         *(f"- `{rule}`{_released(rule)}: {REGISTRY[rule].summary}" for rule in (old, new)),
     ]
-    if proposed := [rule for rule in (old, new) if REGISTRY[rule].kind == "proposed"]:
+    given = Path(os.environ.get(RULE_FILE, "")).stem  # nobody has read a user's rule for that page
+    if proposed := [r for r in (old, new) if REGISTRY[r].kind == "proposed" and module_of(r) != given]:
         page.append(_READ_AS.format(rules=" and ".join(f"`{rule}`" for rule in proposed)))
     page += [_HEAD.format(version=__version__, command=command)]
     shown = sorted((row for row in stories if row["rule"] in {old, new}), key=lambda row: _order(row, old))
