@@ -56,6 +56,7 @@ def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
     costs = (
         RUN | nothing | {
             "exposure_us": 24 * HOUR_US, "under_min_isr_us": 5_000_000, "high_watermark_stalled_us": 7_000_000,
+            "refused_or_stalled_us": 9_000_000,
             "refused_appends": 3, "acknowledged_appends": 100, "never_acknowledged": 1, "isr_writes": 4,
             "acks_all_latency_max_us": 2_050_000,
             "acks_all_latencies": [{"latency_ms": 10.0, "appends": 98}, {"latency_ms": 2000.0, "appends": 2}],
@@ -64,6 +65,7 @@ def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
         },
         RUN | nothing | {
             "topic": "u", "exposure_us": 12 * HOUR_US, "high_watermark_stalled_us": 1_000_000,
+            "refused_or_stalled_us": 1_000_000,
             "loss_exposed_us": 2_000_000, "loss_records_max": 5, "members_below_high_watermark": 1,
             "first_violation": "members_below_high_watermark", "first_violation_time": at(7),
         },
@@ -153,6 +155,7 @@ def test_a_total_of_two_topics(rows: list[dict[str, Any]]) -> None:
         "query_accuracy": 0.95,
         "under_min_isr_seconds": 5.0,
         "high_watermark_stalled_seconds": 8.0,
+        "refused_or_stalled_seconds": 10.0,
         "refused_appends": 3,
         "never_acknowledged": 1,
         "acks_all_latency_ms_p50": 10.0,
