@@ -35,7 +35,7 @@ def test_the_figures_are_those_of_the_scores(sample_lake: Lake) -> None:
             shown[name.split(",")[0]] += int(cell.replace(",", ""))
         assert shown == expected
     assert "## Where they differ" in page
-    for cluster in ("baseline", "follower-stop", "leader-stop", "restart"):
+    for cluster in ("quiet", "follower-stop", "leader-stop", "restart"):
         assert f"- recorded cluster `{cluster}`: Kafka 4.1.0, T = " in page
     assert f"Made by isr-batch {__version__}: `kip`." in page
     for word in ("*miss*", "*stalled*", "*Detection*"):
