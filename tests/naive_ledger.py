@@ -290,16 +290,22 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
     def count(kind: int) -> int:
         return sum(which == kind for _, which in broken)
 
+    def under_min_isr(moment: Moment) -> bool:
+        return len(moment.row.isr) < min_isr
+
+    def stalled(moment: Moment) -> bool:
+        return moment.row.high_watermark < moment.row.log_end_offset
+
     return Score(
         day=day,
         exposure_us=time_us(lambda _: True),
-        under_min_isr_us=time_us(lambda moment: len(moment.row.isr) < min_isr),
+        under_min_isr_us=time_us(under_min_isr),
         at_min_isr_us=time_us(lambda moment: len(moment.row.isr) == min_isr),
         leader_alone_us=time_us(lambda moment: len(moment.row.isr) == 1),
         under_replicated_us=time_us(lambda moment: len(moment.row.isr) < len(books.term.replicas)),
-        high_watermark_stalled_us=time_us(lambda moment: moment.row.high_watermark < moment.row.log_end_offset),
-        stalled_under_min_isr_us=time_us(
-            lambda moment: len(moment.row.isr) < min_isr and moment.row.high_watermark < moment.row.log_end_offset
+        high_watermark_stalled_us=time_us(stalled),
+        stalled_under_min_isr_us=(
+            time_us(under_min_isr) + time_us(stalled) - time_us(lambda at: under_min_isr(at) or stalled(at))
         ),
         loss_exposed_us=time_us(lambda moment: at_risk(moment) > 0),
         loss_records_max=max([0, *(at_risk(moment) for moment in held)]),

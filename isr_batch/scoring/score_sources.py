@@ -9,14 +9,18 @@ RUN: Final = ("rule", "params_json")
 DIMENSIONS: Final = ("cluster_id", *RUN, "event_date", "topic", "leader_id", "replica_id")
 FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "replica_id", *RUN)
 
+REFUSED_OR_STALLED_US: Final = "under_min_isr_us + high_watermark_stalled_us - stalled_under_min_isr_us"
+"""Time with the ISR under min.insync.replicas, or with the high watermark below the log end, or both."""
+
 _OF_PARTITION: Final = ", ".join(DIMENSIONS[:-1])
 _OF_FOLLOWER: Final = ", ".join(DIMENSIONS)
 _FREEZE: Final = ", ".join(f"'{rule.id}'" for rule in REGISTRY.values() if rule.may_advance is not never_frozen)
 SOURCES: Final = {
     "costs": f"""
         SELECT {_OF_PARTITION}, exposure_us, isr_writes, refused_appends, never_acknowledged, under_min_isr_us,
-          at_min_isr_us, leader_alone_us, under_replicated_us, high_watermark_stalled_us, acknowledged_appends,
-          acks_all_latency_max_us, wait_over_second_us, wait_over_timeout_us, wait_max_us, loss_exposed_us,
+          at_min_isr_us, leader_alone_us, under_replicated_us, high_watermark_stalled_us,
+          {REFUSED_OR_STALLED_US} AS refused_or_stalled_us, acknowledged_appends, acks_all_latency_max_us,
+          wait_over_second_us, wait_over_timeout_us, wait_max_us, loss_exposed_us,
           loss_records_max, high_watermark_decreases, members_below_high_watermark, passed_within_lag_time,
           leader_outside_isr, isr_outside_assignment,
           lpad(CAST(unix_micros(first_violation_time) AS STRING), 20, '0') || first_violation || ' at '

@@ -63,6 +63,7 @@ AGGREGATES: Final = {
         "leader_alone_seconds": _seconds_score("leader_alone_us"),
         "under_replicated_seconds": _seconds_score("under_replicated_us"),
         "high_watermark_stalled_seconds": _seconds_score("high_watermark_stalled_us"),
+        "refused_or_stalled_seconds": _seconds_score("refused_or_stalled_us"),
         "acks_all_latency_ms_max": "max(acks_all_latency_max_us) FILTER (WHERE acknowledged_appends > 0) / 1e3",
         "wait_over_second_share": "sum(wait_over_second_us) / nullif(sum(exposure_us), 0)",
         "wait_over_timeout_share": "sum(wait_over_timeout_us) / nullif(sum(exposure_us), 0)",

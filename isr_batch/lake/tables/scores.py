@@ -182,6 +182,8 @@ _SCORES = (
         under_replicated_seconds="time with a replica outside the ISR: the integral of Kafka's "
         "UnderReplicatedPartitions",
         high_watermark_stalled_seconds="time with the high watermark below the log end",
+        refused_or_stalled_seconds="time with fewer in-sync replicas than min.insync.replicas, or with the high "
+        "watermark below the log end, or both",
         acks_all_latency_ms_p50="time from append to acknowledgement of acks=all appends, median",
         acks_all_latency_ms_p99="time from append to acknowledgement of acks=all appends, 99th percentile",
         acks_all_latency_ms_max="time from append to acknowledgement of acks=all appends, maximum",

@@ -56,6 +56,7 @@ def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
     costs = (
         RUN | nothing | {
             "exposure_us": 24 * HOUR_US, "under_min_isr_us": 5_000_000, "high_watermark_stalled_us": 7_000_000,
+            "stalled_under_min_isr_us": 3_000_000,
             "refused_appends": 3, "acknowledged_appends": 100, "never_acknowledged": 1, "isr_writes": 4,
             "acks_all_latency_max_us": 2_050_000,
             "acks_all_latencies": [{"latency_ms": 10.0, "appends": 98}, {"latency_ms": 2000.0, "appends": 2}],
@@ -157,6 +158,7 @@ def test_a_total_of_two_topics(rows: list[dict[str, Any]]) -> None:
         "query_accuracy": 0.95,
         "under_min_isr_seconds": 5.0,
         "high_watermark_stalled_seconds": 8.0,
+        "refused_or_stalled_seconds": 10.0,
         "refused_appends": 3,
         "never_acknowledged": 1,
         "acks_all_latency_ms_p50": 10.0,

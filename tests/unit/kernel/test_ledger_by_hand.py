@@ -88,6 +88,13 @@ def test_waiting_appends_are_acknowledged_when_the_dead_follower_leaves(ledger_o
     ]
 
 
+def test_appends_are_refused_although_nothing_waits(ledger_of: LedgerOf) -> None:
+    """HW stands still from 1 to 150 ms; then the leader is alone, and before 3.7 HW follows the log end."""
+    (score,) = ledger_of(log_of(*DEAD), by("kafka-3.3")._replace(min_insync_replicas=2)).scores
+    assert (score.high_watermark_stalled_us, score.under_min_isr_us) == (149_000, 850_000)
+    assert score.stalled_under_min_isr_us == 0
+
+
 def test_only_appends_that_ask_for_all_are_counted(ledger_of: LedgerOf) -> None:
     log = log_of(append(0, 1, acks=1), append(1 * MS, 2, acks=0), isr=(1,), end_us=10 * MS)
     for min_isr in 1, 2:
@@ -119,8 +126,9 @@ def test_a_member_whose_log_was_cut_puts_records_at_risk(ledger_of: LedgerOf) ->
     found = ledger_of(log_of(append(0, 5), *fetches, end_us=10 * MS), by("kafka-3.7"))
     assert found.scores == [
         scored(
-            exposure_us=10_000, high_watermark_stalled_us=1000, acknowledged_appends=1, acks_all_latency_max_us=1000,
-            latencies=(1000,), loss_exposed_us=3000 + 3000, loss_records_max=5, members_below_high_watermark=2,
+            exposure_us=10_000, high_watermark_stalled_us=1000, acknowledged_appends=1,
+            acks_all_latency_max_us=1000, latencies=(1000,), loss_exposed_us=3000 + 3000, loss_records_max=5,
+            members_below_high_watermark=2,
             first_violation_us=START_US + 2 * MS, first_violation=1,
         )
     ]  # fmt: skip
@@ -137,8 +145,8 @@ def test_the_high_watermark_rises_past_an_outsider(ledger_of: LedgerOf, us: int,
     assert found.scores == [
         scored(
             exposure_us=110_000, under_replicated_us=110_000, high_watermark_stalled_us=us - 1 * MS,
-            acknowledged_appends=1,
-            acks_all_latency_max_us=us - 1 * MS, latencies=(us - 1 * MS,), passed_within_lag_time=passed, **first,
+            acknowledged_appends=1, acks_all_latency_max_us=us - 1 * MS, latencies=(us - 1 * MS,),
+            passed_within_lag_time=passed, **first,
         )
     ]  # fmt: skip
     # Follower 2 was in the ISR at the start, so it is judged from 101 ms on, or from its fetch if that is earlier. If
@@ -225,7 +233,7 @@ def test_a_day_begins_at_midnight(ledger_of: LedgerOf) -> None:
         scored(
             TODAY, exposure_us=150_000, under_min_isr_us=150_000, leader_alone_us=150_000, under_replicated_us=150_000,
             high_watermark_stalled_us=150_000, stalled_under_min_isr_us=150_000,
-                lost=0, isr_writes=1, refused_appends=1, never_acknowledged=1,
+            lost=0, isr_writes=1, refused_appends=1, never_acknowledged=1,
         ),
     ]  # fmt: skip
     assert by_lag(found) == [
