@@ -31,9 +31,9 @@ class Look(NamedTuple):
 
 @dataclass
 class Answered:
-    """A recorded fetch: when the first record beyond its offset was appended, and until when its answer has all."""
+    """A recorded fetch: the first look after it, since when its offset lacks records, until when its answer has all."""
 
-    recorded_us: int
+    look: int
     lacks_since_us: int
     has_until_us: int | None = None
 
@@ -44,7 +44,7 @@ class Waits(Leader):
     def begin(self, term: Term) -> None:
         self.looks: list[Look] = []
         self.fetched: dict[int, list[Answered]] = {replica: [] for replica in term.replicas}
-        self.let_go: dict[int, list[int]] = {replica: [] for replica in term.replicas}
+        self.let_go: dict[int, list[tuple[int, int]]] = {replica: [] for replica in term.replicas}
         self.unknown: dict[int, list[tuple[int, int]]] = {replica: [] for replica in term.replicas}
         self.looked_us = term.start_us
         super().begin(term)
@@ -92,7 +92,7 @@ class Waits(Leader):
         unknown = [f.replica for f in self.remote if row.kind == IDLE or row.replica_id == f.replica]
         if row.kind in (IDLE, THIN):
             for replica in unknown:
-                self.unknown[replica].append((row.time_us, row.until_us))
+                self.unknown[replica].append((len(self.looks), row.until_us))
         self._look_at_requests()
 
     def grow(self, end: int) -> None:
@@ -105,7 +105,7 @@ class Waits(Leader):
         recording = fetch.read_log_end_offset is not None and not fetch.recorded
         if recording and row.code == 0:
             since_us = self.truth.missing_since_us(row.replica_id)
-            fetched.append(Answered(self.now_us, NEVER_US if since_us is None else since_us))
+            fetched.append(Answered(len(self.looks), NEVER_US if since_us is None else since_us))
         elif fetch.recorded and row.code == 0:
             fetched[-1].has_until_us = row.released_us if row.released_us > row.processed_us else row.handled_us
         super()._go_on(fetch)
@@ -145,20 +145,21 @@ class Waits(Leader):
         gone = [f.replica for f in dropped if f.leo >= self.leo]
         if gone and len(self.isr) - len(dropped) >= self.wanted:
             for replica in gone:
-                self.let_go[replica].append(self.now_us)
+                self.let_go[replica].append((len(self.looks), self.now_us))
             self._look_at_requests(self.now_us + 1000 * self.rule.write_latency_ms)
 
     # -- one request
 
-    def _would_hold(self, replica: int, sent_us: float, now_us: float) -> bool:
-        """Whether a follower is known to hold a request that was sent at an instant, or the leader lets it go."""
-        if any(sent_us < us <= now_us for us in self.let_go[replica]):
-            return True
-        if any(begin <= now_us and sent_us < end for begin, end in self.unknown[replica]):
+    def _would_hold(self, replica: int, sent_us: float, look: int) -> bool:
+        """Whether at a look a follower is known to hold a request sent at an instant, or the leader lets it go.
+
+        What comes first at one instant is told by the number of the look, not by the time.
+        """
+        if any(first <= look and sent_us < end for first, end in self.let_go[replica] + self.unknown[replica]):
             return True
         asked = False
         for fetch in self.fetched[replica]:
-            if asked and sent_us < fetch.lacks_since_us and fetch.recorded_us <= now_us:
+            if asked and sent_us < fetch.lacks_since_us and fetch.look <= look:
                 return True
             asked = asked or sent_us < (fetch.has_until_us or 0)
         return False
@@ -166,22 +167,20 @@ class Waits(Leader):
     def _answered_us(self, sent_us: float) -> int | None:
         """When a request that was sent at an instant is acknowledged; the end of the term if it is not."""
         before = max(n for n, look in enumerate(self.looks) if look.time_us < sent_us)
-        for n, look in enumerate(self.looks[before:]):
-            now_us = max(sent_us, look.time_us)  # its own append makes the leader look, as it did before
-            holding = [self._would_hold(replica, sent_us, now_us) for replica in look.waits_for]
+        for n, look in enumerate(self.looks[before:], before):
+            # Its own append makes the leader look, as it did before.
+            holding = [self._would_hold(replica, sent_us, n) for replica in look.waits_for]
             enough = (len(holding) + 1) // 2 <= sum(holding) if look.majority else all(holding)
             if look.may and enough:
-                return look.answered_us if n else None  # at once
+                return look.answered_us if n > before else None  # at once
         return self.term.end_us
 
     def waits(self) -> Iterator[tuple[int, int, int]]:
         """Yield spans of a term, and when requests sent in each are acknowledged, by midnight at the latest."""
         edges = {self.term.start_us, self.term.end_us, self.known_from_us}
-        edges |= {look.time_us for look in self.looks} | {
-            us for spans in self.unknown.values() for span in spans for us in span
-        }
+        edges |= {look.time_us for look in self.looks} | {end for spans in self.unknown.values() for _, end in spans}
         for fetches in self.fetched.values():
-            edges |= {us for f in fetches for us in (f.recorded_us, f.lacks_since_us, f.has_until_us or 0)}
+            edges |= {us for fetch in fetches for us in (fetch.lacks_since_us, fetch.has_until_us or 0)}
         edges |= {day * DAY_US for day in range(self.term.start_us // DAY_US, self.term.end_us // DAY_US + 2)}
         counted = sorted(us for us in edges if self.known_from_us <= us <= self.term.end_us)
         for begin, end in pairwise(counted):

@@ -10,7 +10,7 @@ from udfs.kernel.excuses import note_excuse
 from udfs.kernel.follower_truth import true_lag_us
 from udfs.kernel.ledger import settle_ledger_of_follower, show_leader_in_ledger
 from udfs.kernel.ledger_page import ISR_WRITES
-from udfs.kernel.outages import SECOND_US, count_waits, let_go, need_all, note_acknowledged, some_follower_is_silent
+from udfs.kernel.outages import count_waits, let_go, need_all, note_acknowledged
 from udfs.kernel.rule_calls import (
     advances_on_commit,
     at_shrink,
@@ -298,6 +298,7 @@ def relinquish_leadership(state, r, now_us, out):
             begin_rule_term(
                 state.codes[r], follower, leader, follower.in_isr != 0, True, now_us // 1000, state.params[r]
             )
+    count_waits(state, r, now_us, now_us)  # the new epoch may wait for fewer followers
     advance_high_watermark(state, r, now_us // 1000)
     show_all(state, r, now_us, out)
 
@@ -309,10 +310,8 @@ def check_isr(state, r, now_us, out):
     if state.leaders[r].commit_us != NEVER_US:
         return
     place = run_shared_with(state, r)
-    long_us = min(SECOND_US, params.replica_lag_time_max_ms * 1000)
-    if some_follower_is_silent(state.term[0], state.fetches, long_us, now_us):
-        _let_go(state, r, place, now_us)
-        place = run_shared_with(state, r)
+    _let_go(state, r, place, now_us)
+    place = run_shared_with(state, r)
     leader = state.leaders[place]
     isr, remaining = leader.isr, leader.isr_size
     for p in range(leader.replicas):

@@ -50,15 +50,6 @@ def may_count_waits(term, fetches, fetch, now_us):
 
 
 @inlined
-def some_follower_is_silent(term, fetches, long_us, now_us):
-    """Whether no fetch of some follower has come for so long."""
-    for p in range(term.replicas):
-        if p != term.leader and fetches[p].last_arrival_us < now_us - long_us:
-            return True
-    return False
-
-
-@inlined
 def note_proof(fetch):
     """Note that a fetch was recorded: it proves what its follower had asked for before."""
     if fetch.error_code == 0:

@@ -222,6 +222,7 @@ def take_in_row(state, rows, i, out):
             outages.note_acknowledged(state, r, now_us)
             state.fetches[p].unneeded = 0
             state.followers[r, p].eligible = rows.code[i]
+            outages.count_waits(state, r, now_us, now_us)
         timers.schedule_crossing(state, r, now_us)
 
 
