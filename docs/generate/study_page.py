@@ -52,10 +52,10 @@ dropping a follower is a mistake if its true lag is at most T; *by blame*, if it
 are 95 % intervals.
 
 A rule named after a release stands for all releases that decide alike, which the first table lists. Where the code
-changed within them, both versions have a row (not so 0.8.0 and 0.8.1, which were not studied). All rules are compared with the same T and min.insync.replicas, not
-with those of their releases: `replica.lag.time.max.ms` is 10 s by default up to 2.4 and 30 s since 2.5 (KIP-537), and
-`replica.lag.max.messages` of `kafka-0.8` is 4000. Other parameters have the defaults that the page of [rules](rules.md)
-lists.
+changed within them, both versions have a row; 0.8.0 and 0.8.1 differ as well and were not studied. All rules are
+compared with the same T and min.insync.replicas, not with those of their releases: `replica.lag.time.max.ms` is 10 s
+by default up to 2.4 and 30 s since 2.5 (KIP-537), and `replica.lag.max.messages` of `kafka-0.8` is 4000. Other
+parameters have the defaults that the page of [rules](rules.md) lists.
 
 The next table names the rules on the *frontier* of two figures in the simulated clusters, mistakes by blame and
 another: no other rule is at least as good in both of them and better in one, where differences below 1 % do not count.
