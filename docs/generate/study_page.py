@@ -60,7 +60,7 @@ parameters have the defaults that the page of [rules](rules.md) lists.
 The next table names the rules on the *frontier* of two figures in the simulated clusters, mistakes by blame and
 another: no other rule is at least as good in both of them and better in one, where differences below 1 % do not count.
 Reference rules are left out. {many} rules are compared in many figures, and no interval is adjusted for that: the best
-of so many looks better than it is, and neighbours on a list are not told apart by their brackets.
+rule looks better than it is, and the brackets do not separate rules with nearly the same figures.
 
 """
 _RECORDED: Final = """\
