@@ -46,21 +46,21 @@ _INTRODUCTION: Final = """\
 <!-- made by `python -m docs.generate.study` -->
 
 This study compares the {rules} rules that `all` replays on {recorded}, {stories}, and {hours:,.0f} simulated hours
-under each rule (seeds 1 to {seeds}); isr-batch {version}. T is the lag time, `replica.lag.time.max.ms`. A mistake is a
+under each rule ({seeds} seeds); isr-batch {version}. T is the lag time, `replica.lag.time.max.ms`. A mistake is a
 spurious shrink. Mistakes are counted by [two standards](verdicts.md#by-blame-not-by-lag), lag and blame: *by lag*,
 dropping a follower is a mistake if its true lag is at most T; *by blame*, if its delay is not its own fault. Brackets
 are 95 % intervals.
 
 A rule named after a release stands for all releases that decide alike, which the first table lists. Where the code
-changed within them, both versions have a row. All rules are compared with the same T and min.insync.replicas, not
-with those of their releases: `replica.lag.time.max.ms` is 10 s by default up to 2.4 and 30 s since 2.5 (KIP-537), and
-`replica.lag.max.messages` of `kafka-0.8` is 4000. Other parameters have the defaults that the page of [rules](rules.md)
-lists.
+changed within them, both versions have a row; 0.8.0 and 0.8.1 differ as well and were not studied. All rules are
+compared with the same T and min.insync.replicas, not with those of their releases: `replica.lag.time.max.ms` is 10 s
+by default up to 2.4 and 30 s since 2.5 (KIP-537), and `replica.lag.max.messages` of `kafka-0.8` is 4000. Other
+parameters have the defaults that the page of [rules](rules.md) lists.
 
 The next table names the rules on the *frontier* of two figures in the simulated clusters, mistakes by blame and
 another: no other rule is at least as good in both of them and better in one, where differences below 1 % do not count.
 Reference rules are left out. {many} rules are compared in many figures, and no interval is adjusted for that: the best
-of so many looks better than it is, and neighbours on a list are not told apart by their brackets.
+rule looks better than it is, and the brackets do not separate rules with nearly the same figures.
 
 """
 _RECORDED: Final = """\
@@ -94,7 +94,7 @@ each simulation, averaged over simulations with their numbers of genuine shrinks
 per week and partition in which acks=all producers had to wait: with too few replicas in the ISR, or with the high
 watermark below the log end, or both (the union, not the sum), less the time that quiet clusters have, in which
 appends wait for the next fetch. Intervals are a bootstrap over the {seeds} seeds of each kind of fault: whatever
-happens in one simulated cluster is drawn together.
+happens in one simulated cluster is drawn together. With fewer than some 20 seeds they are too narrow.
 
 """
 _CHECK: Final = """
