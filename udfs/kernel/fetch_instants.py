@@ -42,7 +42,7 @@ def _end_wait(state, now_us):
 def take_in_append(state, log_end_offset, acks, now_us, out):
     """Process an append to the leader's log, for the true state of followers and for every rule."""
     term = state.term[0]
-    waits = outages.HEED_ACKS & term.rules != 0 and outages.some_request_waits(term, state.fetches, now_us)
+    waits = outages.HEED_ACKS & term.rules != 0 and outages.some_outsider_is_awaited(term, state.fetches, now_us)
     if waits:
         outages.note_all_acknowledged(state, now_us)
     if acks == ALL:

@@ -45,8 +45,23 @@ def some_request_waits(term, fetches, now_us):
 
 @inlined
 def may_count_waits(term, fetches, fetch, now_us):
-    """Whether to look at requests at an instant of a fetch, after which a run may wait for its follower again."""
-    return fetch.outsider_in > 0 or some_request_waits(term, fetches, now_us)
+    """Whether an instant of a fetch may acknowledge requests of long ago under a run, or make them wait again.
+
+    Those that wait for a member of the ISR, wait until a fetch of its own or a change of the ISR.
+    """
+    return (
+        fetch.outsider_in > 0 or fetch.proven_us < now_us - SECOND_US or some_outsider_is_awaited(term, fetches, now_us)
+    )
+
+
+@inlined
+def some_outsider_is_awaited(term, fetches, now_us):
+    """Whether a request may have waited for more than a second for a follower outside the ISR of some run."""
+    for p in range(term.replicas):
+        if p != term.leader and fetches[p].outsider_in > 0 and fetches[p].unneeded == 0:
+            if fetches[p].proven_us < now_us - SECOND_US:
+                return True
+    return False
 
 
 @inlined
