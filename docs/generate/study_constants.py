@@ -47,7 +47,7 @@ class Follower(NamedTuple):
     def between(self, from_us: int, until_us: int) -> "Follower":
         """Return the fetches that arrived in a span of time."""
         first, end = np.searchsorted(self.arrival, (from_us, until_us))
-        return Follower(*(column[first:end] for column in self))
+        return Follower._make(column[first:end] for column in self)
 
 
 class Term(NamedTuple):
