@@ -182,7 +182,7 @@ def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] =
         "",
         *(f"- `{rule}`{_released(rule)}: {REGISTRY[rule].summary}" for rule in (old, new)),
     ]
-    given = Path(os.environ.get(RULE_FILE, "")).stem  # nobody has read a user's rule for that page
+    given = Path(os.environ.get(RULE_FILE, "")).stem  # that page does not have a user's rule
     if proposed := [r for r in (old, new) if REGISTRY[r].kind == "proposed" and module_of(r) != given]:
         page.append(_READ_AS.format(rules=" and ".join(f"`{rule}`" for rule in proposed)))
     page += [_HEAD.format(version=__version__, command=command)]
