@@ -151,9 +151,9 @@ class Waits(Leader):
     # -- one request
 
     def _would_hold(self, replica: int, sent_us: float, look: int) -> bool:
-        """Whether at a look a follower is known to hold a request sent at an instant, or the leader lets it go.
+        """Whether, at a look, a follower is known to hold a request sent then, or the leader lets it go.
 
-        What comes first at one instant is told by the number of the look, not by the time.
+        Several looks may have the same time, so their numbers are compared.
         """
         if any(first <= look and sent_us < end for first, end in self.let_go[replica] + self.unknown[replica]):
             return True

@@ -47,7 +47,7 @@ def some_request_waits(term, fetches, now_us):
 def may_count_waits(term, fetches, fetch, now_us):
     """Whether an instant of a fetch may acknowledge requests of long ago under a run, or make them wait again.
 
-    Those that wait for a member of the ISR, wait until a fetch of its own or a change of the ISR.
+    Requests that wait for a member of the ISR wait until that member fetches, or the ISR changes.
     """
     return (
         fetch.outsider_in > 0 or fetch.proven_us < now_us - SECOND_US or some_outsider_is_awaited(term, fetches, now_us)
