@@ -98,8 +98,8 @@ class Facts:
     def silences_ms(self, broker: int) -> list[int]:
         with ArrowSql() as sql:
             text = (
-                "SELECT (epoch_us(end_time) - epoch_us(event_time)) // 1000 AS ms FROM broker_events WHERE kind = 'silent' "
-                f"AND cluster_id = '{self._name}' AND broker_id = {broker}"
+                "SELECT (epoch_us(end_time) - epoch_us(event_time)) // 1000 AS ms FROM broker_events "
+                f"WHERE kind = 'silent' AND cluster_id = '{self._name}' AND broker_id = {broker}"
             )
             return sql(text, **self._own.tables)["ms"].to_pylist()  # type: ignore[no-any-return]
 

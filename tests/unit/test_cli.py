@@ -343,10 +343,8 @@ def test_small_commands_do_not_wait_for_spark(arguments: list[str]) -> None:
     assert not {"pyspark", "pandas", "delta"} & _imported_by(*arguments)
 
 
-@pytest.mark.parametrize(
-    "arguments", [["look", "data/samples/quiet"], ["rules", "list"], ["rules", "show", "kafka-3.7"]]
-)
-def test_commands_that_replay_nothing_take_no_spark_and_no_kernels(arguments: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [["rules", "list"], ["rules", "show", "kafka-3.7"]])
+def test_commands_about_rules_take_no_spark_and_no_kernels(arguments: list[str]) -> None:
     assert not {"pyspark", "numba", "delta"} & _imported_by(*arguments)
 
 
