@@ -79,7 +79,7 @@ def test_the_answer_names_the_controllers_removals_and_a_leader_that_did_not_kno
     )
     assert only[0].startswith("No leader dropped a replica")
     assert only[-2].startswith(
-        "Also: 1 removed by the controller (broker 2 from 16:01:40.000 on), 1 back after 100000 ms"
+        "Also: 1 removed by the controller (broker 2 from 16:01:40.000 on), 1 back after at most 100000 ms"
     )
     shrink = "[Partition t-0 broker=1] Shrinking ISR from 1,2 to 1"
     failed = "[Partition t-0 broker=1] Cached zkVersion [4] not equal to that in zookeeper, skip updating ISR"
