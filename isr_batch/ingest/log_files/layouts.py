@@ -55,6 +55,7 @@ JSON = "JSON"
 OTHER_KINDS = {
     r"\s*<(\?xml|results|!DOCTYPE|html)": ("XML or HTML", "export the events as JSON, CSV or text"),
     r"---\s*$": ("YAML", "export the events as JSON: gcloud logging read ... --format=json"),
+    r"__CURSOR=": ("journalctl's export format", "use journalctl -o json or -o short-iso"),
 }
 """Patterns for the beginning of text that does not consist of log lines, each with the reason and what to do."""
 _OWN = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] [A-Z]+ ")
