@@ -21,7 +21,6 @@ from isr_batch.ingest.folder.log_folder import find_logs, with_lines
 from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.folder.time_zones import require_utc
 from isr_batch.ingest.log_files import look
-from isr_batch.ingest.log_files.json_lines import load_json_line
 from isr_batch.ingest.log_files.layouts import Layout, UnreadableLayout, layout_of
 from tests.pipeline_events import EVENTS, Write
 
@@ -205,20 +204,6 @@ def test_lines_that_a_runtime_has_cut_are_joined(
     (folder / "0.log").write_text("\n".join(lines))
     found = sum(lines_by_log(folder.parent).values(), Counter())
     assert found == Counter(whole)
-
-
-@pytest.mark.parametrize("each", [1, 3])
-def test_journald_exports_messages_of_bytes(
-    tmp_path: Path, expected: dict[tuple[int | None, str], Counter[str]], each: int
-) -> None:
-    """All messages if a broker's lines are coloured, and some if few have bytes that cannot be printed."""
-    lines = [
-        {"__REALTIME_TIMESTAMP": "1795280680285000", "_HOSTNAME": "kafka1", "PRIORITY": "6", "MESSAGE":
-         list(f"\x1b[32m{line}".encode()) if number % each == 0 else line} for number, line in enumerate(STREAM)
-    ]  # fmt: skip
-    (tmp_path / "kafka-1.json").write_text("\n".join(map(json.dumps, lines)))
-    assert lines_by_log(tmp_path) == expected
-    assert load_json_line('{"MESSAGE": [195, 188, 255]}') == {"MESSAGE": "\u00fc\ufffd"}
 
 
 def test_the_lines_of_three_pods_in_one_file_are_separated(tmp_path: Path) -> None:
