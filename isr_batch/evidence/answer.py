@@ -179,8 +179,10 @@ def answer_under_min_isr(rows: Sequence[Row]) -> str:
     under = {(row["source_file"], row["source_line"]): row for row in rows if row["under_min_isr"]}
     unknown = sum(row["under_min_isr"] is None for row in rows)
     if under:
-        times = [row["under_min_isr_ms"] for row in under.values() if row["under_min_isr_ms"] is not None]
-        lasted = f", for {least_to_largest(times)} ms" if times else "; the log does not show for how long"
+        ended = [row for row in under.values() if row["under_min_isr_ms"] is not None]
+        lasted = (
+            f", for {answer_of_times(ended, 'under_min_isr')} ms" if ended else "; the log does not show for how long"
+        )
         return f"Under min ISR: {count_of(len(under), 'shrink')}{lasted}."
     return "These logs do not show whether a partition was under min ISR." if unknown == len(rows) and rows else ""
 
@@ -208,8 +210,8 @@ def _answer_of_all_else(rows: Sequence[Row]) -> str:
 def _answer_of_removals(rows: Iterable[Row]) -> str:
     """Return a sentence on how many replicas the controller removed, and how soon they were back."""
     removed = [row for row in rows if row["made_by"] == CONTROLLER]
-    back = [row["returned_ms"] for row in removed if row["returned_ms"] is not None]
-    came = f", {len(back)} back after {least_to_largest(back)} ms" if back else ""
+    back = [row for row in removed if row["returned_ms"] is not None]
+    came = f", {len(back)} back after {answer_of_times(back, 'returned')} ms" if back else ""
     first = {row["replica_id"]: row["change_time"] for row in reversed(removed)}
     whom = ", ".join(f"broker {broker} from {time_of_day(first[broker])} on" for broker in sorted(first))
     return f"{len(removed)} removed by the controller ({whom}){came}" if removed else ""
@@ -226,6 +228,12 @@ def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
         else ""
     )
     return f"{len(failed)} not written{went_on}" if failed else ""
+
+
+def answer_of_times(rows: Sequence[Row], column: str) -> str:
+    """Return the least and the largest of some times in ms, with "at most" if a row only has an upper bound."""
+    bound = "at most " if any(row[f"{column}_source"] == AT_MOST for row in rows) else ""
+    return bound + least_to_largest([row[f"{column}_ms"] for row in rows])
 
 
 def answer_table(evidence: pa.Table, most: int = 40) -> list[Row]:

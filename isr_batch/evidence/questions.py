@@ -11,6 +11,7 @@ from isr_batch.evidence.answer import (
     answer_avoiding_lag_time,
     answer_back_in_isr,
     answer_line_how_far_behind,
+    answer_of_times,
     answer_under_min_isr,
 )
 from isr_batch.evidence.events_before import EVENTS
@@ -196,11 +197,11 @@ def _removed_again(removed: Sequence[Row]) -> str:
 
     In a rolling restart, this says when the next broker may be restarted.
     """
-    times: dict[int, list[int]] = {}
+    back: dict[int, list[Row]] = {}
     for row in removed:
         if row["returned_ms"] is not None:
-            times.setdefault(row["replica_id"], []).append(row["returned_ms"])
-    parts = [f"broker {broker} after {least_to_largest(each)} ms" for broker, each in sorted(times.items())]
+            back.setdefault(row["replica_id"], []).append(row)
+    parts = [f"broker {broker} after {answer_of_times(each, 'returned')} ms" for broker, each in sorted(back.items())]
     return f"Removed by the controller, and back: {', '.join(parts)}." if parts else ""
 
 

@@ -212,7 +212,7 @@ class _ShrinkHistory:
         found = self._found
         row.min_isr = found.min_isr.get(row.partition[0], found.settings.get((row.leader_id, MIN_ISR)))
         row.under_min_isr = None if row.min_isr is None else len(row.isr_after) < row.min_isr
-        for event, isr, source in self._known_isr(n + 1, epoch):
+        for event, isr, source in self._known_isr(n + 1, epoch, row.leader_id):
             if isinstance(event, IsrStateLine) and event.source == "updated" and set(isr) == set(row.isr_after) and (
                 event.under_min_isr is not None and event.at_us - row.at_us < _WRITE_US
             ):  # fmt: skip
@@ -227,19 +227,32 @@ class _ShrinkHistory:
             if row.returned_source and (row.under_min_isr_source or not row.under_min_isr):
                 return
 
-    def _known_isr(self, n: int, epoch: int) -> Iterator[tuple[Event, tuple[int, ...], str]]:
-        """Yield each ISR that lines from the n-th on show, with the line; "exact" if the ISR began at that line."""
+    def _known_isr(self, n: int, epoch: int, leader_id: int) -> Iterator[tuple[Event, tuple[int, ...], str]]:
+        """Yield each ISR that lines from the n-th on show, with the line; "exact" if the ISR began at that line.
+
+        It may have begun earlier if another broker than ``leader_id`` led last, or if partition epochs in between are
+        in no line: a leader that learns from the metadata that its change was written does not log it.
+        """
+        unlogged = 1  # epoch of the write of the shrink itself
         for later in range(n, len(self._events)):
             event = self._events[later]
             if isinstance(event, IsrStateLine) and event.isr is not None:
                 # Lines with an older partition epoch are skipped, because a leader may learn late of an earlier change.
-                if event.partition_epoch is None or event.partition_epoch > epoch:
-                    yield event, event.isr, AT_MOST if event.source == "started" else EXACT
+                if event.partition_epoch is not None and event.partition_epoch <= epoch:
+                    continue
+                follows = event.leader_id == leader_id and (
+                    event.partition_epoch is None or epoch < 0 or event.partition_epoch <= epoch + 1 + unlogged
+                )
+                yield event, event.isr, EXACT if follows and event.source != "started" else AT_MOST
+                epoch, unlogged = epoch if event.partition_epoch is None else event.partition_epoch, 0
             elif isinstance(event, AttemptLine) and later not in self._retries:
-                if event.shrinks or self._written[later] == FAILED:
-                    yield event, event.isr_before, AT_MOST
-                else:  # releases that print "Expanding ISR" write the ISR at once
+                yield event, event.isr_before, AT_MOST
+                if not event.shrinks and self._written[later] != FAILED:
+                    # Releases that print "Expanding ISR" write the ISR at once.
                     yield event, event.isr_after, EXACT
+            else:
+                continue
+            leader_id = event.leader_id
 
     def _covered(self, state: IsrStateLine, since_us: int, *, elected: bool) -> bool:
         """Whether the log would have a Shrinking line if the leader had dropped a replica since a time.

@@ -208,6 +208,9 @@ def _name_in(top: Path, path: Path) -> str:
     return path.name if top in {path, path.parent} else str(path.relative_to(top))
 
 
+_NESTED = "archive in an archive", "not read: unpack the outer archive"
+
+
 def _candidates(
     found: LogFolder, folder: Path, path: Path, options: LogOptions, properties: dict[Path, Properties]
 ) -> Iterator[Candidate]:
@@ -222,8 +225,9 @@ def _candidates(
     for each in paths:
         member = member_name(each)
         name = f"{_name_in(folder, path)}!/{member}" if member else _name_in(folder, path)
-        if _printable(name) != name:
-            found.refused.append(Refused(_printable(name), "file name is not text", None))
+        if _printable(name) != name or is_archive(member):
+            why = _NESTED if is_archive(member) else ("file name is not text", None)
+            found.refused.append(Refused(_printable(name), *why))
         elif name.endswith(".properties"):
             _add_properties(found, properties, folder / name, name, each)
         elif GC_NAME.fullmatch(Path(name).name):

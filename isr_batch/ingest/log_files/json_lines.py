@@ -93,11 +93,18 @@ def _json_as_text(column: pa.Array) -> pa.StringArray:
 
 
 def load_json_line(line: str) -> object:
-    """Parse a line as JSON; None if it is not JSON."""
+    """Parse a line as JSON; None if it is not JSON. A message that journald exports as bytes becomes text."""
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
+        parsed = json.loads(line)
+        if isinstance(parsed, dict) and isinstance(of_bytes := parsed.get(_JOURNALD_MESSAGE), list):
+            parsed[_JOURNALD_MESSAGE] = bytes(of_bytes).decode("utf-8", "replace")
+    except (ValueError, TypeError, RecursionError):
         return None
+    return parsed
+
+
+_JOURNALD_MESSAGE = "MESSAGE"
+"""Field that is an array of bytes in journalctl's JSON if the message has bytes that cannot be printed."""
 
 
 def json_value_at(each: object, path: str) -> object:

@@ -13,8 +13,8 @@ from isr_batch.broker_lines.forms import WRITER
 from isr_batch.ingest.log_files import prefixes
 from isr_batch.ingest.log_files.events import EventFields, event_texts
 from isr_batch.ingest.log_files.json_lines import read_json_fields
-from isr_batch.ingest.log_files.layouts import ARRANGEMENTS, COLOUR, JSON, NO_LOGGER, THREAD, Layout
-from isr_batch.ingest.log_files.prefixes import ENVELOPE, JoinerOfCutLines
+from isr_batch.ingest.log_files.layouts import ARRANGEMENTS, JSON, NO_LOGGER, THREAD, Layout
+from isr_batch.ingest.log_files.prefixes import COLOUR, ENVELOPE, JoinerOfCutLines
 from isr_batch.ingest.log_files.stamps import stamp_form, stamps_in_kafkas_form
 
 

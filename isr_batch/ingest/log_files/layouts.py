@@ -28,7 +28,7 @@ from isr_batch.ingest.log_files.events import (
     paths_named,
 )
 from isr_batch.ingest.log_files.json_lines import json_value_at
-from isr_batch.ingest.log_files.prefixes import ENVELOPE, JoinerOfCutLines
+from isr_batch.ingest.log_files.prefixes import COLOUR, ENVELOPE, JoinerOfCutLines
 from isr_batch.ingest.log_files.stamps import AMBIGUOUS, EVENT_FORMS, FORMS, TIME_ALONE, StampForm, stamp_form
 
 _LEVEL = f"(?P<level>{LEVELS})"
@@ -55,12 +55,12 @@ JSON = "JSON"
 OTHER_KINDS = {
     r"\s*<(\?xml|results|!DOCTYPE|html)": ("XML or HTML", "export the events as JSON, CSV or text"),
     r"---\s*$": ("YAML", "export the events as JSON: gcloud logging read ... --format=json"),
+    r"__CURSOR=": ("journalctl's export format", "use journalctl -o json or -o short-iso"),
 }
 """Patterns for the beginning of text that does not consist of log lines, each with the reason and what to do."""
 _OWN = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] [A-Z]+ ")
 _FITS = 0.8
 """A layout is chosen only if it fits this share of a file's lines with timestamps."""
-COLOUR = re.compile("\x1b\\[[0-9;]*m")
 THREAD = r"^\[[^\]=]*\]:?[ \t]+"
 _NOT_A_THREAD = re.compile(r"\[[^\]]*(=|Partition |Controller |Broker )")
 

@@ -23,6 +23,7 @@ from isr_batch.ingest.log_files.events import (
 )
 from isr_batch.ingest.log_files.json_lines import read_json_fields
 
+COLOUR = re.compile("\x1b\\[[0-9;]*m")
 _RFC3339 = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
 BEGINS_AS_LOG = re.compile(
     r"[\[({]?(?:\d{4}[-/]?\d\d[-/]?\d\d|\d{1,2}[ /.-]\w{2,3}[ /.-]\d{2,4}|1\d{12}\b|[A-Z][a-z]{2} \d"
@@ -140,7 +141,7 @@ def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
     paths = {path for each in fields for path in each}
     for field in paths_named(paths, MESSAGES):
         texts = [text for each in fields if isinstance(text := each.get(field), str)]
-        stamped = sum(begins_with_time(text.lstrip()) for text in texts)
+        stamped = sum(begins_with_time(COLOUR.sub("", text).lstrip()) for text in texts)
         if len(texts) >= MOST * len(objects) and stamped > (0 if field == _DOCKERS else SOME * len(texts)):
             some = fields[0]
             sources = (path for path in paths_named(paths, SOURCES) if is_source(str(some.get(path) or "")))

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
 from isr_batch.evidence.evidence_table import evidence_rows
-from isr_batch.evidence.missing_logs import metadata_alone, missing_logs, returns_alone
+from isr_batch.evidence.missing_logs import absent_brokers, metadata_alone, missing_logs, returns_alone
 from isr_batch.report.evidence_page import write_evidence_page
 from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, found_in, of_brokers, of_folder
 
@@ -79,7 +79,7 @@ def test_the_answer_names_the_controllers_removals_and_a_leader_that_did_not_kno
     )
     assert only[0].startswith("No leader dropped a replica")
     assert only[-2].startswith(
-        "Also: 1 removed by the controller (broker 2 from 16:01:40.000 on), 1 back after 100000 ms"
+        "Also: 1 removed by the controller (broker 2 from 16:01:40.000 on), 1 back after at most 100000 ms"
     )
     shrink = "[Partition t-0 broker=1] Shrinking ISR from 1,2 to 1"
     failed = "[Partition t-0 broker=1] Cached zkVersion [4] not equal to that in zookeeper, skip updating ISR"
@@ -178,6 +178,17 @@ def test_missing_logs_are_named() -> None:
             "not known."
         ),
     ]
+
+
+def test_brokers_of_an_isr_without_logs_are_named() -> None:
+    changes = [{"leader_id": 1, "isr_before": [1, 2, 3], "isr_after": [1, 2]}]
+    assert absent_brokers(changes, {1, 2}) == [
+        "No logs of broker 3 are here: what is said of it and of its links is seen by others alone."
+    ]
+    (two,) = absent_brokers(changes, {1})
+    assert two.startswith("No logs of brokers 2 and 3 are here: what is said of them and of their links")
+    assert absent_brokers(changes, {1, 2, 3}) == []
+    assert absent_brokers(changes, set()) == []  # a metadata log alone
 
 
 def test_the_last_line_knows_of_a_request_log() -> None:

@@ -109,7 +109,7 @@ def test_a_rolling_restart_asks_nothing_about_lag() -> None:
     assert found["Which broker dropped out first, and when?"].answer == "Broker 2, 16:00:10.000 UTC"
     whole = found["How long until the ISR was whole again?"]
     assert whole.answer == (
-        "Removed by the controller, and back: broker 2 after 4000 ms. "
+        "Removed by the controller, and back: broker 2 after at most 4000 ms. "
         "At the end 1 partition had not been seen whole again."
     )
     assert found["How long under min ISR?"].how_sure == "unknown"

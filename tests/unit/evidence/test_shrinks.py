@@ -182,6 +182,23 @@ def test_a_state_that_the_leader_hears_of_late_is_no_return() -> None:
     assert returned(known, (1, shrink(1, 2)), (2, stayed.format(7))) == [(1000, "exact")]
 
 
+def test_a_line_of_a_later_leader_is_an_upper_bound_of_a_return_in_its_term() -> None:
+    """Broker 3 was back and led when broker 1 returned: only that last change is in a line."""
+    created = (0, "Created log for partition t-0 in /d/t-0 with properties {min.insync.replicas=2}")
+    dropped = [created, (9, shrink(2, 1)), (9.1, updated(2, 1, epoch=1))]
+    other = updated(3, 2, 1, epoch=4).replace("broker=1", "broker=3")
+    assert returned(*dropped, (50, other)) == [(41_000, "at_most")]
+    assert returned(*dropped, (50, updated(3, 2, 1, epoch=2))) == [(41_000, "exact")]
+    assert returned(*dropped, (50, updated(3, 2, 1, epoch=4))) == [(41_000, "at_most")]
+    began = updated(1, 2, epoch=3).replace("broker=1", "broker=2")
+    assert returned(*dropped, (20, began), (50, other.replace("broker=3", "broker=2"))) == [(41_000, "exact")]
+    expand = "[Partition t-0 broker=2] Expanding ISR from {} to 1,2,3"
+    assert returned(*dropped, (50, expand.format("1,2"))) == [(41_000, "exact")]
+    assert returned(*dropped, (50, expand.format("2,3"))) == [(41_000, "at_most")]
+    row, _ = rows(of_brokers(b1=[created, (9, shrink(1)), (50, other)]))
+    assert (row["under_min_isr_ms"], row["under_min_isr_source"]) == (41_000, "at_most")
+
+
 def test_time_under_min_isr() -> None:
     created = (
         0,

@@ -12,6 +12,7 @@ import pytest
 
 from isr_batch.errors import NoInputError
 from isr_batch.ingest.folder.clusters import find_clusters
+from isr_batch.ingest.folder.folder_warnings import folder_warnings
 from isr_batch.ingest.folder.log_folder import PROPERTIES, find_logs
 from isr_batch.ingest.log_files import archives
 from isr_batch.ingest.log_files.archives import archive_members
@@ -141,6 +142,19 @@ def test_properties_in_an_archive_are_of_the_logs_next_to_them(tmp_path: Path, n
     (properties,) = found.of_kind(PROPERTIES)
     assert properties.name == f"{name}!/a/server.properties"
     assert fingerprint(properties.path).content_bytes == len(inside["a/server.properties"])
+
+
+def test_an_archive_in_an_archive_is_refused_with_a_warning(tmp_path: Path) -> None:
+    inner = Path(packed(tmp_path / "inner" / "server.zip", [("server.log", LINE)], "zip"))
+    logs = tmp_path / "logs"
+    packed(logs / "all.tgz", [("b-1/server.log", LINE), ("b-2/server.zip", inner.read_bytes())])
+    found = find_logs(logs)
+    assert [file.name for file in found.files] == ["all.tgz!/b-1/server.log"]
+    assert [each.source_file for each in found.refused if each.reason == "archive in an archive"] == [
+        "all.tgz!/b-2/server.zip"
+    ]
+    said = "all.tgz!/b-2/server.zip: archive in an archive (not read: unpack the outer archive)."
+    assert said in folder_warnings(found)
 
 
 def test_a_member_whose_name_is_not_text(tmp_path: Path) -> None:

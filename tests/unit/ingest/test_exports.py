@@ -15,6 +15,7 @@ from isr_batch.ingest.log_files import converted_exports, exports
 from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.converted_exports import ConvertedExports
 from isr_batch.ingest.log_files.exports import is_export
+from isr_batch.ingest.log_files.json_lines import load_json_line
 from isr_batch.ingest.log_files.latest_first import EVERY_EVENT
 from isr_batch.ingest.log_files.limits import BadFileError
 from tests.unit.ingest.test_layouts import OWN, SETTING, STREAM, lines_by_log
@@ -233,3 +234,17 @@ def test_an_export_that_is_too_large_is_left_out_with_that_reason(
     (tmp_path / "events.json").write_text(json.dumps([{"message": line} for line in STREAM * 100]))
     with pytest.raises(NoInputError, match=r"events\.json: export too large"):
         find_logs(tmp_path)
+
+
+@pytest.mark.parametrize("each", [1, 3])
+def test_journald_exports_messages_of_bytes(tmp_path: Path, each: int) -> None:
+    """All messages if a broker's lines are coloured, and some if few have bytes that cannot be printed."""
+    lines = [
+        {"__REALTIME_TIMESTAMP": "1795280680285000", "_HOSTNAME": "kafka1", "PRIORITY": "6", "MESSAGE":
+         list(f"\x1b[32m{line}".encode()) if number % each == 0 else line} for number, line in enumerate(STREAM)
+    ]  # fmt: skip
+    for name, text in (("text/kafka-1.log", STREAM), ("events/kafka-1.json", map(json.dumps, lines))):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("\n".join(text))
+    assert lines_by_log(tmp_path / "events") == lines_by_log(tmp_path / "text")
+    assert load_json_line('{"MESSAGE": [195, 188, 255]}') == {"MESSAGE": "\u00fc\ufffd"}

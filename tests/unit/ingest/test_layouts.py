@@ -253,6 +253,7 @@ SHRINK_OF = (
         ("21/11/2026 16:30:12,613 INFO [Partition t-0 broker=1] x (kafka.cluster.Partition)", "ambiguous"),
         ("16:30:12,613 INFO [Partition t-0 broker=1] x (kafka.cluster.Partition)", "without a day"),
         ("something else entirely", "no readable"),
+        ("__CURSOR=s=ab;i=0", "journalctl's export format"),
     ],
 )
 def test_a_layout_that_is_not_read_is_refused_by_name(tmp_path: Path, line: str, reason: str) -> None:
