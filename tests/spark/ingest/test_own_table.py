@@ -327,7 +327,7 @@ def test_workers_add_the_rows_that_one_process_adds(lake: Lake, tmp_path: Path) 
 
 
 def test_timestamps_in_nanoseconds_are_a_usage_error_that_names_them(lake: Lake, tmp_path: Path) -> None:
-    """Spark infers no schema of such a file, whichever columns are mapped; pandas writes them unless told otherwise."""
+    """Spark infers no schema of such a file, whichever columns are mapped; pandas writes such files by default."""
     times = pa.array([1_000], pa.timestamp("ns", "UTC"))
     table = pa.table({"topic": ["t"], "at": times, "other": times.cast(pa.timestamp("us", "UTC"))})
     pq.write_table(table, tmp_path / "fetches.parquet")
