@@ -1,8 +1,9 @@
-"""Every night: ingest what is new, replay the days that are not done, say what is stale; once a week upkeep.
+"""Every night: ingest what is new, replay days, compare with the brokers, say what is stale; once a week upkeep.
 
 Two DAGs: `isr_batch_logs` for brokers' logs, `isr_batch_table` for your own table of fetches. Each needs Airflow 3 with
 `isr-batch` on the worker's PATH and the Variable `isr_batch_lake`; the one needs `isr_batch_logs` (a folder), the other
 `isr_batch_table` (a path, or a name in Spark's catalog) and `isr_batch_mapping` (the YAML file that maps its columns).
+Without `changes` in the mapping, leave out the task `validate`, which would end with code 3.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -52,12 +53,13 @@ def nightly(source: str) -> DAG:
         # The days before the one on which it runs; `ds` is made of the logical date, and a run by hand has none.
         until = "--to '{{ dag_run.run_after | ds }}'"
         backfill = IsrBatch(task_id="backfill", bash_command=f"isr-batch backfill {until} {LAKE}")
+        validate = IsrBatch(task_id="validate", bash_command=f"isr-batch validate {LAKE}")
         status = IsrBatch(task_id="status", bash_command=f"isr-batch status {LAKE}")
         maintain = IsrBatch(
             task_id="maintain",
             bash_command=f'test "$(date -u +%u)" != 7 || isr-batch maintain {LAKE}',
         )
-        ingest >> backfill >> status >> maintain
+        ingest >> backfill >> validate >> status >> maintain
     return dag
 
 

@@ -1,8 +1,11 @@
 """Commands in the documents and the schedules exist, and so do their options."""
 
 import re
+import runpy
 import shlex
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -85,29 +88,78 @@ def test_commands_are_found() -> None:
         check(["replay", "--lakes", "LAKE"])
 
 
-def test_commands_of_the_schedules() -> None:
-    dag = (ROOT / "deploy/airflow/isr_batch_nightly.py").read_text(encoding="utf-8")
-    lake = "--lake x --json"
-    found = re.findall(r"isr-batch ([^\"]*{LAKE})", dag)
-    told = [text.replace("{LAKE}", lake).replace("{until}", "--to 2026-01-01") for text in found]
-    assert len(told) == 4
-    for text in told:
-        check(shlex.split(re.sub(r"{{.*?}}+", "2026-01-01", text)))
-    bundle = yaml.safe_load((ROOT / "deploy/databricks/databricks.yml").read_text(encoding="utf-8"))
-    assert {*bundle["resources"]["jobs"]} == {"logs", "table"}
-    for scheduled in bundle["resources"]["jobs"].values():
-        assert [task["task_key"] for task in scheduled["tasks"]] == ["ingest", "backfill"]
-        for task in scheduled["tasks"]:
-            check(task["spark_python_task"]["parameters"])
+def of_airflow(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Commands of both DAGs in the order of their tasks, with a stand-in for Airflow."""
+    found: list[str] = []
+
+    class Task(SimpleNamespace):
+        def __rshift__(self, after: Any) -> Any:
+            found.extend([self.bash_command] if self.task_id == "ingest" else [])
+            found.append(after.bash_command)
+            return after
+
+    sdk = {"DAG": lambda *_, **__: nullcontext(), "Context": dict, "BashOperator": Task}
+    errors = dict.fromkeys(("AirflowException", "AirflowFailException"), RuntimeError)
+    for name in ("sdk", "providers.common.compat.sdk", "providers.standard.operators.bash"):
+        monkeypatch.setitem(sys.modules, f"airflow.{name}", SimpleNamespace(**sdk, **errors))
+    runpy.run_path(str(ROOT / "deploy/airflow/isr_batch_nightly.py"))
+    return found
+
+
+def of_databricks() -> list[str]:
+    """Commands of all jobs; each task waits for the one before."""
+    jobs = yaml.safe_load((ROOT / "deploy/databricks/databricks.yml").read_text(encoding="utf-8"))["resources"]["jobs"]
+    for job in jobs.values():
+        keys = [task["task_key"] for task in job["tasks"]]
+        waits = [[before["task_key"] for before in task.get("depends_on", ())] for task in job["tasks"]]
+        assert waits == [[], *([key] for key in keys[:-1])]
+    parameters = [task["spark_python_task"]["parameters"] for job in jobs.values() for task in job["tasks"]]
+    return ["isr-batch " + shlex.join(args) for args in parameters]
+
+
+def of_kubernetes() -> list[str]:
     job = yaml.safe_load((ROOT / "deploy/kubernetes/nightly.yaml").read_text(encoding="utf-8"))
     (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-    lines = [line for line in container["args"][0].splitlines() if "isr-batch " in line]
-    assert len(lines) == 3
+    return list(container["args"][0].splitlines())
+
+
+def of_cron() -> list[str]:
     crontab = (ROOT / "deploy/cron/isr-batch.crontab").read_text(encoding="utf-8").replace(r"\%F", "%F")
-    lines += re.findall(r"\bisr-batch .+?(?= &&|$)", crontab, re.MULTILINE)
-    assert len(lines) == 3 + 5
+    return re.findall(r"\bisr-batch .+?(?= &&|$)", crontab, re.MULTILINE)
+
+
+def shape(args: list[str]) -> tuple[str, ...]:
+    """Return a command and its options, without their values; the lake may be in a catalog, output may be JSON."""
+    name = args[: 2 if args[0] == "ingest" else 1]
+    options = {"--lake" if arg == "--catalog" else arg for arg in args if arg.startswith("--")}
+    return (*name, *sorted(options - {"--json", "--quiet"}))
+
+
+@pytest.mark.parametrize("schedule", ["airflow", "cron", "databricks", "kubernetes"])
+def test_a_schedule_has_the_commands_of_the_page(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of docs/every-night.md; for a table, one command is another, and the weekly one may be shared."""
+    lines = {
+        "airflow": lambda: of_airflow(monkeypatch), "cron": of_cron, "databricks": of_databricks,
+        "kubernetes": of_kubernetes,
+    }[schedule]()  # fmt: skip
+    found = []
     for line in lines:
-        check(shlex.split(line.partition("isr-batch ")[2].replace('"$(date -u +%F)"', "2026-01-01")))
+        text = line.partition("isr-batch ")[2]
+        if not text:
+            continue
+        args = shlex.split(re.sub(r"{{.*?}}+|\$\(date -u \+%F\)", "2026-01-01", text))
+        check(args)
+        found.append(shape(args))
+    told = commands_in((ROOT / "docs/every-night.md").read_text(encoding="utf-8"))
+    nightly = [shape(args) for args in told[:4]]
+    weekly = shape(told[4])
+    of_table = ("ingest", "table", "--lake", "--mapping")
+    assert [each[0] for each in (*nightly, weekly)] == ["ingest", "backfill", "validate", "status", "maintain"]
+    each_source = {
+        "airflow": [*nightly, weekly, of_table, *nightly[1:], weekly],
+        "kubernetes": [nightly[0], of_table, *nightly[1:], weekly],
+    }
+    assert found == each_source.get(schedule, [*nightly, of_table, *nightly[1:], weekly])
 
 
 def test_the_dag_is_python() -> None:
@@ -127,7 +179,7 @@ def test_the_dag_in_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         tasks = dag.topological_sort()
         rendered = [task.render_template(task.bash_command, known, dag.get_template_env()) for task in tasks]
         commands = [shlex.split(text.partition("isr-batch ")[2]) for text in rendered]
-        assert [args[0] for args in commands] == ["ingest", "backfill", "status", "maintain"]
+        assert [args[0] for args in commands] == ["ingest", "backfill", "validate", "status", "maintain"]
         assert commands[1] == ["backfill", "--to", "2026-01-01", "--lake", "LAKE", "--json"]
         for args in commands:
             check(args)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError
 from isr_batch.ingest.own_table.column_values import CORRUPT, quoted_name
@@ -143,11 +144,32 @@ class ParquetFiles:
         return self._opened(items, self.schema)
 
     def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":  # noqa: D102
+        from pyspark.errors import PySparkException
+
         reader = lake.spark.read
         if Path(self.place).is_dir():
             reader = reader.option("basePath", f"file:{self.place}")
-        rows = reader.parquet(*(f"file:{item.name}" for item in items))
+        try:
+            rows = reader.parquet(*(f"file:{item.name}" for item in items))
+        except PySparkException as error:
+            if "NANOS" in str(error):
+                raise _nanoseconds_in_spark(self.place, items) from error
+            raise
         return rows.select(*map(quoted_for_spark, columns))
+
+
+def _nanoseconds_in_spark(place: str, items: Sequence[Item]) -> UsageError:
+    """Return the error that Spark reads no file with such timestamps, even if the columns are not mapped."""
+    found = {
+        column.path
+        for item in items
+        for column in pq.ParquetFile(item.name).schema
+        if "nanoseconds" in str(column.logical_type)
+    }
+    return UsageError(
+        f"{place}: Spark reads no Parquet file with timestamps in nanoseconds: {', '.join(sorted(found))}",
+        "write it with coerce_timestamps='us', or use --engine local",
+    )
 
 
 def _merged_columns(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:

@@ -209,7 +209,8 @@ RUN_LOG = Table(
     columns("""
     run_id STRING NOT NULL -- identifies the run; also in the metadata of the Delta commits that it made
     started_time TIMESTAMP NOT NULL -- start of the run
-    command STRING NOT NULL -- ingest, replay, validate, report or run; with --timelines if that was given to run
+    command STRING NOT NULL -- such as ingest, replay, backfill, validate or run; with --timelines if that was
+        -- given to run
     window STRING -- requested days, as `from..to` with an exclusive end; null for all
     input_table_versions MAP<STRING, BIGINT> -- Delta versions of the input tables after the run
     code_version STRING NOT NULL -- version of isr-batch, and a hash of its sources after a plus sign

@@ -37,7 +37,7 @@ def test_blocks_of_the_page(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "local: the frames are of pandas" in done.stdout
-    assert "followers that kafka-3.7, replayed, dropped" in done.stdout
+    assert "Of 72 followers that kafka-3.7, replayed, dropped, 20 were healthy" in done.stdout
     assert re.search(r"genuine\s*\|\s*52", done.stdout)
     assert {path.name for path in tmp_path.iterdir()} >= {"report.html", "lake"}
 

@@ -124,9 +124,9 @@ def days_to_replay(lake: Lake) -> list[date]:
     return [row["event_date"] for row in rows.collect()]
 
 
-def replayed(lake: Lake, window: str) -> None:
+def replayed(lake: Lake, window: str, command: str = "replay") -> None:
     row = {
-        "run_id": window, "started_time": datetime.now(UTC), "command": "replay", "window": window,
+        "run_id": window, "started_time": datetime.now(UTC), "command": command, "window": window,
         "input_table_versions": [("fetch_log", 1)], "code_version": "0", "config_hash": "", "rows_in": 0, "rows_out": 0,
         "rows_quarantined": 0, "seconds": 1.0, "status": "done", "exit_code": 0, "message": "",
     }  # fmt: skip
@@ -172,7 +172,7 @@ def test_a_folder_over_three_days(lake: Lake, tmp_path: Path, monkeypatch: pytes
     assert days_to_replay(lake) == [date(2026, 11, 21), date(2026, 11, 22)]
     replayed(lake, "2026-11-22..")
     assert days_to_replay(lake) == [date(2026, 11, 21)]
-    replayed(lake, "..")
+    replayed(lake, "..", "backfill")
 
     # The first day's files are gone, and the third day's are there: nothing of the first day goes.
     (case.folder / "request.log.1.gz").unlink()

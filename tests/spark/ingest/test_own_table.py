@@ -15,6 +15,7 @@ from isr_batch.ingest.own_table.derived_tables import derive_tables
 from isr_batch.ingest.own_table.ingest import ingest_own_table
 from isr_batch.ingest.own_table.mapped_clusters import lacking_input
 from isr_batch.ingest.own_table.mapping import TableMapping, load_mapping
+from isr_batch.ingest.own_table.sources import ParquetFiles
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.run_log import RunCounts
@@ -323,6 +324,19 @@ def test_workers_add_the_rows_that_one_process_adds(lake: Lake, tmp_path: Path) 
         )
         assert here == workers, name
         assert here or name == "broker_events"
+
+
+def test_timestamps_in_nanoseconds_are_a_usage_error_that_names_them(lake: Lake, tmp_path: Path) -> None:
+    """Spark infers no schema of such a file, whichever columns are mapped; pandas writes such files by default."""
+    times = pa.array([1_000], pa.timestamp("ns", "UTC"))
+    table = pa.table({"topic": ["t"], "at": times, "other": times.cast(pa.timestamp("us", "UTC"))})
+    pq.write_table(table, tmp_path / "fetches.parquet")
+    source = ParquetFiles(str(tmp_path), [tmp_path / "fetches.parquet"])
+    with pytest.raises(UsageError, match=r"in nanoseconds: at$") as raised:
+        source.frame(lake, source.items, ["topic"])
+    assert "--engine local" in str(raised.value.hint)
+    pq.write_table(table, tmp_path / "fetches.parquet", coerce_timestamps="us", allow_truncated_timestamps=True)
+    assert source.frame(lake, source.items, ["topic"]).count() == 1
 
 
 def test_a_table_of_a_catalog_is_read_by_its_name(lake: Lake, tmp_path: Path) -> None:
