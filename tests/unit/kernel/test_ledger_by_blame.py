@@ -14,7 +14,7 @@ from tests.unit.kernel.test_ledger_by_hand import DEAD
 
 def by_blame(found: Ledger) -> list[tuple[int, ...]]:
     """agreed_us, agreed_by_blame_us and early, by follower and day."""
-    return [(follower.agreed_us, *follower[5:]) for follower in found.followers]
+    return [(follower.agreed_us, follower.agreed_by_blame_us, follower.early) for follower in found.followers]
 
 
 def test_a_genuine_failure_is_right_by_blame_until_it_is_missed(ledger_of: LedgerOf) -> None:
