@@ -15,15 +15,7 @@ from udfs.kernel.replay import (
     replay_has_room,
     replay_room_for_a_row,
 )
-from udfs.records import (
-    BUCKETS,
-    FIRST_WAIT_BUCKET,
-    FOLLOWER_SCORE_COLUMNS,
-    SCORE_COLUMNS,
-    Int64Array,
-    KernelOutput,
-    new_kernel_output,
-)
+from udfs.records import FOLLOWER_SCORE_COLUMNS, SCORE_COLUMNS, Int64Array, KernelOutput, new_kernel_output
 
 SCORES = 1
 
@@ -58,9 +50,7 @@ def collect(out: KernelOutput, replicas: Sequence[int], found: list[Ledger]) -> 
     """Move score rows from the kernel's output to the ledger of their run."""
     for row, latency in zip(out.score[: out.filled[3]], out.latency, strict=False):
         named = dict(zip(SCORE_COLUMNS, row.tolist(), strict=True))
-        waits = tuple((FIRST_WAIT_BUCKET + n, us) for n, us in enumerate(latency[BUCKETS:].tolist()) if us)
-        latencies = tuple(expanded(latency[:BUCKETS]))
-        found[named.pop("rule")].scores.append(Score(**named, latencies=latencies, waits=waits))
+        found[named.pop("rule")].scores.append(Score(**named, latencies=tuple(expanded(latency))))
     for row in out.follower_score[: out.filled[4]]:
         named = dict(zip(FOLLOWER_SCORE_COLUMNS, row.tolist(), strict=True))
         replica = replicas[named.pop("position")]

@@ -300,24 +300,6 @@ def shifted(log: Log, by_us: int) -> Log:
     )
 
 
-def slowed(log: Log, times: int) -> Log:
-    """The same log, in which everything takes longer by a factor."""
-
-    def slower(row: Row) -> Row:
-        found = row._replace(**{name: getattr(row, name) * times for name in Row._fields if name.endswith("_us")})
-        return found._replace(offset=row.offset * times) if row.kind == THIN else found
-
-    return log._replace(
-        terms=tuple(
-            term._replace(
-                start_us=term.start_us * times, end_us=term.end_us * times, rows=tuple(map(slower, term.rows))
-            )
-            for term in log.terms
-        ),
-        lag_ms=log.lag_ms * times,
-    )
-
-
 def instants(log: Log) -> list[int]:
     """Times (us) at which something happens in a log, or falls due because of it."""
     found: set[int] = set()

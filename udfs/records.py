@@ -14,19 +14,21 @@ Int64Array = npt.NDArray[np.int64]
 NEVER_US = np.int64(2**62)
 """A time later than any event."""
 NOT_DUE = NEVER_US
-"""Due time of a fetch without further instants: later than any instant of other fetches."""
+"""Due time of a fetch with no instant left to process: later than the due time of any other fetch."""
 LONG_AGO = np.int64(-(2**62))
 """A time earlier than any event."""
 UNKNOWN = np.int64(-1)
 """An unknown offset or time; Kafka's own value for a follower that has not fetched."""
 
 SENT_FROM_UNKNOWN = np.int64(-2)
-"""Error code of a fetch whose offset no line names, and whose response had records, so that its follower was behind."""
+"""Error code of a fetch with records in its response, whose offset no line names: the follower was behind, by an
+unknown number."""
 
 AT_LOG_END = np.int64(-2)
-"""Value for a follower's log end at the start of a term: the leader's log end, whose offset no line names."""
+"""A follower's log end at the start of a term, if it is the leader's, and no line names the offset."""
 BEHIND = np.int64(-3)
-"""Value for a follower's log end at the start of a term: below the leader's, because it was outside the ISR."""
+"""A follower's log end at the start of a term, if it is below the leader's, because the follower was outside the ISR.
+"""
 
 # Kinds of input rows, in the order in which rows of equal times are replayed. The first two carry a leader's term, and
 # the last one a parameter, for udfs.batches.replay; they never reach the kernel.
@@ -35,7 +37,8 @@ SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE, IDLE, THIN, MIN_ISR
 
 
 NOBODY_WAITS = np.int64(-2)
-"""Value of acks for an append without a logged produce request, which is known only because the log grew."""
+"""Value of acks for an append whose produce request is not logged. The append is known only because the log grew, and
+no producer waits for it."""
 
 
 NO_LINE, OWN_LINE, OTHERS_LINE, ABSENT_LINE = np.int64(0), UNKNOWN, np.int64(-2), np.int64(-3)
@@ -94,7 +97,8 @@ ROW_ORDER = (
     "time_us", "kind", "handled_us", "replica_id", "offset", "code", "leader_log_end_offset", "processed_us",
     "released_us", "until_us",
 )  # fmt: skip
-"""Sort order of the rows of a set. Columns after ``kind`` only make the order of equal times deterministic."""
+"""Columns by which the rows of a set are sorted. Those after ``kind`` only decide between rows of equal times, so that
+the order is always the same."""
 
 
 def int64_record(*names: str) -> np.dtype[np.void]:
@@ -122,7 +126,7 @@ FOLLOWER = int64_record(
     "shown_at_us",
     "followed_caught_up_time_ms",  # lastCaughtUpTimeMs by its last row and later fetches that found it at the log end
 )
-"""State of a follower under one rule run."""
+"""A follower's state under one rule run."""
 
 LEADER = int64_record(
     "log_end_offset",
@@ -144,16 +148,16 @@ LEADER = int64_record(
     "check_us",  # when that check runs, which is later if the leader was stopped
     "check_logged",  # source for the time of the next check: NO_LINE, OWN_LINE, OTHERS_LINE, ABSENT_LINE
     # sharing of state with other runs (udfs.kernel.shared_runs)
-    "runs",  # for a run, the run; for a group, the runs in it; encoded as in rows of the timelines
+    "runs",  # for a rule run, the run; for a group, the runs in it; encoded as in rows of the timelines
     "group",  # slot of its group; NO_GROUP: none
-    "along",  # for a run, 1 if it is in its group; for a group, the number of its runs
+    "along",  # for a rule run, 1 if it is in its group; for a group, the number of its runs
     "shown_log_end_offset",
     "shown_high_watermark",
     "shown_acknowledged_offset",
     "shown_isr",
     "shown_isr_size",
 )
-"""State of the partition, as its leader sees it, under one rule run."""
+"""The partition's state under one rule run, as its leader sees it."""
 
 FETCH_STATE = int64_record(
     "replica_id",
@@ -190,19 +194,15 @@ FETCH_STATE = int64_record(
     "idle_at_caught_us",
     "cadence_us",  # nearly every gap between its fetches is shorter; valid until thin_until_us
     "thin_until_us",
-    "asked_us",  # records appended until then were there when its latest answered fetch was read, or waited for data
-    "proven_us",  # requests sent until then would be held by it, by its recorded fetches (``udfs.kernel.outages``)
-    "kept_log_end_offset",  # kept while a rule is asked with another
-    "unneeded",  # 1: when requests last were looked at, none waited for it under any run
     "due",  # its next instant: twice the microseconds, plus one if timers of rules go first; NOT_DUE: none
     # for all rule runs together
     "outsider_in",  # number of rule runs that have it outside the ISR
     "doubt_until_us",  # fetches that arrived later cannot have preceded a check that dropped it
-    "is_back",  # 0: no fetch was recorded since its return, under some run, to the ISR of a starved leader
+    "is_back",  # 0: no fetch was recorded since its return, under some rule run, to the ISR of a starved leader
     "named_us",  # the last check whose line shows that the leader dropped it
-    "quiet",  # 1: all runs judge it, and none has searched for a miss since it was last caught up
+    "quiet",  # 1: all rule runs judge it, and none has searched for a miss since it was last caught up
 )
-"""State of a follower that does not depend on a rule: its latest fetch, and the records that it lacks."""
+"""A follower's state that is the same under every rule: its latest fetch, and the records that it lacks."""
 
 NO_FETCH, ARRIVED, READ, RECORDED, COMPLETED = np.arange(5)
 
@@ -230,12 +230,11 @@ TERM = int64_record(
     "late_us",  # longest recent time that the leader took to record a fetch, or to send its response
     "late_at_us",  # when that delay ended
     "day_ends_us",  # midnight at which the open pages of the ledger are closed
-    "waits_at_us",  # when requests last were looked at, for all runs
     "miss_due_us",  # before this time, no search for misses is needed
     "rules_due_us",  # before this time, no timer of a rule run is due
     "runs",
     "active",  # number of slots (runs, or groups of runs) that are replayed separately
-    "rules",  # bit c set: a run has the rule of code c
+    "rules",  # bit c set: a rule run has the rule of code c
     "least_lag_time_ms",  # smallest lag time of all rule runs
     "highest_high_watermark",
     "runs_at_risk",  # runs with a member of the ISR below the high watermark
@@ -244,7 +243,7 @@ TERM = int64_record(
     "row",  # number of given rows that are already replayed
     "ignored",  # number of rows of replicas outside the assignment, or after the end of the term
 )
-"""State of a term that does not depend on a rule."""
+"""The state of a term that is the same under all rules."""
 
 
 QUIET = int64_record(
@@ -271,7 +270,6 @@ QUIET = int64_record(
     "stalled_by_arrival_us",  # the same if the arrival of fetches advances it
     "longest_ack_us",
     "longest_ack_by_arrival_us",
-    "longest_wait_us",  # a request sent in the stretch would have waited no longer than this
 )
 """A quiet stretch of a segment (``udfs.kernel.quiet``). At both ends, each follower's latest fetch is recorded and from
 the log end, and the fetch before it was from the log end as well, or from the one that the fetch before had found."""
@@ -290,8 +288,7 @@ class KernelOutput(NamedTuple):
     follower_score: Int64Array
     filled: Int64Array
     latency: Int64Array
-    """For each score, the number of acknowledged appends per bucket of latency, then the time in which requests would
-    have waited for over a second, per bucket of the wait: shape (scores, BUCKETS + WAIT_BUCKETS)."""
+    """For each row of ``score``, how many appends were acknowledged per bucket of latency, shape (scores, BUCKETS)."""
 
 
 RUNS_A_ROW = np.int64(48)
@@ -301,7 +298,8 @@ REPLICA_COLUMNS = (
     "in_isr",
 )  # fmt: skip
 PARTITION_COLUMNS = ("runs", "time_us", "leader_log_end_offset", "high_watermark", "isr", "acknowledged_offset")
-"""Columns; in ``runs``, bit b of the RUNS_A_ROW lower bits stands for run ``(runs >> RUNS_A_ROW) * RUNS_A_ROW + b``."""
+"""Columns of ``partition``. ``runs`` stands for several rule runs: bit b of its RUNS_A_ROW lower bits for number
+``(runs >> RUNS_A_ROW) * RUNS_A_ROW + b``."""
 CHANGE_COLUMNS = (
     "rule", "time_us", "kind", "position", "isr_before", "isr_after", "high_watermark", "leader_log_end_offset",
     "follower_log_end_offset", "last_caught_up_time_ms", "lag_ms", "made_by", "true_lag_ms", "causes",
@@ -315,7 +313,7 @@ VIOLATIONS = (
     "leader_outside_isr",
     "isr_outside_assignment",
 )
-"""Invariants that a rule should keep."""
+"""Invariants of Kafka's replication; the ledger counts how often a rule breaks each."""
 MEASURES = (
     "exposure_us",
     "under_min_isr_us",
@@ -323,7 +321,6 @@ MEASURES = (
     "leader_alone_us",
     "under_replicated_us",
     "high_watermark_stalled_us",
-    "stalled_under_min_isr_us",
     "loss_exposed_us",
     "loss_records_max",
     "isr_writes",
@@ -331,27 +328,18 @@ MEASURES = (
     "acknowledged_appends",
     "never_acknowledged",
     "acks_all_latency_max_us",
-    "wait_over_second_us",
-    "wait_over_timeout_us",
-    "wait_max_us",
-    "lost_by_heir_max",
-    "lost_by_first_active_max",
-    "lost_by_longest_log_max",
     *VIOLATIONS,
     "first_violation_us",
     "first_violation",
 )
 SCORE_COLUMNS = ("rule", "day", *MEASURES)
-"""``day`` counts from 1970-01-01; ``first_violation`` is a position in VIOLATIONS, or -1."""
-FOLLOWER_MEASURES = ("judged_us", "agreed_us", "misses", "agreed_by_blame_us", "early", "late_in_isr_us")
+"""Columns of ``score``. ``day`` counts from 1970-01-01; ``first_violation`` is a position in VIOLATIONS, or -1."""
+FOLLOWER_MEASURES = ("judged_us", "agreed_us", "misses", "agreed_by_blame_us", "early")
 FOLLOWER_SCORE_COLUMNS = ("rule", "position", "day", *FOLLOWER_MEASURES)
 
 FOLLOWERS_A_SCORE = 16
 BUCKETS = 528
-"""Number of latency buckets: enough for 19 hours; longer latencies fall into the last one."""
-FIRST_WAIT_BUCKET = 270
-"""The bucket of a second: time in which requests would wait is counted in this bucket and those of longer waits."""
-WAIT_BUCKETS = BUCKETS - FIRST_WAIT_BUCKET
+"""Number of buckets for latencies, enough for 19 hours; longer latencies are in the last one."""
 
 SHRINK, EXPAND, RELINQUISH, DOUBT = np.arange(4)
 """Kinds of ISR changes; DOUBT has the reasons for which a shrink at the same time is only possible."""
@@ -369,5 +357,5 @@ def new_kernel_output(capacity: int, scores: int = 256) -> KernelOutput:
         np.empty((scores, len(SCORE_COLUMNS)), np.int64),
         np.empty((scores * FOLLOWERS_A_SCORE, len(FOLLOWER_SCORE_COLUMNS)), np.int64),
         np.zeros(5, np.int64),
-        np.empty((scores, BUCKETS + WAIT_BUCKETS), np.int64),
+        np.empty((scores, BUCKETS), np.int64),
     )

@@ -20,7 +20,6 @@ TYPES: Final = {
     "ARRAY<STRUCT<latency_ms: DOUBLE, appends: BIGINT>>": pa.list_(
         pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())])
     ),
-    "ARRAY<STRUCT<wait_ms: DOUBLE, us: BIGINT>>": pa.list_(pa.struct([("wait_ms", pa.float64()), ("us", pa.int64())])),
 }
 """The Arrow type for each Spark type that contracts use."""
 

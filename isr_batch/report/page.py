@@ -50,7 +50,6 @@ RULE_COLUMNS = {
     "under_min_isr_seconds": "under min ISR, s",
     "offline_if_leader_dies_seconds": "offline if leaders died, s", "lost_records": "acknowledged records lost then",
     "high_watermark_stalled_seconds": "high watermark stalled, s",
-    "wait_over_second_share": "share of time with waits over 1 s",
 }  # fmt: skip
 """Columns of ``rule_scores`` in the table of rules, and their headings."""
 CHECKED = (

@@ -19,8 +19,7 @@ FIGURES = {
     "detection_ms_p50": "half detected, ms", "detection_ms_p99": "99 % detected, ms",
     "mistake_duration_ms_p50": "mistake lasts, ms", "under_min_isr_seconds": "under min ISR, s",
     "high_watermark_stalled_seconds": "high watermark stalled, s",
-    "acks_all_latency_ms_p99": "99 % of acks=all waits, ms",
-    "wait_over_second_share": "share of time with waits over 1 s", "refused_appends": "refused appends",
+    "acks_all_latency_ms_p99": "99 % of acks=all waits, ms", "refused_appends": "refused appends",
 }  # fmt: skip
 """Columns of ``sweep_scores`` in the page's table, and their headings."""
 

@@ -20,18 +20,20 @@ from isr_batch.lake.lake_engine import Rows as EngineRows
 from isr_batch.lake.tables.scores import RULE_SCORES, RULE_SCORES_BY_BROKER
 from isr_batch.replay.result_tables import scored_result_tables
 from isr_batch.scoring.changes_by_broker import BY_BROKER, changes_by_broker
-from isr_batch.scoring.score_sources import DIMENSIONS, RUN, SOURCES
 from udfs.rules import REGISTRY
 
 Rows = list[dict[str, Any]]
 
+RUN: Final = ("rule", "params_json")
+DIMENSIONS: Final = ("cluster_id", *RUN, "event_date", "topic", "leader_id", "replica_id")
+FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "replica_id", *RUN)
 LAG_TIME_MS: Final = "CAST(get_json_object(params_json, '$.replica_lag_time_max_ms') AS BIGINT)"
 
 REPLICATES: Final = 200
 """Number of bootstrap replicates: enough for a 95 % interval with two digits."""
 PRIME: Final = 2**31 - 1
 RULE_OF_THREE: Final = 3.0
-"""Upper end of a 95 % interval for the number of events if none was observed."""
+"""Upper end of a 95 % interval for the number of events when none was observed."""
 _JUDGED: Final = "verdict IN ('spurious', 'genuine')"
 
 
@@ -46,9 +48,9 @@ def _percentile_score(name: str, share: float, verdict: str) -> str:
 
 
 def _between(share: str) -> str:
-    """Write SQL for a percentile that weights each value by how often it occurs; ``upto`` is the running sum."""
+    """Return SQL for a percentile of latencies, weighted by the number of appends; ``upto`` is the running total."""
     place = f"{share} * (total - 1)"
-    low, high = (f"min(CASE WHEN upto > {end}({place}) THEN bucket_ms END)" for end in ("floor", "ceil"))
+    low, high = (f"min(CASE WHEN upto > {end}({place}) THEN latency_ms END)" for end in ("floor", "ceil"))
     return f"{low} + ({high} - {low}) * ({share} * (max(total) - 1) - floor({share} * (max(total) - 1)))"
 
 
@@ -63,11 +65,7 @@ AGGREGATES: Final = {
         "leader_alone_seconds": _seconds_score("leader_alone_us"),
         "under_replicated_seconds": _seconds_score("under_replicated_us"),
         "high_watermark_stalled_seconds": _seconds_score("high_watermark_stalled_us"),
-        "refused_or_stalled_seconds": _seconds_score("refused_or_stalled_us"),
         "acks_all_latency_ms_max": "max(acks_all_latency_max_us) FILTER (WHERE acknowledged_appends > 0) / 1e3",
-        "wait_over_second_share": "sum(wait_over_second_us) / nullif(sum(exposure_us), 0)",
-        "wait_over_timeout_share": "sum(wait_over_timeout_us) / nullif(sum(exposure_us), 0)",
-        "acks_all_wait_ms_max": "nullif(max(wait_max_us), 0) / 1e3",
         "loss_exposed_seconds": _seconds_score("loss_exposed_us"),
         "loss_records_max": "max(loss_records_max)",
         "high_watermark_decreases": "sum(high_watermark_decreases)",
@@ -98,7 +96,6 @@ AGGREGATES: Final = {
         "query_accuracy": "sum(agreed_us) / nullif(sum(judged_us), 0)",
         "query_accuracy_by_blame": "sum(agreed_by_blame_us) / nullif(sum(judged_us), 0)",
         "early": "sum(early)",
-        "late_in_isr_seconds": _seconds_score("late_in_isr_us"),
     },
     "verdicts": {
         "shrinks": "count(verdict)",
@@ -139,14 +136,8 @@ AGGREGATES: Final = {
         "acks_all_latency_ms_p50": _between("0.5"),
         "acks_all_latency_ms_p99": _between("0.99"),
     },
-    "waits": {
-        "acks_all_wait_ms_p99": f"nullif({_between('0.99')}, 0)",
-        "acks_all_wait_ms_p999": f"nullif({_between('0.999')}, 0)",
-    },
 }  # fmt: skip
-"""Columns of a score, each as SQL over the rows of one source."""
-HISTOGRAMS: Final = ("latencies", "waits")
-"""Sources with buckets of a histogram."""
+"""For each source of figures, the columns of a score that come from it, as SQL."""
 DERIVED: Final = {
     "exposure_follower_hours": "coalesce(exposure_follower_hours, 0)",
     "exposure_partition_hours": "coalesce(exposure_partition_hours, exposure_follower_hours)",
@@ -163,9 +154,9 @@ DERIVED: Final = {
 
 @dataclass(frozen=True)
 class Results:
-    """Results of a replay, sweep or experiment: rows with the columns of the tables of these names.
+    """The results of a replay, sweep or experiment that scores are computed from; members are named after their tables.
 
-    Simulated clusters have no eligible leader replicas.
+    Eligible leaders are known only after a replay; without them, figures based on them are null.
     """
 
     isr_changes: EngineRows
@@ -184,20 +175,64 @@ def results_in(engine: LakeEngine, replayed: EngineRows) -> Results:
 
 
 Facts = Mapping[str, EngineRows]
-"""Input of scores: rows by source, with DIMENSIONS (replica_id is null for whole partitions), and columns to
-aggregate."""
+"""Input of scores: for each source of figures, rows with DIMENSIONS (replica_id is null for whole partitions) and
+columns to aggregate."""
 
 
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:
     """Return the rows from which scores are computed, by source."""
     tables = {name: rows for name, rows in vars(results).items() if rows is not None}
-    known = (source for source in SOURCES if not source.startswith("heirs"))
-    heirs = engine(SOURCES["heirs" if results.eligible_leaders is not None else "heirs_without_elr"], **tables)
-    return (
-        {"heirs": heirs}
-        | {source: engine(SOURCES[source], **tables) for source in known}
-        | {source: changes_by_broker(engine, results.isr_changes, source) for source in BY_BROKER}
-    )
+    known = (source for source in _SOURCES if source != "heirs" or "eligible_leaders" in tables)
+    return {source: engine(_SOURCES[source], **tables) for source in known} | {
+        source: changes_by_broker(engine, results.isr_changes, source) for source in BY_BROKER
+    }
+
+
+_OF_PARTITION: Final = ", ".join(DIMENSIONS[:-1])
+_OF_FOLLOWER: Final = ", ".join(DIMENSIONS)
+_SOURCES: Final = {
+    "costs": f"""
+        SELECT {_OF_PARTITION}, exposure_us, isr_writes, refused_appends, never_acknowledged, under_min_isr_us,
+          at_min_isr_us, leader_alone_us, under_replicated_us, high_watermark_stalled_us, acknowledged_appends,
+          acks_all_latency_max_us, loss_exposed_us, loss_records_max, high_watermark_decreases,
+          members_below_high_watermark, passed_within_lag_time, leader_outside_isr, isr_outside_assignment,
+          lpad(CAST(unix_micros(first_violation_time) AS STRING), 20, '0') || first_violation || ' at '
+            || CAST(first_violation_time AS STRING) || ' in ' || topic || '-' || CAST(partition_id AS STRING)
+            || ', leader epoch ' || CAST(leader_epoch AS STRING) AS first_violation
+        FROM {{partition_scores}}
+    """,
+    # A rule run under which every ISR was complete has no row in eligible_leaders: its times are 0, not null.
+    "heirs": f"""
+        SELECT {_OF_PARTITION}, unix_micros(until_time) - unix_micros(from_time) AS us, size(isr) = 1 AS alone, heir_id,
+          offline_if_leader_dies AS offline, lost_records_max, size(active) AS others, lost_by_first_active_max,
+          lost_by_longest_log_max, frozen_us, visibility_age_max_us, visibility_age_area, hidden_record_us
+        FROM {{eligible_leaders}}
+        UNION ALL
+        SELECT {_OF_PARTITION}, 0, false, NULL, false, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL
+        FROM {{partition_scores}}
+    """,
+    # Partitions are summed up first, because each later aggregate reads all rows again.
+    "latencies": f"""
+        SELECT {_OF_PARTITION}, bucket.latency_ms AS latency_ms, sum(bucket.appends) AS appends
+        FROM (SELECT {_OF_PARTITION}, explode(acks_all_latencies) AS bucket FROM {{partition_scores}}) AS buckets
+        GROUP BY {_OF_PARTITION}, bucket.latency_ms
+    """,
+    "followers": f"""
+        SELECT {_OF_FOLLOWER}, judged_us, agreed_us, agreed_by_blame_us, misses, early FROM {{replica_scores}}
+    """,
+    "changes": f"SELECT {_OF_FOLLOWER}, kind FROM {{isr_changes}}",
+    # Each shrink gets its duration, and each mistake also the time since the previous one.
+    "verdicts": f"""
+        SELECT {_OF_FOLLOWER}, verdict, certainty, causes, true_lag_ms, change_time,
+          (unix_micros(restored_time) - unix_micros(change_time)) / 1e3 AS restored_ms,
+          CASE WHEN verdict = 'spurious' THEN
+            (unix_micros(change_time) - max(CASE WHEN verdict = 'spurious' THEN unix_micros(change_time) END) OVER (
+              PARTITION BY {", ".join(FOLLOWER)} ORDER BY change_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            )) / 1e3
+          END AS mistake_interval_ms
+        FROM {{shrink_verdicts}}
+    """,
+}
 
 
 def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) -> EngineRows:
@@ -222,7 +257,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
 
     def keys_of(source: str) -> list[str]:
         """Return the dimensions that a source of figures has."""
-        dimensions = DIMENSIONS[:-1] if source in {"costs", "heirs", *HISTOGRAMS} else DIMENSIONS
+        dimensions = DIMENSIONS[:-1] if source in {"costs", "heirs", "latencies"} else DIMENSIONS
         return [name for name in keys if name in (dimensions[:-1] if source in BY_BROKER else dimensions)]
 
     def grouped(source: str, *more: str) -> str:
@@ -242,21 +277,21 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     parts = {
         source: f"SELECT {side_by_side(source, AGGREGATES[source])} FROM {{{source}}} {grouped(source)}"
         for source in AGGREGATES
-        if source in facts and source not in HISTOGRAMS
+        if source in facts and source != "latencies"
     }
-    # Percentiles are expensive, except those of histograms, which have only as many rows as a group has buckets.
-    for source in HISTOGRAMS:
-        of_partition = ", ".join(keys_of(source))
-        parts[source] = f"""
-            SELECT {side_by_side(source, AGGREGATES[source])} FROM (
-              SELECT *, sum(times) OVER (PARTITION BY {of_partition} ORDER BY bucket_ms) AS upto,
-                sum(times) OVER (PARTITION BY {of_partition}) AS total
-              FROM (
-                SELECT {of_partition}, bucket_ms, sum(times) AS times FROM {{{source}}} {grouped(source, "bucket_ms")}
-              ) AS summed
-            ) AS placed
-            GROUP BY {of_partition}
-        """
+    # Percentiles are expensive, except those of latencies, which have only as many rows as a group has buckets.
+    of_partition = ", ".join(keys_of("latencies"))
+    parts["latencies"] = f"""
+        SELECT {side_by_side("latencies", AGGREGATES["latencies"])} FROM (
+          SELECT *, sum(appends) OVER (PARTITION BY {of_partition} ORDER BY latency_ms) AS upto,
+            sum(appends) OVER (PARTITION BY {of_partition}) AS total
+          FROM (
+            SELECT {of_partition}, latency_ms, sum(appends) AS appends
+            FROM {{latencies}} {grouped("latencies", "latency_ms")}
+          ) AS summed
+        ) AS placed
+        GROUP BY {of_partition}
+    """
     ends = {"low": "percentile(mistakes, 0.025)", "high": "percentile(mistakes, 0.975)"}
     parts["intervals"] = f"SELECT {side_by_side('intervals', ends)} FROM {{sums}} GROUP BY {', '.join(keys)}"
     sources = {**facts, "sums": _sums(engine, facts["verdicts"], keys, grouped("verdicts", "block"))}

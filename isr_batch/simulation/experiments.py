@@ -38,7 +38,8 @@ from udfs.simulation.groups import score_group
 
 SIMULATED: Final = (*LOOPED, *FLEETS)
 FEW_HOURS: Final = 100
-"""Hours of all cells together (for fleets, partition hours) that this process simulates while Spark would start."""
+"""Up to this many simulated hours in all cells (for fleets, partition hours), this process simulates; Spark would take
+as long to start."""
 
 
 class Experiment(BaseModel):
@@ -53,9 +54,9 @@ class Experiment(BaseModel):
     """Number of partitions in a fleet."""
     seeds: list[int] = Field([1], min_length=1)
     grid: dict[str, list[int | str]] = {}
-    """Values of parameters, by Kafka's or our names; every combination is a cell."""
+    """For each parameter, by Kafka's or our name, the values; each combination is one cell."""
     outcome: str
-    """Summary of a cell in one line, with columns of ``experiment_results`` in braces."""
+    """Template of a cell's result in one line, with columns of ``experiment_results`` in braces."""
 
     @model_validator(mode="after")
     def _known(self) -> "Experiment":
@@ -148,7 +149,9 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
     with engine_of_experiment(lake, grid) as engine:
         results = results_in(engine, _cells_simulated(engine, lake, grid))
         scored = scores(engine, score_inputs(engine, results), [("cluster_id",)])
-        of_score = ", ".join(f"scored.{name}" for name in engine.columns(scored) if name != "cluster_id")
+        of_score = ", ".join(
+            f"scored.{_INSTEAD.get(name, name)} AS {name}" for name in engine.columns(scored) if name != "cluster_id"
+        )
         text = f"""
             SELECT {engine.literal(name)} AS experiment, scenario, seed, simulated_hours, last_change_seconds,
               shrink_interval_ms_p50, {of_score},
@@ -188,6 +191,9 @@ def _cells_simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell])
     return kept
 
 
+_INSTEAD: Final = dict.fromkeys(("offline_if_leader_dies_seconds", "unclean_needed_seconds"), "leader_alone_seconds")
+"""Scores that a simulated cluster lacks, because it has no controller, and the column that is used instead: no broker
+is fenced, and none outside the ISR may lead."""
 _COURSE: Final = f"""
     SELECT cluster_id, (max(change_us) - {START_MS * 1000}) / 1e6 AS last_change_seconds,
       percentile(interval_ms, 0.5) AS shrink_interval_ms_p50
@@ -204,4 +210,4 @@ _COURSE: Final = f"""
     ) AS shrinks
     GROUP BY cluster_id
 """
-"""SQL for each cell's time of the last change, and the times between shrinks of a follower."""
+"""SQL for each cell's time of the last ISR change, and the times between two shrinks of a follower."""

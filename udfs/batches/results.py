@@ -12,10 +12,8 @@ from udfs.kernel.causes import CAUSES, VERDICT_OF_CAUSE
 from udfs.kernel.doubts import DEPENDS_ON
 from udfs.kernel.ledger import DAY_US
 from udfs.records import (
-    BUCKETS,
     CHANGE_COLUMNS,
     CHANGE_KINDS,
-    FIRST_WAIT_BUCKET,
     FOLLOWER_SCORE_COLUMNS,
     MADE_BY,
     PARTITION_COLUMNS,
@@ -35,25 +33,24 @@ KINDS = {
     "score": SCORE_COLUMNS,
     "follower_score": FOLLOWER_SCORE_COLUMNS,
 }
-"""Kinds of results, in the order of ``Output``."""
+"""Kinds of results, each with its columns, in the order of the kernel's output arrays."""
 SCORED = ("change", "score", "follower_score")
 """The kinds of results from which scores are computed; the others are timelines."""
 STATE = "state"
 """The kind of result with the state of a set's replay at the end of the window (``udfs.kernel.snapshot``)."""
 
 LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
-WAITS = pa.list_(pa.struct([("wait_ms", pa.float64()), ("us", pa.int64())]))
 Identity = Mapping[str, Any]
 _NULL_UNLESS = {
     "offsets_known": {"follower_log_end_offset", "leader_log_end_offset", "high_watermark", "acknowledged_offset"},
     "times_known": {"last_caught_up_time_ms"},
     "held_known": {"leader_held_ms"},
 }
-"""Columns that are null in some terms: if no line names an offset, if a timeline ends there, or if the log has only one
-instant per fetch."""
+"""For each flag of a term, the columns that are null where the flag is false: no log line names an offset; a span
+around shrinks has ended; the log has only one instant per fetch."""
 _ROWS_A_BATCH = 1 << 16
 _WIDEST = 40
-"""Number of lower bits for the ISR in a number that combines it with the number of the term."""
+"""Bits below the term's number in a key of term and ISR: one bit per replica of the ISR."""
 Results = Iterator[pa.RecordBatch]
 
 RESULT_SCHEMA = pa.schema(
@@ -91,7 +88,6 @@ RESULT_SCHEMA = pa.schema(
         ("depends_on", pa.string()),
         ("measures", pa.list_(pa.int64())),  # for scores: MEASURES or FOLLOWER_MEASURES, in that order
         ("acks_all_latencies", LATENCIES),
-        ("acks_all_waits", WAITS),
         ("assigned", pa.list_(pa.int32())),  # for states, as are the columns after it
         ("params", pa.list_(pa.string())),
         ("state", pa.binary()),
@@ -118,7 +114,8 @@ STATES = {
     )
     for kind, columns in _OF_TIMELINES.items()
 }
-"""Schemas of timelines in stored form: one row for all runs that share it, and text as dictionaries."""
+"""Schemas of the timelines as the tables store them: one row for all rule runs with the same state, text as
+dictionaries."""
 
 
 def named_results(
@@ -268,9 +265,7 @@ def _named_result_columns(
         named["leader_silent_ms"] = pa.array(silent_ms, mask=silent_ms < 0)
         named.update(_result_verdicts(values.pop("causes")))
     if "latency" in values:
-        counts = values.pop("latency")
-        named["acks_all_latencies"] = _result_histogram(counts[:, :BUCKETS], 0, LATENCIES)
-        named["acks_all_waits"] = _result_histogram(counts[:, BUCKETS:], FIRST_WAIT_BUCKET, WAITS)
+        named["acks_all_latencies"] = _result_latencies(values.pop("latency"))
     if result in {"score", "follower_score"}:
         names = list(values)
         measures = np.stack([values.pop(name) for name in names], axis=1)
@@ -321,12 +316,12 @@ def _result_verdicts(causes: Int64Array) -> dict[str, pa.Array]:
     }
 
 
-def _result_histogram(counts: Int64Array, first: int, of_type: pa.ListType) -> pa.Array:
-    """Return, for each row, the non-empty buckets as pairs of middle and count; ``first`` numbers the first bucket."""
+def _result_latencies(counts: Int64Array) -> pa.Array:
+    """Return each row's histogram of acks=all latencies as pairs of latency (ms) and number of appends."""
     row, bucket = np.nonzero(counts)
     pairs = pa.StructArray.from_arrays(
-        [pa.array(middle_of_latency_bucket_us(first + bucket) / 1000.0), pa.array(counts[row, bucket])],
-        fields=list(of_type.value_type),
+        [pa.array(middle_of_latency_bucket_us(bucket) / 1000.0), pa.array(counts[row, bucket])],
+        fields=list(LATENCIES.value_type),
     )
     offsets = np.searchsorted(row, np.arange(len(counts) + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pairs)

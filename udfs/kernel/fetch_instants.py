@@ -4,18 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from udfs.jit import inlined, kernel
-from udfs.kernel import (
-    append_history,
-    doubts,
-    follower_truth,
-    isr,
-    ledger,
-    misses,
-    outages,
-    rule_calls,
-    shared_runs,
-    timers,
-)
+from udfs.kernel import append_history, doubts, follower_truth, isr, ledger, misses, rule_calls, shared_runs, timers
 from udfs.kernel.active_runs import active_run
 from udfs.kernel.rule_calls import GIVE_UP, HEED_APPENDS, RULES, on_append, rule_bits
 from udfs.kernel.timeline_rows import caught_up_times
@@ -42,9 +31,6 @@ def _end_wait(state, now_us):
 def take_in_append(state, log_end_offset, acks, now_us, out):
     """Process an append to the leader's log: update the followers' true state, and call every rule."""
     term = state.term[0]
-    waits = outages.HEED_ACKS & term.rules != 0 and outages.some_outsider_is_awaited(term, state.fetches, now_us)
-    if waits:
-        outages.note_all_acknowledged(state, now_us)
     if acks == ALL:
         ledger.produce_in_ledger(term, state.active, state.ledger, state.leaders, state.params, log_end_offset, now_us)
     elif acks != NOBODY_WAITS:
@@ -53,8 +39,6 @@ def take_in_append(state, log_end_offset, acks, now_us, out):
             state.leaders[r].acknowledged_offset = max(state.leaders[r].acknowledged_offset, log_end_offset)
     if log_end_offset <= term.log_end_offset:
         ledger.show_leaders_in_ledger(state, now_us, out)
-        if waits:
-            outages.count_all_waits(state, now_us)
         return
     term.log_end_offset = log_end_offset
     if term.awaited_offset != 0:
@@ -81,8 +65,6 @@ def take_in_append(state, log_end_offset, acks, now_us, out):
         isr.show_followers(state, r, now_us, out, since)
         timers.schedule_crossing(state, r, now_us)
     ledger.show_leaders_in_ledger(state, now_us, out)
-    if waits:
-        outages.count_all_waits(state, now_us)
 
 
 @kernel
@@ -96,7 +78,6 @@ def _for_all_rules(instant: str) -> Callable[..., Any]:
     call = getattr(rule_calls, instant)
     heeds = rule_bits(getattr(rule, instant) is not nothing for rule in RULES)
     has_to_say_so = caught_up_times(instant)
-    looks_at_requests = instant != "on_recorded"  # the recording of a fetch also proves what its follower would hold
 
     @inlined
     def decide(state, p, now_us, out):
@@ -107,10 +88,6 @@ def _for_all_rules(instant: str) -> Callable[..., Any]:
         if heeds & state.term[0].rules == 0:
             return
         fetch = state.fetches[p]
-        fetch.unneeded = 0
-        waits = looks_at_requests and outages.may_count_waits(state.term[0], state.fetches, fetch, now_us)
-        if waits:
-            outages.note_all_acknowledged(state, now_us)
         shown = True
         since = out.filled[0]
         for k in range(state.term[0].active):
@@ -125,8 +102,6 @@ def _for_all_rules(instant: str) -> Callable[..., Any]:
                     timers.schedule_crossing(state, r, now_us)
         if not shown:
             ledger.show_leaders_in_ledger(state, now_us, out)
-        if waits:
-            outages.count_all_waits(state, now_us)
 
     return decide
 
@@ -153,22 +128,12 @@ def serve_fetch(state, p, stage, now_us, out):
             isr.note_returns(state, p, now_us)
         if shared_runs.is_irregular(fetch, state.term[0]):
             shared_runs.part_shared_runs(state)
-        fetch.unneeded = 0
-        waits = outages.may_count_waits(state.term[0], state.fetches, fetch, now_us)
-        if waits:
-            outages.note_all_acknowledged(state, now_us)
-        outages.note_proof(fetch)
-        if waits:
-            outages.count_all_waits(state, now_us)
         on_recorded(state, p, now_us, out)
-        if waits:
-            outages.count_all_waits(state, now_us)
         if fetch.arrival_us <= fetch.doubt_until_us:
             isr.settle_doubts(state, p, now_us, out)
         follower_truth.truth_after_record(fetch)
     else:
         doubts.note_lateness_for_doubts(state.term[0], fetch.released_us, fetch.completed_us, now_us)
-        outages.note_question(fetch)
         on_completed(state, p, now_us, out)
 
 

@@ -215,8 +215,6 @@ def begin_truth(fetch, term):
     fetch.silent_us = 0
     fetch.idle_us = 0
     fetch.cadence_us = fetch.thin_until_us = 0
-    fetch.asked_us = fetch.proven_us = term.start_us
-    fetch.unneeded = 0
     fetch.settled_us = term.start_us
     _caught_up(fetch, term.start_us)
     _explain_since_caught(fetch)

@@ -8,9 +8,7 @@ from udfs.kernel.active_runs import active_run
 from udfs.kernel.causes import CONTROLLER, causes_of_shrink, excused_by
 from udfs.kernel.excuses import note_excuse
 from udfs.kernel.follower_truth import true_lag_us
-from udfs.kernel.ledger import settle_ledger_of_follower, show_leader_in_ledger
-from udfs.kernel.ledger_page import ISR_WRITES
-from udfs.kernel.outages import count_waits, let_go, need_all, note_acknowledged
+from udfs.kernel.ledger import ISR_WRITES, settle_ledger_of_follower, show_leader_in_ledger
 from udfs.kernel.rule_calls import (
     advances_on_commit,
     at_shrink,
@@ -65,34 +63,6 @@ def _has_to_leave_isr(state, r, code, p, now_ms, params):
     )
 
 
-@kernel
-def _let_go(state, r, place, now_us):
-    """Let go of members that have everything, and would be dropped if they lacked a record (``udfs.kernel.outages``).
-
-    They are let go if the ISR without them has min.insync.replicas; otherwise a request would wait for them still.
-    """
-    leader, params, code = state.leaders[place], state.params[r], state.codes[r]
-    gone, remaining = 0, leader.isr_size
-    leader.log_end_offset += 1
-    for p in range(leader.replicas):
-        if (
-            p != state.term[0].leader
-            and state.followers[place, p].in_isr != 0
-            and _has_to_leave_isr(state, place, code, p, now_us // 1000, params)
-        ):
-            remaining -= 1
-            if state.followers[place, p].log_end_offset >= leader.log_end_offset - 1:
-                gone |= 1 << p
-    leader.log_end_offset -= 1
-    if (
-        gone != 0
-        and remaining >= min(params.min_insync_replicas, leader.replicas)
-        and at_shrink(code, leader, remaining, params) == SHRINK_ISR
-    ):
-        part_shared_run(state, r)
-        let_go(state, r, gone, now_us)
-
-
 @inlined
 def advance_high_watermark(state, r, clock_ms):
     """Advance the high watermark to the smallest log end of the replicas it waits for; it never goes back."""
@@ -124,8 +94,6 @@ def advance_high_watermark(state, r, clock_ms):
 def install_isr(state, r, isr, now_us):
     """Set the ISR of a rule run, and forget an ISR write that is in flight."""
     leader = state.leaders[r]
-    note_acknowledged(state, r, now_us)
-    need_all(state.term[0], state.fetches)
     leader.isr = isr
     leader.pending_isr = isr
     leader.commit_us = NEVER_US
@@ -141,7 +109,6 @@ def install_isr(state, r, isr, now_us):
                 state.ledger.followers[r, p].excused = 0
         state.followers[r, p].in_isr = member
         state.followers[r, p].in_maximal_isr = member
-    count_waits(state, r, now_us, now_us)
 
 
 @inlined
@@ -243,8 +210,6 @@ def _expand_isr(state, r, p, now_us, out):
     follower = state.followers[r, p]
     isr = leader.isr | (1 << p)
     _write_isr_change(out, r, p, now_us, EXPAND, BY_RULE, isr, follower, leader, fetch, NO_CAUSE, 0)
-    note_acknowledged(state, r, now_us)
-    fetch.unneeded = 0
     follower.in_maximal_isr = 1
     _write_isr(state, r, isr, now_us)
 
@@ -297,7 +262,6 @@ def relinquish_leadership(state, r, now_us, out):
             begin_rule_term(
                 state.codes[r], follower, leader, follower.in_isr != 0, True, now_us // 1000, state.params[r]
             )
-    count_waits(state, r, now_us, now_us)  # the new epoch may wait for fewer followers
     advance_high_watermark(state, r, now_us // 1000)
     show_all(state, r, now_us, out)
 
@@ -308,8 +272,6 @@ def check_isr(state, r, now_us, out):
     params = state.params[r]
     if state.leaders[r].commit_us != NEVER_US:
         return
-    place = run_shared_with(state, r)
-    _let_go(state, r, place, now_us)
     place = run_shared_with(state, r)
     leader = state.leaders[place]
     isr, remaining = leader.isr, leader.isr_size

@@ -6,7 +6,7 @@ The replay (``udfs.kernel.replay``) and the simulation (``udfs.simulation.loop``
 import numpy as np
 
 from udfs.jit import inlined, kernel
-from udfs.kernel import append_history, doubts, follower_truth, isr, ledger, misses, outages, shared_runs, timers
+from udfs.kernel import append_history, doubts, follower_truth, isr, ledger, misses, shared_runs, timers
 from udfs.kernel.active_runs import active_run
 from udfs.kernel.fetch_instants import serve_fetch, take_in_append, take_in_fetch
 from udfs.kernel.rule_calls import begin_rule_term
@@ -43,7 +43,6 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
     term.silent_from_us = term.silent_until_us = term.idle_from_us = term.idle_until_us = 0
     term.awaited_offset = term.awaited_until_us = term.write_asked_us = term.write_answered_us = 0
     term.late_us = term.late_at_us = 0
-    term.waits_at_us = term.start_us
     term.rules_due_us = NEVER_US
     term.rules = 0
     for r in range(term.runs):
@@ -182,8 +181,6 @@ def take_in_row(state, rows, i, out):
         return
     if kind in (SILENCE, IDLE):
         follower_truth.truth_before_pause(state, kind, now_us, rows.until_us[i])
-        for p in range(term.replicas if kind == IDLE else 0):
-            outages.assume_held(state, p, rows.until_us[i], now_us)
         for r in range(term.runs):
             if kind == SILENCE and state.params[r].check_period_ms != 0:
                 timers.defer_check(state, r)
@@ -211,7 +208,6 @@ def take_in_row(state, rows, i, out):
         return
     if kind == THIN:
         state.fetches[p].cadence_us, state.fetches[p].thin_until_us = rows.offset[i], rows.until_us[i]
-        outages.assume_held(state, p, rows.until_us[i], now_us)
         return
     if kind == REMOVED:
         misses.stop_judging_misses(state, p, now_us)
@@ -220,10 +216,7 @@ def take_in_row(state, rows, i, out):
         if kind == REMOVED:
             isr.remove_from_isr(state, r, p, now_us, out)
         elif kind == ELIGIBLE:
-            outages.note_acknowledged(state, r, now_us)
-            state.fetches[p].unneeded = 0
             state.followers[r, p].eligible = rows.code[i]
-            outages.count_waits(state, r, now_us, now_us)
         timers.schedule_crossing(state, r, now_us)
 
 

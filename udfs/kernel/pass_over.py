@@ -6,12 +6,11 @@ first.
 """
 
 from udfs.jit import kernel
-from udfs.kernel import ledger, ledger_page
+from udfs.kernel import ledger
 from udfs.kernel.active_runs import active_run
 from udfs.kernel.append_history import remember_append
 from udfs.kernel.doubts import is_late_no_more
 from udfs.kernel.fetch_instants import take_in, take_in_fetch
-from udfs.kernel.outages import SECOND_US, note_question, some_request_waits
 from udfs.kernel.quiet import BY_ARRIVAL, BY_RECORD
 from udfs.kernel.rule_calls import (
     GIVE_UP,
@@ -46,9 +45,7 @@ def may_pass_over(state, quiet, latest):
     record is at risk.
     """
     term = state.term[0]
-    if term.log_end_offset != quiet.log_end_at_first or quiet.longest_wait_us > SECOND_US:
-        return False
-    if some_request_waits(term, state.fetches, quiet.from_us):
+    if term.log_end_offset != quiet.log_end_at_first:
         return False
     if not (_is_latest_within(term, quiet) or _stays_late_after_stretch(term, quiet)):
         return False
@@ -118,8 +115,6 @@ def _take_in_latest_fetches(state, p, until_us, latest, out):
             fetch.arrival_us, fetch.handled_us = latest.time_us[i], latest.handled_us[i]
             fetch.processed_us, fetch.released_us = latest.processed_us[i], latest.released_us[i]
             fetch.completed_us = min(latest.until_us[i], latest.time_us[last])
-            fetch.proven_us = max(fetch.proven_us, fetch.handled_us)  # or earlier, by no more than a second
-            note_question(fetch)
             for k in range(state.term[0].active):
                 r = active_run(state.active, k)
                 follower, leader, params, code = (
@@ -171,12 +166,12 @@ def _pass_over_run(state, r, quiet, latencies):
     stalled_us, longest_us = quiet.stalled_us, quiet.longest_ack_us
     if way == BY_ARRIVAL:
         stalled_us, longest_us = quiet.stalled_by_arrival_us, quiet.longest_ack_by_arrival_us
-    page[ledger_page.HIGH_WATERMARK_STALLED_US] += stalled_us
-    page[ledger_page.ACKS_ALL_LATENCY_MAX_US] = max(page[ledger_page.ACKS_ALL_LATENCY_MAX_US], longest_us)
+    page[ledger.HIGH_WATERMARK_STALLED_US] += stalled_us
+    page[ledger.ACKS_ALL_LATENCY_MAX_US] = max(page[ledger.ACKS_ALL_LATENCY_MAX_US], longest_us)
     for i in range(len(latencies)):
         if latencies[i, 0] == way:
-            page[ledger_page.LATENCIES + latencies[i, 1]] += latencies[i, 2]
-            page[ledger_page.ACKNOWLEDGED_APPENDS] += latencies[i, 2]
+            page[ledger.LATENCIES + latencies[i, 1]] += latencies[i, 2]
+            page[ledger.ACKNOWLEDGED_APPENDS] += latencies[i, 2]
     leader.log_end_offset = leader.high_watermark = quiet.log_end_at_end
     leader.shown_log_end_offset = leader.shown_high_watermark = quiet.log_end_at_end
     leader.acknowledged_offset = max(leader.acknowledged_offset, quiet.acknowledged_offset)

@@ -35,7 +35,8 @@ from udfs.records import (
 
 MOST_FOLLOWERS = 15
 MOST_WAITING = 2000
-"""Maximum number of waiting appends; with more, a replay would merge some (``udfs.kernel.ack_latency``)."""
+"""Maximum number of appends waiting at once in a quiet stretch; with more, a replay might merge some
+(``udfs.kernel.ack_latency``)."""
 BY_RECORD, BY_ARRIVAL = 0, 1
 """The event that moves the high watermark: the recording of a fetch, or, in some rules, its arrival."""
 
@@ -43,7 +44,6 @@ _FOLLOWER = int64_record(
     "replica_id", "row", "row_before", "kept_pace", "stage", "due", "arrival_us", "handled_us", "processed_us",
     "released_us", "completed_us", "offset", "log_end", "log_end_before", "known_log_end", "recorded_offset",
     "recorded_at_ms", "strict", "from_end_before", "strict_us",
-    "asked_us", "read_us", "proven_us",
 )  # fmt: skip
 _LEADER = int64_record("log_end", "settled_us", "waits", "appends")
 _PACE = int64_record("high_watermark", "acknowledged", "stalled_us", "longest_ack_us")
@@ -53,11 +53,12 @@ class QuietStretch(NamedTuple):
     """A quiet stretch of a segment: its bounds, and its effects on the state of a replay."""
 
     quiet: npt.NDArray[np.void]
-    """Bounds of the stretch, and the worst values in it: one record of type QUIET."""
+    """The bounds, and the largest delays in the stretch: one record of type QUIET."""
     latest: Rows
-    """Each follower's two latest fetches before the end of the stretch, with the log ends that they found."""
+    """Each follower's two latest fetches in the stretch, with the log ends that they found."""
     latencies: Int64Array
-    """Number of acknowledged appends per bucket of latency, shape (2, BUCKETS): BY_RECORD and BY_ARRIVAL."""
+    """How many acks=all appends were acknowledged, per bucket of latency: shape (2, BUCKETS), for BY_RECORD and
+    BY_ARRIVAL."""
     appends: Int64Array
     """Log end and time of each append in the stretch that moved the log end: shape (n, 2)."""
 
@@ -162,7 +163,6 @@ def _begin_quiet_walk(walk, quiet):
         follower.kept_pace = 0
         follower.strict = follower.from_end_before = 0
         follower.strict_us = LONG_AGO
-        follower.asked_us = follower.read_us = follower.proven_us = LONG_AGO
 
 
 @inlined
@@ -184,7 +184,6 @@ def _begin_quiet_sums(walk, now_us, quiet, latencies):
     quiet.from_us = now_us
     quiet.log_end_at_first = leader.log_end
     quiet.first_append_us = quiet.last_append_us = quiet.acknowledged_offset = 0
-    quiet.longest_wait_us = 0
     quiet.longest_behind_us = quiet.most_behind_messages = quiet.longest_catch_up_ms = 0
     quiet.latest_peak_us = quiet.late_us = UNKNOWN
     quiet.late_at_us = quiet.latest_peak_at_us = LONG_AGO
@@ -350,8 +349,6 @@ def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
         return follower.log_end >= follower.known_log_end
     if stage == COMPLETED:
         follower.due = NOT_DUE
-        parked = follower.released_us > follower.processed_us
-        follower.asked_us = max(follower.asked_us, follower.released_us if parked else follower.handled_us)
         _note_quiet_lateness(quiet, follower.completed_us - follower.released_us, now_us)
         return True
     follower.due = 2 * follower.completed_us
@@ -367,12 +364,6 @@ def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
 @inlined
 def _record_in_quiet(follower, now_us, quiet):
     """When a follower's fetch is recorded, note how far and how long the follower was behind."""
-    # A request sent in the stretch waits at most until now, from when it was proved that the follower would hold it.
-    quiet.longest_wait_us = max(quiet.longest_wait_us, now_us - follower.proven_us)
-    if follower.offset >= follower.known_log_end:
-        held_until_us = follower.asked_us if follower.strict != 0 else follower.read_us
-        follower.proven_us = max(follower.proven_us, min(follower.asked_us, held_until_us))
-    follower.read_us = follower.handled_us
     handled_ms = follower.handled_us // 1000
     behind, moved = follower.log_end - follower.offset, follower.offset - follower.recorded_offset
     if behind > 0 and moved > 0 and follower.recorded_at_ms != UNKNOWN:

@@ -7,7 +7,7 @@ history of appends) is done once.
 """
 
 from udfs.jit import entry, inlined, kernel
-from udfs.kernel import ledger, outages, pass_over, shared_runs
+from udfs.kernel import ledger, pass_over, shared_runs
 from udfs.kernel.partition import begin_partition_term, come_to, take_in_row
 
 
@@ -50,12 +50,9 @@ def begin_replay_of_term(state, isr_at_start, high_watermark, leader_is_new, out
 def change_min_isr_in_replay(state, min_isr, now_us):
     """Set min.insync.replicas of each rule run from ``now_us`` on; the replay must have reached this time."""
     shared_runs.part_shared_runs(state)
-    outages.note_all_acknowledged(state, now_us)
-    outages.need_all(state.term[0], state.fetches)
     for r in range(state.term[0].runs):
         ledger.settle_ledger(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
         state.params[r].min_insync_replicas = min_isr[r]
-        outages.count_waits(state, r, now_us, now_us)
     shared_runs.form_shared_runs(state)
 
 

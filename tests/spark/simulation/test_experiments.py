@@ -52,18 +52,9 @@ def always_behind(rows: Rows) -> None:
     assert rows["kafka-0.10.2"]["isr_changes"] == rows["kafka-3.7"]["isr_changes"] == 0
 
 
-def in_and_out(rows: Rows) -> None:
-    """Some twenty times in 360 s; between two returns it is in the ISR for 10 to 20 s."""
-    often = rows["kafka-0.9"]
-    assert often["spurious"] == often["shrinks"] >= often["expands"] > 5
-    assert often["lost_by_first_active_records_max"] > 0
-    assert rows["kafka-0.10.2"]["isr_changes"] == 0
-
-
 def storage_fault(rows: Rows) -> None:
     assert rows["kafka-3.7"]["leader_alone_seconds"] > 600
     assert rows["kafka-3.7"]["offline_if_leader_dies_seconds"] == rows["kafka-3.7"]["leader_alone_seconds"]
-    assert rows["kafka-3.7"]["lost_by_first_active_records_max"] is not None
     assert rows["kafka-3.7"]["spurious"] == rows["kafka-3.7"]["shrinks"] > 0
     assert rows["kafka-10853-acked"]["isr_changes"] == rows["kip-501-pending"]["isr_changes"] == 0
 
@@ -72,13 +63,10 @@ def dead_follower(rows: Rows) -> None:
     """It dies at 62 s of 360. Under today's rule producers go on after 10 to 15 s; under the proposal never."""
     assert rows["kafka-3.7"]["genuine"] == 1
     assert rows["kafka-3.7"]["high_watermark_stalled_seconds"] < 20
-    assert 360 * rows["kafka-3.7"]["wait_over_second_share"] < 15
     acked = rows["kafka-10853-acked"]
     assert acked["shrinks"] == 0
     assert acked["never_acknowledged"] > 0
     assert acked["high_watermark_stalled_seconds"] > 290
-    assert 360 * acked["wait_over_second_share"] > 290
-    assert acked["acks_all_latency_ms_max"] < 2 < acked["acks_all_wait_ms_p99"] / 1e5
 
 
 def kip_501(rows: Rows) -> None:
@@ -106,7 +94,6 @@ def trickle(rows: Rows) -> None:
 STORIES = {
     "kafka-7152-idle-churn": idle_churn,
     "kafka-4485-always-behind": always_behind,
-    "kafka-4485-in-and-out": in_and_out,
     "kafka-10853-storage-fault": storage_fault,
     "kafka-10853-dead-follower": dead_follower,
     "kip-501-example": kip_501,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.kernel_ledger import in_buckets, ledgers
 from tests.naive_ledger import ledger
-from tests.strategies import Log, Setting, cases_of_all_rules, logs_over_midnight, slowed
+from tests.strategies import Log, Setting, cases_of_all_rules, logs_over_midnight
 
 LOGS = 300
 LOGS_NIGHTLY = 50_000
@@ -47,17 +47,6 @@ def test_lag_times_that_share_their_books_keep_their_own(case: tuple[Log, list[S
     ]
     for run, found in zip(runs, ledgers(log, runs), strict=True):
         assert found == in_buckets(ledger(log, run)), run
-
-
-@seed(7)
-@settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(cases_of_all_rules(), st.sampled_from([20, 40, 300]), st.integers(0, 3))
-def test_requests_wait_as_long(case: tuple[Log, list[Setting]], times: int, cut: int) -> None:
-    """In slower logs, requests wait for seconds and minutes; lag times are a second or more."""
-    log, rules = slowed(case[0], times), case[1]
-    runs = [run._replace(replica_lag_time_max_ms=max(1000, run.replica_lag_time_max_ms * times)) for run in rules]
-    for run, found in zip(runs, ledgers(log, runs, (cut,)), strict=True):
-        assert found.scores == in_buckets(ledger(log, run)).scores, run
 
 
 @pytest.mark.nightly
