@@ -203,7 +203,7 @@ def frontier_chart(
 def _with_sides_of_labels(
     rows: Rows, detection_s: float | None, mistakes: float | None, height: int
 ) -> list[dict[str, Any]]:
-    """Choose for each mark's label a side without other marks or labels; if there is no such side, omit the label."""
+    """Choose for each mark's label a side without other marks or labels; omit the label if every side is taken."""
     marked: list[dict[str, Any]] = []
     for place in dict.fromkeys(row["place"] for row in rows):
         of = [row for row in rows if row["place"] == place and row["detection_s"] is not None and row["mistakes"]]
