@@ -110,16 +110,21 @@ class InProcess(LakeEngine):
             """,
             fetch_log=self.table(FETCH_LOG.name, names), spans=spans,
         )  # fmt: skip
-        instants = [
-            f"epoch_us({name}_time) + CAST(sum(CASE WHEN n > 0 THEN later_by[6 * n - {5 - number}] ELSE 0 END) "
-            f"OVER (PARTITION BY run ORDER BY n) AS BIGINT) AS {name}_us"
-            for number, name in enumerate(INSTANTS)
-        ]
-        gone = ("run", "n", "run_length", "later_by", "event_date", *(f"{name}_time" for name in INSTANTS))
+        # Lists are taken apart before the sums: a window carries each of its columns from row to row.
+        later = {f"{name}_later": number for number, name in enumerate(INSTANTS, 1)}
+        steps = ", ".join(
+            f"unnest(list_concat([0], later_by[{number}:6 * run_length:6])) AS {step}" for step, number in later.items()
+        )
+        instants = ", ".join(
+            f"epoch_us({name}_time) + CAST(sum({name}_later) OVER of_run AS BIGINT) AS {name}_us" for name in INSTANTS
+        )
+        gone = ", ".join(("run", "n", "run_length", "event_date", *later, *(f"{name}_time" for name in INSTANTS)))
         return self(
             f"""
-            SELECT * EXCLUDE ({", ".join(gone)}) FROM (
-              SELECT *, {", ".join(instants)} FROM (SELECT *, unnest(range(run_length)) AS n FROM {{runs}})
+            SELECT * FROM (
+              SELECT * EXCLUDE ({gone}), {instants}
+              FROM (SELECT * EXCLUDE (later_by), unnest(range(run_length)) AS n, {steps} FROM {{runs}})
+              WINDOW of_run AS (PARTITION BY run ORDER BY n)
             ) WHERE arrival_us <= until_us AND completed_us >= from_us
             """,
             runs=runs,
