@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from isr_batch.lake.engines import engine_for
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.lake_engine import INSTANTS
+from isr_batch.lake.sql_files import views_for_duckdb
 from isr_batch.lake.tables.inputs import FETCH_LOG
 
 _LAST: Final[Mapping[str, str]] = {
@@ -68,27 +68,11 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
         found = engine(f"SELECT * FROM {{there}} AS there WHERE {near.replace(of_rows, of_these, 1)}", there=there)
         others = engine(f"SELECT * FROM {{found}} WHERE NOT coalesce({across}, false)", found=found)
         single = engine(
-            f"SELECT * EXCLUDE (n) REPLACE ({_OF_EACH}) FROM "
-            f"(SELECT *, unnest(range(run_length)) AS n FROM {{found}} WHERE {across})",
-            found=found,
+            "SELECT *, handled_time AS last_handled_time, 1 AS run_length, CAST(NULL AS INT[]) AS later_by "
+            f"FROM ({views_for_duckdb()['fetches'].replace('FROM fetch_log', 'FROM {runs}')})",
+            runs=engine(f"SELECT * FROM {{found}} WHERE {across}", found=found),
         )
         engine.replace(FETCH_LOG, engine.union(others, single), near, days)
-
-
-def _later(place: int) -> str:
-    """Return SQL for how much later the n-th fetch of a run is than the first: a sum over ``later_by``."""
-    return f"CAST(coalesce(list_sum(later_by[{place} : 6 * n : 6]), 0) AS BIGINT)"
-
-
-_OF_EACH: Final = ", ".join(
-    [
-        *(f"make_timestamp(epoch_us({name}_time) + {_later(k)}) AS {name}_time" for k, name in enumerate(INSTANTS, 1)),
-        f"make_timestamp(epoch_us(handled_time) + {_later(2)}) AS last_handled_time",
-        f"source_line + {_later(6)} AS source_line",
-        "1 AS run_length",
-        "CAST(NULL AS INT[]) AS later_by",
-    ]
-)
 
 
 def _take_apart_in_spark(lake: Lake, near: str, across: str) -> None:
