@@ -99,11 +99,11 @@ pythons: java ## the wheel on the other Pythons of this machine: the main job, a
 	.ci/pythons $(PYTHONS)
 PYTHONS ?= python3.12 python3.13
 
-study: $(VENV)/run.stamp ## compare all rules on recorded and simulated clusters, into docs/study.md (STUDIED=DIR, HOURS=...)
+study: $(VENV)/run.stamp ## compare all rules on recorded and simulated clusters, into docs/study.md (STUDIED=DIR, SEEDS=...)
 	rm -rf build/study
-	$(BIN)/python -m docs.generate.study --hours $(HOURS) --logs $(STUDIED)
+	$(BIN)/python -m docs.generate.study --seeds $(SEEDS) --logs $(STUDIED)
 STUDIED ?= data/samples
-HOURS ?= 24
+SEEDS ?= 20
 
 bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., GROUPS=..., ROUNDS=..., STALLS=..., PAGE=...)
 	$(BIN)/python -m benchmarks --rows $(ROWS) --rounds $(ROUNDS) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(if $(GROUPS),--groups $(GROUPS)) $(if $(STALLS),--stalls $(STALLS)) $(if $(PAGE),--page $(PAGE))

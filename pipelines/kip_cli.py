@@ -1,5 +1,7 @@
 """`isr-batch kip`: two rules side by side, as a page for the discussion of a proposal."""
 
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -63,8 +65,9 @@ def kip_command(
 
         stories = [row for lake in read for row in stories_in(lake) if row["rule"] in {old, new}]
         stories = stories or _simulated_stories(out, old, new)
+        command = shlex.join(["isr-batch", *sys.argv[1:]])
         with out.step("compare the rules"):
-            text = kip_page(read, old, new, stories)
+            text = kip_page(read, old, new, stories, command)
     hand_over(text, file, out)
 
 

@@ -321,6 +321,7 @@ MEASURES = (
     "leader_alone_us",
     "under_replicated_us",
     "high_watermark_stalled_us",
+    "stalled_under_min_isr_us",
     "loss_exposed_us",
     "loss_records_max",
     "isr_writes",
@@ -328,13 +329,16 @@ MEASURES = (
     "acknowledged_appends",
     "never_acknowledged",
     "acks_all_latency_max_us",
+    "lost_by_heir_max",
+    "lost_by_first_active_max",
+    "lost_by_longest_log_max",
     *VIOLATIONS,
     "first_violation_us",
     "first_violation",
 )
 SCORE_COLUMNS = ("rule", "day", *MEASURES)
 """Columns of ``score``. ``day`` counts from 1970-01-01; ``first_violation`` is a position in VIOLATIONS, or -1."""
-FOLLOWER_MEASURES = ("judged_us", "agreed_us", "misses", "agreed_by_blame_us", "early")
+FOLLOWER_MEASURES = ("judged_us", "agreed_us", "misses", "agreed_by_blame_us", "early", "late_in_isr_us")
 FOLLOWER_SCORE_COLUMNS = ("rule", "position", "day", *FOLLOWER_MEASURES)
 
 FOLLOWERS_A_SCORE = 16

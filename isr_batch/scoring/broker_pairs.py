@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
+from isr_batch.scoring.score_sources import REFUSED_OR_STALLED_US
 
 DRAWS: Final = 2000
 """Number of bootstrap draws, enough for the ends of a 95 % interval."""
@@ -43,8 +44,8 @@ def sums_of_broker_pairs(lake: Lake) -> pa.Table:
 
 
 _OF_PARTITION: Final = (
-    "exposure_us", "under_min_isr_us", "high_watermark_stalled_us", "isr_writes", "refused_appends",
-    "never_acknowledged",
+    "exposure_us", "under_min_isr_us", "high_watermark_stalled_us", "refused_or_stalled_us", "isr_writes",
+    "refused_appends", "never_acknowledged",
 )  # fmt: skip
 _OF_FOLLOWER: Final = ("misses", "early", "judged_us", "agreed_us", "agreed_by_blame_us")
 _OF_SHRINK: Final = {
@@ -58,7 +59,7 @@ _OF_SHRINK: Final = {
 lag was within the lag time. Whole milliseconds are stored, so a true lag of the lag time and a fraction is stored as
 the lag time."""
 SUMMED: Final = (*_OF_PARTITION, *_OF_FOLLOWER, *_OF_SHRINK, "detection_ms")
-_LEADER: Final = "cluster_id, event_date, leader_id, rule"
+_LEADER: Final = "cluster_id, event_date, leader_id, rule, params_json"
 
 
 def _sum(names: Sequence[str]) -> str:
@@ -73,7 +74,9 @@ _PAIRS: Final = f"""
         CAST(sum(CASE WHEN verdict = 'genuine' THEN true_lag_ms END) AS DOUBLE) AS detection_ms
       FROM {{shrink_verdicts}} GROUP BY {_LEADER}, replica_id
     ), partitions AS (
-      SELECT {_LEADER}, {_sum(_OF_PARTITION)} FROM {{partition_scores}} GROUP BY {_LEADER}
+      SELECT {_LEADER}, {_sum(_OF_PARTITION)}
+      FROM (SELECT *, {REFUSED_OR_STALLED_US} AS refused_or_stalled_us FROM {{partition_scores}}) AS scores
+      GROUP BY {_LEADER}
     ), followers AS (
       SELECT {_LEADER}, replica_id, {_sum(_OF_FOLLOWER)} FROM {{replica_scores}} GROUP BY {_LEADER}, replica_id
     ), pairs AS (
@@ -140,7 +143,7 @@ def figures_of_pairs(rows: Sequence[Row]) -> dict[str, Floats]:
     judged = sums["spurious"] + sums["genuine"]
     per_hour = {
         name: share_of_sums(sums[name] / (1e6 if name.endswith("_us") else 1), hours)
-        for name in ("under_min_isr_us", "high_watermark_stalled_us", "isr_writes")
+        for name in ("under_min_isr_us", "high_watermark_stalled_us", "refused_or_stalled_us", "isr_writes")
     }
     return sums | per_hour | {
         "precision_by_blame": share_of_sums(sums["genuine"], judged),

@@ -20,13 +20,11 @@ from isr_batch.lake.lake_engine import Rows as EngineRows
 from isr_batch.lake.tables.scores import RULE_SCORES, RULE_SCORES_BY_BROKER
 from isr_batch.replay.result_tables import scored_result_tables
 from isr_batch.scoring.changes_by_broker import BY_BROKER, changes_by_broker
+from isr_batch.scoring.score_sources import DIMENSIONS, RUN, SOURCES
 from udfs.rules import REGISTRY
 
 Rows = list[dict[str, Any]]
 
-RUN: Final = ("rule", "params_json")
-DIMENSIONS: Final = ("cluster_id", *RUN, "event_date", "topic", "leader_id", "replica_id")
-FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "replica_id", *RUN)
 LAG_TIME_MS: Final = "CAST(get_json_object(params_json, '$.replica_lag_time_max_ms') AS BIGINT)"
 
 REPLICATES: Final = 200
@@ -65,6 +63,7 @@ AGGREGATES: Final = {
         "leader_alone_seconds": _seconds_score("leader_alone_us"),
         "under_replicated_seconds": _seconds_score("under_replicated_us"),
         "high_watermark_stalled_seconds": _seconds_score("high_watermark_stalled_us"),
+        "refused_or_stalled_seconds": _seconds_score("refused_or_stalled_us"),
         "acks_all_latency_ms_max": "max(acks_all_latency_max_us) FILTER (WHERE acknowledged_appends > 0) / 1e3",
         "loss_exposed_seconds": _seconds_score("loss_exposed_us"),
         "loss_records_max": "max(loss_records_max)",
@@ -96,6 +95,7 @@ AGGREGATES: Final = {
         "query_accuracy": "sum(agreed_us) / nullif(sum(judged_us), 0)",
         "query_accuracy_by_blame": "sum(agreed_by_blame_us) / nullif(sum(judged_us), 0)",
         "early": "sum(early)",
+        "late_in_isr_seconds": _seconds_score("late_in_isr_us"),
     },
     "verdicts": {
         "shrinks": "count(verdict)",
@@ -156,7 +156,7 @@ DERIVED: Final = {
 class Results:
     """The results of a replay, sweep or experiment that scores are computed from; members are named after their tables.
 
-    Eligible leaders are known only after a replay; without them, figures based on them are null.
+    Simulated clusters have no eligible leader replicas.
     """
 
     isr_changes: EngineRows
@@ -182,57 +182,13 @@ columns to aggregate."""
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:
     """Return the rows from which scores are computed, by source."""
     tables = {name: rows for name, rows in vars(results).items() if rows is not None}
-    known = (source for source in _SOURCES if source != "heirs" or "eligible_leaders" in tables)
-    return {source: engine(_SOURCES[source], **tables) for source in known} | {
-        source: changes_by_broker(engine, results.isr_changes, source) for source in BY_BROKER
-    }
-
-
-_OF_PARTITION: Final = ", ".join(DIMENSIONS[:-1])
-_OF_FOLLOWER: Final = ", ".join(DIMENSIONS)
-_SOURCES: Final = {
-    "costs": f"""
-        SELECT {_OF_PARTITION}, exposure_us, isr_writes, refused_appends, never_acknowledged, under_min_isr_us,
-          at_min_isr_us, leader_alone_us, under_replicated_us, high_watermark_stalled_us, acknowledged_appends,
-          acks_all_latency_max_us, loss_exposed_us, loss_records_max, high_watermark_decreases,
-          members_below_high_watermark, passed_within_lag_time, leader_outside_isr, isr_outside_assignment,
-          lpad(CAST(unix_micros(first_violation_time) AS STRING), 20, '0') || first_violation || ' at '
-            || CAST(first_violation_time AS STRING) || ' in ' || topic || '-' || CAST(partition_id AS STRING)
-            || ', leader epoch ' || CAST(leader_epoch AS STRING) AS first_violation
-        FROM {{partition_scores}}
-    """,
-    # A rule run under which every ISR was complete has no row in eligible_leaders: its times are 0, not null.
-    "heirs": f"""
-        SELECT {_OF_PARTITION}, unix_micros(until_time) - unix_micros(from_time) AS us, size(isr) = 1 AS alone, heir_id,
-          offline_if_leader_dies AS offline, lost_records_max, size(active) AS others, lost_by_first_active_max,
-          lost_by_longest_log_max, frozen_us, visibility_age_max_us, visibility_age_area, hidden_record_us
-        FROM {{eligible_leaders}}
-        UNION ALL
-        SELECT {_OF_PARTITION}, 0, false, NULL, false, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL
-        FROM {{partition_scores}}
-    """,
-    # Partitions are summed up first, because each later aggregate reads all rows again.
-    "latencies": f"""
-        SELECT {_OF_PARTITION}, bucket.latency_ms AS latency_ms, sum(bucket.appends) AS appends
-        FROM (SELECT {_OF_PARTITION}, explode(acks_all_latencies) AS bucket FROM {{partition_scores}}) AS buckets
-        GROUP BY {_OF_PARTITION}, bucket.latency_ms
-    """,
-    "followers": f"""
-        SELECT {_OF_FOLLOWER}, judged_us, agreed_us, agreed_by_blame_us, misses, early FROM {{replica_scores}}
-    """,
-    "changes": f"SELECT {_OF_FOLLOWER}, kind FROM {{isr_changes}}",
-    # Each shrink gets its duration, and each mistake also the time since the previous one.
-    "verdicts": f"""
-        SELECT {_OF_FOLLOWER}, verdict, certainty, causes, true_lag_ms, change_time,
-          (unix_micros(restored_time) - unix_micros(change_time)) / 1e3 AS restored_ms,
-          CASE WHEN verdict = 'spurious' THEN
-            (unix_micros(change_time) - max(CASE WHEN verdict = 'spurious' THEN unix_micros(change_time) END) OVER (
-              PARTITION BY {", ".join(FOLLOWER)} ORDER BY change_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-            )) / 1e3
-          END AS mistake_interval_ms
-        FROM {{shrink_verdicts}}
-    """,
-}
+    known = (source for source in SOURCES if not source.startswith("heirs"))
+    heirs = engine(SOURCES["heirs" if results.eligible_leaders is not None else "heirs_without_elr"], **tables)
+    return (
+        {"heirs": heirs}
+        | {source: engine(SOURCES[source], **tables) for source in known}
+        | {source: changes_by_broker(engine, results.isr_changes, source) for source in BY_BROKER}
+    )
 
 
 def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) -> EngineRows:

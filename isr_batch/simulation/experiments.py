@@ -149,9 +149,7 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
     with engine_of_experiment(lake, grid) as engine:
         results = results_in(engine, _cells_simulated(engine, lake, grid))
         scored = scores(engine, score_inputs(engine, results), [("cluster_id",)])
-        of_score = ", ".join(
-            f"scored.{_INSTEAD.get(name, name)} AS {name}" for name in engine.columns(scored) if name != "cluster_id"
-        )
+        of_score = ", ".join(f"scored.{name}" for name in engine.columns(scored) if name != "cluster_id")
         text = f"""
             SELECT {engine.literal(name)} AS experiment, scenario, seed, simulated_hours, last_change_seconds,
               shrink_interval_ms_p50, {of_score},
@@ -191,9 +189,6 @@ def _cells_simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell])
     return kept
 
 
-_INSTEAD: Final = dict.fromkeys(("offline_if_leader_dies_seconds", "unclean_needed_seconds"), "leader_alone_seconds")
-"""Scores that a simulated cluster lacks, because it has no controller, and the column that is used instead: no broker
-is fenced, and none outside the ISR may lead."""
 _COURSE: Final = f"""
     SELECT cluster_id, (max(change_us) - {START_MS * 1000}) / 1e6 AS last_change_seconds,
       percentile(interval_ms, 0.5) AS shrink_interval_ms_p50

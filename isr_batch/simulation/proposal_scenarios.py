@@ -26,11 +26,12 @@ class LoopOfScenario:
 
 
 def idle_churn_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """KAFKA-7152: a follower joins 2 000 partitions, few of them busy, at 10 ms per write: a round takes 20 s.
+    """KAFKA-7152: a follower joins 2 000 partitions, 100 of them active, at 10 ms per write: a round takes 20 s.
 
-    Each append answers a fetch of all 2 000, so busier ones only take longer to simulate.
+    Each append answers a fetch of all 2 000, so that an active partition with more than one in 10 s only takes longer
+    to simulate.
     """
-    gaps = [SECOND_US if p % 200 == 0 else 0 for p in range(2000)]
+    gaps = [10 * SECOND_US if p % 20 == 0 else 0 for p in range(2000)]
     planted = PlantedFault("blocking writes", 0, start_us, end_us, "caught_up", ())
     return LoopOfScenario(gaps, acks=[1] * len(gaps), planted=[planted], brokers=2, isr_at_start=1)
 
@@ -42,6 +43,14 @@ def storage_fault_scenario(start_us: int, end_us: int) -> LoopOfScenario:
     return LoopOfScenario(
         [SECOND_US], acks=[-1], planted=[PlantedFault("slow storage", 0, from_us, end_us, "slow_leader", (step,))]
     )
+
+
+def cut_off_scenario(start_us: int, end_us: int) -> LoopOfScenario:
+    """KAFKA-10853's other fault: no fetch reaches the leader any more, but the producer's requests do."""
+    from_us = start_us + 62 * SECOND_US
+    steps = tuple((from_us, int(PAUSE_FOLLOWER), who, end_us + 1) for who in (1, 2))
+    planted = PlantedFault("leader cut off", 0, from_us, end_us, "follower_stopped", steps)
+    return LoopOfScenario([SECOND_US], acks=[-1], planted=[planted])
 
 
 def dead_follower_scenario(start_us: int, end_us: int) -> LoopOfScenario:
@@ -57,6 +66,17 @@ def always_behind_scenario(start_us: int, end_us: int) -> LoopOfScenario:
     step = (start_us, int(LINK), 1, 100_000)
     planted = PlantedFault("long link", 1, start_us, end_us, "keeping_pace", (step,))
     return LoopOfScenario([10_000], acks=[1], planted=[planted], brokers=2)
+
+
+def in_and_out_scenario(start_us: int, end_us: int) -> LoopOfScenario:
+    """KAFKA-4485's first problem: a fetch at the log end, which lets a follower join, comes every 15 s or so.
+
+    The follower keeps pace, with five fetches a second. One finds no new record since the last if none is appended
+    within 0.2 s, at 22 appends a second: one in eighty.
+    """
+    step = (start_us, int(LINK), 1, 100_000)
+    planted = PlantedFault("long link", 1, start_us, end_us, "keeping_pace", (step,))
+    return LoopOfScenario([45_000], acks=[1], planted=[planted], brokers=2)
 
 
 def kip_501_scenario(start_us: int, end_us: int) -> LoopOfScenario:  # noqa: ARG001
@@ -96,7 +116,9 @@ LOOPED: Final[dict[str, Callable[[int, int], LoopOfScenario]]] = {
     "kip-501-thrash": thrash_scenario,
     "kafka-7152-idle-churn": idle_churn_scenario,
     "kafka-4485-always-behind": always_behind_scenario,
+    "kafka-4485-in-and-out": in_and_out_scenario,
     "kafka-10853-storage-fault": storage_fault_scenario,
+    "kafka-10853-cut-off": cut_off_scenario,
     "kafka-10853-dead-follower": dead_follower_scenario,
     "lag-messages-burst": burst_scenario,
     "lag-messages-trickle": trickle_scenario,

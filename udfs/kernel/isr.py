@@ -8,7 +8,8 @@ from udfs.kernel.active_runs import active_run
 from udfs.kernel.causes import CONTROLLER, causes_of_shrink, excused_by
 from udfs.kernel.excuses import note_excuse
 from udfs.kernel.follower_truth import true_lag_us
-from udfs.kernel.ledger import ISR_WRITES, settle_ledger_of_follower, show_leader_in_ledger
+from udfs.kernel.ledger import settle_ledger_of_follower, show_leader_in_ledger
+from udfs.kernel.ledger_page import ISR_WRITES
 from udfs.kernel.rule_calls import (
     advances_on_commit,
     at_shrink,

@@ -23,62 +23,41 @@ from udfs.kernel.ack_latency import (
 from udfs.kernel.active_runs import active_run
 from udfs.kernel.excuses import IN_FLIGHT_US, count_early
 from udfs.kernel.follower_truth import true_miss_at_us, truly_late_at_us
-from udfs.kernel.timeline_rows import show_leader_in_timeline
-from udfs.records import BUCKETS, FOLLOWER_MEASURES, MEASURES, NEVER_US, Int64Array, int64_record
-
-DAY_US = 86_400_000_000
-NO_VIOLATION = np.int64(-1)
-EACH = np.int64(-1)
-
-(
-    EXPOSURE_US,
-    UNDER_MIN_ISR_US,
+from udfs.kernel.ledger_page import (
+    ACKNOWLEDGED_APPENDS,
+    ACKS_ALL_LATENCY_MAX_US,
     AT_MIN_ISR_US,
-    LEADER_ALONE_US,
-    UNDER_REPLICATED_US,
+    AT_RISK,
+    EXPOSURE_US,
+    FIRST_VIOLATION,
+    FIRST_VIOLATION_US,
+    FOLLOWER_PAGE,
+    HIGH_WATERMARK_DECREASES,
     HIGH_WATERMARK_STALLED_US,
+    ISR_OUTSIDE_ASSIGNMENT,
+    LATENCIES,
+    LEADER_ALONE_US,
+    LEADER_OUTSIDE_ISR,
     LOSS_EXPOSED_US,
     LOSS_RECORDS_MAX,
-    ISR_WRITES,
-    REFUSED_APPENDS,
-    ACKNOWLEDGED_APPENDS,
-    NEVER_ACKNOWLEDGED,
-    ACKS_ALL_LATENCY_MAX_US,
-    HIGH_WATERMARK_DECREASES,
     MEMBERS_BELOW_HIGH_WATERMARK,
+    NEVER_ACKNOWLEDGED,
+    NO_VIOLATION,
     PASSED_WITHIN_LAG_TIME,
-    LEADER_OUTSIDE_ISR,
-    ISR_OUTSIDE_ASSIGNMENT,
-    FIRST_VIOLATION_US,
-    FIRST_VIOLATION,
-) = np.arange(len(MEASURES))
-"""Indices of MEASURES in a rule run's counters of the current day."""
-SETTLED_US, AT_RISK = len(MEASURES) + np.arange(2)
-"""Indices of further entries: the time up to which integrals are computed, and the number of acknowledged records that
-the worst member of the ISR lacks."""
-LATENCIES = len(MEASURES) + 2
-"""Index of a page's first latency bucket: the number of acks=all appends that were acknowledged with such a latency."""
-PLACES = LATENCIES + BUCKETS
-NO_SUMS = (SETTLED_US, AT_RISK, LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US, FIRST_VIOLATION_US, FIRST_VIOLATION)
-"""Indices of the entries of a page that are not sums, such as maxima."""
-
-FOLLOWER_PAGE = int64_record(
-    *FOLLOWER_MEASURES,
-    "judged",  # 1: the rule's answers are scored from settled_us on
-    "settled_us",
-    "looked_at_us",  # the missing_since_us for which a miss was last searched
-    "missed",  # 1: a miss is counted, and it was not caught up since
-    "excused",  # UNHEARD or HEARD: out of the ISR by a spurious shrink; 0: not
-    "heard_us",  # arrival of its last fetch before that spurious shrink
-    "dropped_us",  # time of its last shrink by the rule
-    "depends_on",  # why that shrink is only possible; 0: it is certain
-    "joined_us",  # latest time of its last return to the ISR; 0: it has not been outside
-    "joined_by",  # depends_on of the shrink that this return undid
-    "named",  # 1: a line shows that the leader dropped it at that time
-    "order_until_us",  # a fetch that arrived by then may have preceded the shrink, by the error of timestamps alone
-    "doubt_until_us",  # a fetch that arrived by then may have preceded the check that dropped it; 0: none can
+    PLACES,
+    REFUSED_APPENDS,
+    SETTLED_US,
+    STALLED_UNDER_MIN_ISR_US,
+    UNDER_MIN_ISR_US,
+    UNDER_REPLICATED_US,
+    UNLESS_KNOWN,
 )
-"""One follower's counters of the current day under one rule run."""
+from udfs.kernel.lost_records import look_at_heirs
+from udfs.kernel.timeline_rows import show_leader_in_timeline
+from udfs.records import NEVER_US, Int64Array
+
+DAY_US = 86_400_000_000
+EACH = np.int64(-1)
 
 
 class Ledger(NamedTuple):
@@ -124,15 +103,13 @@ def clear_ledger(page, followers):
     for place in range(PLACES):
         if place not in (SETTLED_US, AT_RISK):
             page[place] = 0
-    page[FIRST_VIOLATION_US] = NO_VIOLATION
-    page[FIRST_VIOLATION] = NO_VIOLATION
+    for place in UNLESS_KNOWN:
+        page[place] = NO_VIOLATION
     for p in range(len(followers)):
         follower = followers[p]
-        follower.judged_us = 0
-        follower.agreed_us = 0
-        follower.agreed_by_blame_us = 0
-        follower.misses = 0
-        follower.early = 0
+        follower.judged_us = follower.agreed_us = follower.agreed_by_blame_us = 0
+        follower.misses = follower.early = 0
+        follower.late_in_isr_us = 0
 
 
 @kernel
@@ -186,6 +163,8 @@ def settle_ledger(page, leader, params, now_us):
         page[UNDER_REPLICATED_US] += elapsed_us
     if leader.shown_high_watermark < leader.shown_log_end_offset:
         page[HIGH_WATERMARK_STALLED_US] += elapsed_us
+        if members < wanted:
+            page[STALLED_UNDER_MIN_ISR_US] += elapsed_us
     if page[AT_RISK] > 0:
         page[LOSS_EXPOSED_US] += elapsed_us
         page[LOSS_RECORDS_MAX] = max(page[LOSS_RECORDS_MAX], page[AT_RISK])
@@ -199,6 +178,7 @@ def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
     late_us = min(max(truly_late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)
     if in_isr != 0:
         mine.agreed_us += late_us - mine.settled_us
+        mine.late_in_isr_us += now_us - late_us
         if mine.missed == 0:
             mine.agreed_by_blame_us += now_us - mine.settled_us
     else:
@@ -316,6 +296,7 @@ def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_u
     leader.shown_high_watermark = leader.high_watermark
     leader.shown_isr = leader.isr
     leader.shown_isr_size = leader.isr_size
+    look_at_heirs(page, leader, term, followers, fetches, params)
     if changed or page[AT_RISK] > 0:
         look_at_risk_for_ledger(page, leader, term, fetches, now_us)
     if rises and now_us >= ledger_known_from_us(term, params):
@@ -382,6 +363,7 @@ def close_ledger(state, now_us, out):
                 row[5] = mine.misses
                 row[6] = mine.agreed_by_blame_us
                 row[7] = mine.early
+                row[8] = mine.late_in_isr_us
         clear_ledger(ledger.pages[r], ledger.followers[r])
 
 

@@ -10,12 +10,12 @@ from udfs.kernel.causes import CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONL
 from udfs.kernel.excuses import count_early
 from udfs.kernel.follower_truth import true_miss_at_us, truly_late_at_us
 from udfs.kernel.ledger import (
-    AT_RISK,
     ledger_known_from_us,
     look_at_risk_for_ledger,
     settle_ledger,
     settle_ledger_of_follower,
 )
+from udfs.kernel.ledger_page import AT_RISK
 from udfs.kernel.shared_runs import join_shared_runs, part_shared_run, part_shared_runs, shared_runs_part_at_us
 from udfs.records import NEVER_US
 

@@ -6,7 +6,7 @@ first.
 """
 
 from udfs.jit import kernel
-from udfs.kernel import ledger
+from udfs.kernel import ledger, ledger_page
 from udfs.kernel.active_runs import active_run
 from udfs.kernel.append_history import remember_append
 from udfs.kernel.doubts import is_late_no_more
@@ -166,12 +166,12 @@ def _pass_over_run(state, r, quiet, latencies):
     stalled_us, longest_us = quiet.stalled_us, quiet.longest_ack_us
     if way == BY_ARRIVAL:
         stalled_us, longest_us = quiet.stalled_by_arrival_us, quiet.longest_ack_by_arrival_us
-    page[ledger.HIGH_WATERMARK_STALLED_US] += stalled_us
-    page[ledger.ACKS_ALL_LATENCY_MAX_US] = max(page[ledger.ACKS_ALL_LATENCY_MAX_US], longest_us)
+    page[ledger_page.HIGH_WATERMARK_STALLED_US] += stalled_us
+    page[ledger_page.ACKS_ALL_LATENCY_MAX_US] = max(page[ledger_page.ACKS_ALL_LATENCY_MAX_US], longest_us)
     for i in range(len(latencies)):
         if latencies[i, 0] == way:
-            page[ledger.LATENCIES + latencies[i, 1]] += latencies[i, 2]
-            page[ledger.ACKNOWLEDGED_APPENDS] += latencies[i, 2]
+            page[ledger_page.LATENCIES + latencies[i, 1]] += latencies[i, 2]
+            page[ledger_page.ACKNOWLEDGED_APPENDS] += latencies[i, 2]
     leader.log_end_offset = leader.high_watermark = quiet.log_end_at_end
     leader.shown_log_end_offset = leader.shown_high_watermark = quiet.log_end_at_end
     leader.acknowledged_offset = max(leader.acknowledged_offset, quiet.acknowledged_offset)

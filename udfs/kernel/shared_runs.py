@@ -15,7 +15,7 @@ import numpy as np
 from numba import literal_unroll
 
 from udfs.jit import inlined, kernel
-from udfs.kernel import ledger, timeline_rows
+from udfs.kernel import ledger, ledger_page, timeline_rows
 from udfs.kernel.ack_latency import ack_waits_alike, forget_ack_waits, take_over_ack_waits
 from udfs.kernel.families import FAMILIES, params_of_knowing
 from udfs.kernel.follower_truth import truly_late_at_us
@@ -93,7 +93,7 @@ def _take_over_shared_slot(state, to, of):
         mine.settled_us = other.settled_us
         mine.looked_at_us = other.looked_at_us
         mine.missed = other.missed
-    state.ledger.pages[to, ledger.SETTLED_US] = state.ledger.pages[of, ledger.SETTLED_US]
+    state.ledger.pages[to, ledger_page.SETTLED_US] = state.ledger.pages[of, ledger_page.SETTLED_US]
     take_over_ack_waits(state.ledger.waits, to, of)
 
 
@@ -118,8 +118,8 @@ def _count_in(state, r, times):
     """Add the group's counters to those of a rule run (``times`` 1), or subtract them (-1)."""
     g = state.leaders[r].group
     page, of_group = state.ledger.pages[r], state.ledger.pages[g]
-    for place in range(ledger.PLACES):
-        if place not in ledger.NO_SUMS:
+    for place in range(ledger_page.PLACES):
+        if place not in ledger_page.NO_SUMS:
             page[place] += times * of_group[place]
     for p in range(state.term[0].replicas):
         mine, of_all = state.ledger.followers[r, p], state.ledger.followers[g, p]
@@ -127,27 +127,28 @@ def _count_in(state, r, times):
         mine.agreed_us += times * of_all.agreed_us
         mine.agreed_by_blame_us += times * of_all.agreed_by_blame_us
         mine.misses += times * of_all.misses
+        mine.late_in_isr_us += times * of_all.late_in_isr_us
 
 
 @kernel
 def _add_extremes(state, r):
     """Update a rule run's maxima and first violation by those of its group."""
     page, of_group = state.ledger.pages[r], state.ledger.pages[state.leaders[r].group]
-    for place in (ledger.ACKS_ALL_LATENCY_MAX_US, ledger.LOSS_RECORDS_MAX):
+    for place in ledger_page.EXTREMES:
         page[place] = max(page[place], of_group[place])
-    if page[ledger.FIRST_VIOLATION] == ledger.NO_VIOLATION:
-        page[ledger.FIRST_VIOLATION] = of_group[ledger.FIRST_VIOLATION]
-        page[ledger.FIRST_VIOLATION_US] = of_group[ledger.FIRST_VIOLATION_US]
+    if page[ledger_page.FIRST_VIOLATION] == ledger_page.NO_VIOLATION:
+        page[ledger_page.FIRST_VIOLATION] = of_group[ledger_page.FIRST_VIOLATION]
+        page[ledger_page.FIRST_VIOLATION_US] = of_group[ledger_page.FIRST_VIOLATION_US]
 
 
 @kernel
 def _clear_extremes_of_shared(state, g):
     """Clear a group's maxima and first violation, because another rule run joins."""
     page = state.ledger.pages[g]
-    page[ledger.ACKS_ALL_LATENCY_MAX_US] = 0
-    page[ledger.LOSS_RECORDS_MAX] = 0
-    page[ledger.FIRST_VIOLATION] = ledger.NO_VIOLATION
-    page[ledger.FIRST_VIOLATION_US] = ledger.NO_VIOLATION
+    for place in ledger_page.EXTREMES:
+        page[place] = 0
+    page[ledger_page.FIRST_VIOLATION] = ledger_page.NO_VIOLATION
+    page[ledger_page.FIRST_VIOLATION_US] = ledger_page.NO_VIOLATION
 
 
 @inlined
@@ -166,15 +167,15 @@ def _part_from_shared_run(state, r):
     _count_in(state, r, 1)
     _add_extremes(state, r)
     page, of_group = state.ledger.pages[r], state.ledger.pages[g]
-    page[ledger.AT_RISK] = of_group[ledger.AT_RISK]
-    term.runs_at_risk += int(page[ledger.AT_RISK] > 0)
+    page[ledger_page.AT_RISK] = of_group[ledger_page.AT_RISK]
+    term.runs_at_risk += int(page[ledger_page.AT_RISK] > 0)
     leader.along = 0
     state.leaders[g].along -= 1
     state.leaders[g].runs ^= leader.runs & timeline_rows.BITS
     state.active[term.active] = r
     term.active += 1
     if state.leaders[g].along == 0:
-        term.runs_at_risk -= int(of_group[ledger.AT_RISK] > 0)
+        term.runs_at_risk -= int(of_group[ledger_page.AT_RISK] > 0)
         _take_away_shared_slot(state, g)
         forget_ack_waits(state.ledger.waits, g)
     state.params[g].replica_lag_time_max_ms = _least_lag_time_of_group_ms(state, g)
@@ -280,7 +281,7 @@ def _may_join_group(state, r, now_us):
     not be able to rise, because some releases only advance it when a follower's offset changes.
     """
     term, leader = state.term[0], state.leaders[r]
-    if leader.commit_us != NEVER_US or state.ledger.pages[r, ledger.AT_RISK] != 0:
+    if leader.commit_us != NEVER_US or state.ledger.pages[r, ledger_page.AT_RISK] != 0:
         return False
     least = leader.log_end_offset
     for p in range(term.replicas):
@@ -288,7 +289,7 @@ def _may_join_group(state, r, now_us):
             least = min(least, state.followers[r, p].log_end_offset)
     if least > leader.high_watermark:
         return False
-    if state.ledger.pages[r, ledger.SETTLED_US] > now_us:  # the run's ledger does not count yet
+    if state.ledger.pages[r, ledger_page.SETTLED_US] > now_us:  # the run's ledger does not count yet
         return False
     for p in range(term.replicas):
         if p == term.leader:
@@ -319,7 +320,7 @@ def _is_like_its_shared_run(state, r):
         for name in literal_unroll(_OF_FOLLOWER):
             if state.followers[r, p][name] != state.followers[g, p][name]:
                 return False
-    if state.ledger.pages[g, ledger.AT_RISK] != 0:
+    if state.ledger.pages[g, ledger_page.AT_RISK] != 0:
         return False
     return ack_waits_alike(state.ledger.waits, r, g)
 
@@ -330,7 +331,7 @@ def _start_group(state, r):
     term, g = state.term[0], state.leaders[r].group
     _take_over_shared_slot(state, g, r)
     ledger.clear_ledger(state.ledger.pages[g], state.ledger.followers[g])
-    state.ledger.pages[g, ledger.AT_RISK] = 0
+    state.ledger.pages[g, ledger_page.AT_RISK] = 0
     state.leaders[g].runs = state.leaders[r].runs
     state.leaders[g].group = NO_GROUP
     state.params[g].replica_lag_time_max_ms = state.params[r].replica_lag_time_max_ms

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from udfs.kernel.ack_latency import COUNT, TIME
-from udfs.kernel.ledger import FOLLOWER_PAGE, PLACES
+from udfs.kernel.ledger_page import FOLLOWER_PAGE, PLACES
 from udfs.kernel.state import PARAMS, State, empty_state
 from udfs.records import FETCH_STATE, FOLLOWER, LEADER, TERM
 

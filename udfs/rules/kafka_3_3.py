@@ -7,6 +7,10 @@ all members a fresh lag time (KAFKA-13790). A follower that is fenced or shuttin
 fetches do not show this). For each follower the leader keeps its own log end at the follower's previous fetch; this
 offset never decreases.
 
+With ZooKeeper no broker is fenced, and the leader only asks whether the follower's broker is alive. It asks the
+controller for an ISR with a broker that is shutting down, and the controller refuses (KAFKA-14140); until it has
+answered, the high watermark waits for that follower. Here the leader knows, as with KRaft.
+
 Known problem: up to 3.5.2 the high watermark waited for a caught-up follower outside the ISR even if it was not allowed
 to join, so a broker that was shutting down could hold it for a lag time (KAFKA-15021, fixed in 3.6: parameter
 ``only_eligible_hold_high_watermark``). And while the ISR was under min.insync.replicas, the high watermark still

@@ -1,4 +1,4 @@
-"""kip-501-pending: the rule of Kafka 3.7, but a follower whose fetch the leader has not answered yet stays in sync.
+"""kip-501-pending: as in Kafka 3.7, but a follower that keeps up stays in sync until the leader has answered its fetch.
 
 KIP-501 proposes this rule (solution 1, follower.fetch.pending.reads.insync.enable). A fetch is pending if its offset is
 at least the leader's log end at the previous fetch. It is pending from when an I/O thread takes it until it is

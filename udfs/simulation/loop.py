@@ -9,6 +9,7 @@ and only checks happen at whole milliseconds, so the order never depends on ties
 from udfs.jit import entry, inlined, kernel
 from udfs.kernel import ledger, timers
 from udfs.kernel.fetch_instants import take_in
+from udfs.kernel.ledger_page import REFUSED_APPENDS
 from udfs.kernel.partition import begin_partition_term, fire_timers, take_in_row_called
 from udfs.records import APPEND, COMPLETED, ELIGIBLE, FETCH, NEVER_US, READ, RECORDED, REMOVED, SILENCE, UNKNOWN
 from udfs.simulation import event_queue, log_rows
@@ -148,7 +149,7 @@ def _append_in_loop(world, log, p, now_us):
     leader = world.leaders[p, 0]
     thread_takes_request(world, now_us)
     if partition.acks == -1 and leader.isr_size < min(world.params[0].min_insync_replicas, leader.replicas):
-        world.ledger.pages[p, 0, ledger.REFUSED_APPENDS] += 1
+        world.ledger.pages[p, 0, REFUSED_APPENDS] += 1
         log_rows.write_append_row(world, log, p, now_us, UNKNOWN, UNKNOWN, -1, UNKNOWN, NOT_ENOUGH_REPLICAS)
         event_queue.push_event(world, now_us + group.retry_us, PRODUCED, p, group.serial)
         return

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from udfs.jit import inlined, kernel
 from udfs.kernel.ack_latency import new_ack_waits
 from udfs.kernel.append_history import AppendHistory
-from udfs.kernel.ledger import FOLLOWER_PAGE, PLACES, Ledger
+from udfs.kernel.ledger import Ledger
+from udfs.kernel.ledger_page import FOLLOWER_PAGE, PLACES
 from udfs.kernel.state import PARAMS, State
 from udfs.records import (
     FETCH_STATE,

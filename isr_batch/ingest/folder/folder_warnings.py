@@ -4,12 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from isr_batch.broker_lines.forms import LAG_TIME
 from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST, SERVER
 from isr_batch.broker_lines.vendors import default_lag_time_ms, vendor_release
 from isr_batch.evidence.missing_logs import missing_logs
 from isr_batch.ingest.folder.broker_ids import NO_PROPERTIES, Refused
 from isr_batch.ingest.folder.log_folder import SNAPSHOT, LogFolder
 from isr_batch.ingest.folder.partition_listing import listing_sentence, read_listing
+from isr_batch.ingest.folder.settings_files import FETCH_WAIT
 
 _SHOWN = 300
 """Number of characters of a line that a warning shows."""
@@ -21,6 +23,7 @@ def folder_warnings(found: LogFolder) -> list[str]:
         *map(refusal_sentence, _warnings_of_doubtful_files(found)),
         *_warnings_of_releases(found),
         *_warnings_of_missing_logs(found),
+        *_warnings_of_long_waits(found),
     ]
 
 
@@ -90,6 +93,27 @@ def _warns_of_lag_time(found: LogFolder) -> bool:
     return found.given.replica_lag_time_max_ms is None and any(
         broker.replica_lag_time_max_ms is None for broker in found.brokers.values()
     )
+
+
+def _warnings_of_long_waits(found: LogFolder) -> Iterator[str]:
+    """Warn, as KIP-501 advises, about a follower's fetch that may wait for data for as long as a leader's lag time.
+
+    Kafka compares the two settings of one broker only, and allows equal ones.
+    """
+    given, brokers = found.given, found.brokers.values()
+    waits = {each.broker_id: given.replica_fetch_wait_max_ms or each.replica_fetch_wait_max_ms for each in brokers}
+    limits = {
+        each.broker_id: given.replica_lag_time_max_ms or each.replica_lag_time_max_ms
+        or default_lag_time_ms(given.release) for each in brokers
+    }  # fmt: skip
+    for follower, wait_ms in sorted(waits.items()):
+        leaders = [leader for leader, limit_ms in sorted(limits.items()) if wait_ms and wait_ms >= limit_ms]
+        if leaders:
+            yield (
+                f"{FETCH_WAIT} of broker {follower} is {wait_ms:,}, not below {LAG_TIME} of broker {leaders[0]} "
+                f"({limits[leaders[0]]:,}): without appends, a fetch waits that long, and the follower may be dropped "
+                "as soon as it lacks a record."
+            )
 
 
 def _warnings_of_missing_logs(found: LogFolder) -> list[str]:

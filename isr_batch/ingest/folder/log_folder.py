@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
 from isr_batch.broker_lines.kinds import GC, KINDS, METADATA, REQUEST, SERVER, STATE_CHANGE
 from isr_batch.broker_lines.metadata_log import METADATA_LINES
 from isr_batch.errors import NoInputError
@@ -14,7 +13,7 @@ from isr_batch.ingest.folder.broker_ids import Candidate, Refused, broker_id_of,
 from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.folder.partition_listing import is_listing
 from isr_batch.ingest.folder.settings_files import (
-    FETCHERS,
+    BROKER_NUMBERS,
     Broker,
     ClusterSettings,
     Properties,
@@ -289,7 +288,7 @@ def _add_candidate_logs(
         own = of_folder.get(each.folder, {})
         own = own if int_setting(broker_id_of(own)) == broker_id else {}
         if own or broker_id not in found.brokers:
-            numbers = (number_setting(own, name) for name in (LAG_TIME, MIN_ISR, FETCHERS))
+            numbers = (number_setting(own, name) for name in BROKER_NUMBERS)
             found.brokers[broker_id] = Broker(broker_id, *numbers)
         _add_candidate_log(found, each, broker_id, options)
     used = {each.folder for each in candidates}

@@ -11,6 +11,9 @@ from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.events import EventFields
 
 FETCHERS = "num.replica.fetchers"
+FETCH_WAIT = "replica.fetch.wait.max.ms"
+BROKER_NUMBERS = (LAG_TIME, MIN_ISR, FETCHERS, FETCH_WAIT)
+"""The numbers in server.properties that are read, in the order of `Broker`'s fields."""
 PROPERTIES_BYTES = 1 << 20
 MAX_INT = (1 << 31) - 1
 EVENTS = "events"
@@ -25,6 +28,7 @@ class Broker:
     replica_lag_time_max_ms: int | None
     min_insync_replicas: int | None
     num_replica_fetchers: int | None = None
+    replica_fetch_wait_max_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class ClusterSettings:
     replica_lag_time_max_ms: int | None = None
     min_insync_replicas: int | None = None
     num_replica_fetchers: int | None = None
+    replica_fetch_wait_max_ms: int | None = None
     events: EventFields | None = None
 
 
@@ -51,7 +56,7 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
     from isr_batch.yaml_files import load_yaml
 
     names = {"release": "release", LAG_TIME: "replica_lag_time_max_ms", MIN_ISR: "min_insync_replicas",
-             FETCHERS: "num_replica_fetchers"}  # fmt: skip
+             FETCHERS: "num_replica_fetchers", FETCH_WAIT: "replica_fetch_wait_max_ms"}  # fmt: skip
     try:
         stated = load_yaml(path) or {}
     except OSError as error:

@@ -12,7 +12,7 @@ from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
 from isr_batch.broker_lines.kinds import BROKER_KINDS, GC, METADATA, REQUEST, SERVER, STATE_CHANGE, LogKindFinder
 from isr_batch.ingest.folder.lines import Selection, lines_of_file
 from isr_batch.ingest.folder.log_folder import SNAPSHOT, LogFile, LogFolder
-from isr_batch.ingest.folder.settings_files import FETCHERS
+from isr_batch.ingest.folder.settings_files import FETCH_WAIT, FETCHERS
 from isr_batch.ingest.kafka_logs.lines_of_interest import read_as_log_lines
 from isr_batch.ingest.log_files.made_up_names import MadeUpNames
 
@@ -105,12 +105,12 @@ def _write_settings_of_copy(found: LogFolder, out: Path) -> None:
     """Write cluster.yaml and each broker's server.properties, with the settings that a replay needs."""
     given = found.given
     stated = {"release": given.release, LAG_TIME: given.replica_lag_time_max_ms, MIN_ISR: given.min_insync_replicas,
-              FETCHERS: given.num_replica_fetchers}  # fmt: skip
+              FETCHERS: given.num_replica_fetchers, FETCH_WAIT: given.replica_fetch_wait_max_ms}  # fmt: skip
     if lines := [f"{name}: {value}\n" for name, value in stated.items() if value is not None]:
         (out / "cluster.yaml").write_text("".join(lines))
     for broker in found.brokers.values():
         own = {LAG_TIME: broker.replica_lag_time_max_ms, MIN_ISR: broker.min_insync_replicas,
-               FETCHERS: broker.num_replica_fetchers}  # fmt: skip
+               FETCHERS: broker.num_replica_fetchers, FETCH_WAIT: broker.replica_fetch_wait_max_ms}  # fmt: skip
         folder = out / f"broker-{broker.broker_id}"
         if folder.is_dir() and any(value is not None for value in own.values()):
             text = "".join(f"{name}={value}\n" for name, value in own.items() if value is not None)
