@@ -13,8 +13,10 @@ import pyarrow as pa
 import pytest
 
 from isr_batch.broker_lines.log_sql import log_sql
+from isr_batch.evidence.broker_troubles import broker_troubles
 from isr_batch.ingest.engine.engine import Here
-from isr_batch.ingest.folder.log_folder import find_logs
+from isr_batch.ingest.folder.log_folder import SNAPSHOT, find_logs
+from isr_batch.ingest.folder.partition_listing import read_listing
 from isr_batch.ingest.kafka_logs.anonymize import find_names, write_copy
 from isr_batch.ingest.kafka_logs.read import read_kafka_logs
 from isr_batch.ingest.log_files.content import content_chunks
@@ -26,7 +28,7 @@ from tests.unit.command_line import Run
 SAMPLE = Path(__file__).parents[3] / "data" / "samples" / "leader-stop"
 REQUESTS = 100
 TABLES = [table.name for table in INPUT_TABLES if table != QUARANTINE]
-PAUSE = "[2026-11-21T16:33:36.500+0000][info][gc] GC(7) Pause Full (System.gc()) 1023M->800M(1024M) 512.345ms /data/acme"
+PAUSE = "[2026-11-21T16:33:36.500+0000][info][gc] GC(7) Pause Full (System.gc()) 1023M->800M(1024M) 512.345ms"
 LISTING = "Topic: acme-payments Partition: {} Leader: 1 Replicas: 1,2,3 Isr: 1{}"
 _PLACE = {"source_file", "source_line", "ingest_run"}
 _NAMES = {"topic", "client_id"}
@@ -66,10 +68,10 @@ def secret(text: str) -> str:
 def write_logs(folder: Path, kind: str | None) -> Path:
     """Write the sample with other names, in Kafka's own layout or as events."""
     for log in sorted(SAMPLE.glob("broker-*/*.log.gz")):
-        text = secret(gzip.decompress(log.read_bytes()).decode())
+        whole = gzip.decompress(log.read_bytes()).decode().splitlines()
         to = folder / log.parent.name.replace("broker", "secret-host")
         to.mkdir(parents=True, exist_ok=True)
-        lines = text.splitlines()[-REQUESTS if log.name.startswith("request") else 0 :]
+        lines = secret("\n".join(whole[-REQUESTS if log.name.startswith("request") else 0 :])).splitlines()
         lines += STRANGE if log.name.startswith("server") else ()
         if kind:
             found = (LINE.fullmatch(line) for line in lines)
@@ -114,21 +116,36 @@ def tables(folder: Path) -> dict[str, list[dict[str, object]]]:
             found[table] = [
                 {name: value for name, value in row.items() if name not in _PLACE} for row in rows.to_pylist()
             ]
+        troubles = broker_troubles(sql, logs.read_lines.server, logs.read_lines.of_jvms, "c")
+        found["troubles"] = troubles.drop_columns(["source_file", "source_line"]).to_pylist()
+        listings = [read_listing(file.path)[0] for file in logs.found.of_kind(SNAPSHOT)]
+        found["listed"] = [one._asdict() for listing in listings for one in listing.partitions]
         return found
 
 
+def with_names_of_copy(row: dict[str, object], names: dict[str, str]) -> dict[str, object]:
+    """The row of an original's table with the names of the copy; ``what`` begins with a partition or has no name."""
+    what = re.sub(r"^(.+)(?=-\d+: )", lambda topic: names[topic[0]], str(row.get("what", "")))
+    named = {name: names.get(str(row[name]), row[name]) for name in _NAMES & row.keys()}
+    return row | named | ({"what": what} if what else {})
+
+
 @pytest.mark.parametrize(
-    ("kind", "shape"),
+    ("kind", "shape", "empty"),
     [
-        (None, packed),
-        (None, lambda folder: leave(folder, "metadata-dump.txt")),
-        (None, lambda folder: leave(folder, "describe.txt")),
-        pytest.param("Filebeat's module for Kafka", Path, marks=pytest.mark.nightly),
-        pytest.param("OTLP, parsed", Path, marks=pytest.mark.nightly),
+        (None, packed, set()),
+        (
+            None,
+            lambda folder: leave(folder, "metadata-dump.txt"),
+            {"fetch_log", "append_log", "leader_epochs", "coverage", "troubles", "listed"},
+        ),
+        (None, lambda folder: leave(folder, "describe.txt"), {*TABLES, "troubles"}),
+        pytest.param("Filebeat's module for Kafka", Path, set(), marks=pytest.mark.nightly),
+        pytest.param("OTLP, parsed", Path, set(), marks=pytest.mark.nightly),
     ],
 )
 def test_the_copy_gives_the_same_tables_and_has_no_name(
-    tmp_path: Path, kind: str | None, shape: Callable[[Path], Path]
+    tmp_path: Path, kind: str | None, shape: Callable[[Path], Path], empty: set[str]
 ) -> None:
     found = find_logs(shape(write_logs(tmp_path / "logs", kind)))
     names = MadeUpNames(b"key")
@@ -141,12 +158,9 @@ def test_the_copy_gives_the_same_tables_and_has_no_name(
             assert not [name for name in WHOLLY if name in content], path
             assert not re.search(r"(leader|INFO)-\d+ broker=|fe80", content)
     original, copy = tables(tmp_path / "logs"), tables(tmp_path / "copy")
-    assert {table for table, rows in original.items() if rows} == EXPECTED
-    for table in TABLES:
-        renamed = Counter(
-            str({name: names.names.get(str(value), value) if name in _NAMES else value for name, value in row.items()})
-            for row in original[table]
-        )
+    assert {table for table, rows in original.items() if not rows} == empty
+    for table in original:
+        renamed = Counter(str(with_names_of_copy(row, names.names)) for row in original[table])
         assert renamed == Counter(map(str, copy[table])), table
 
 
