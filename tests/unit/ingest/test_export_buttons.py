@@ -42,6 +42,11 @@ def fields(name: str, value: str) -> dict[str, str]:
     return {name: value} if value else {}
 
 
+def escaped(text: str) -> str:
+    """As ClickHouse writes a string in a table separated by tabs."""
+    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("'", "\\'")
+
+
 class Parts:
     """An event as a pipeline has parsed it."""
 
@@ -134,6 +139,16 @@ BUTTONS: dict[str, tuple[str, Callable[[list[Parts]], str]]] = {
         **fields("exception", e.stack)}) + "\n" for e in es)),
     "Mezmo": ("m.jsonl", lambda es: "".join(json.dumps({"_app": "a", "_line": e.raw, "_ts": e.ms}) + "\n" for e in es)),
     "Better Stack": ("b.jsonl", lambda es: "".join(json.dumps({"dt": e.iso, "raw": e.raw}) + "\n" for e in es)),
+    "Better Stack, JSON as text": ("b.jsonl", lambda es: "".join(
+        json.dumps({"dt": e.iso, "raw": e.parsed}) + "\n" for e in es)),
+    "az -o tsv": ("rows.txt", lambda es: "".join(
+        f"{e.level}\t{e.logger}\t{e.whole}\tPrimaryResult\t{e.iso}\n" for e in es)),
+    "az -o tsv, whole lines": ("rows.tsv", lambda es: "".join(
+        f"kafka-1\t{e.raw}\tPrimaryResult\t{e.iso}\n" for e in es)),
+    "ClickHouse, TSV": ("rows.tsv", lambda es: "".join(
+        f"{e.spaced}\t{e.level}\t{e.logger}\t{escaped(e.whole)}\n" for e in es)),
+    "ClickHouse, TSV with names": ("rows.tsv", lambda es: "Timestamp\tSeverityText\tlogger\tBody\n" + "".join(
+        f"{e.spaced}\t{e.level}\t{e.logger}\t{escaped(e.whole)}\n" for e in es)),
     "Splunk, raw": ("search.txt", lambda es: "".join(f"{e.raw}\n" for e in es)),
     "Graylog": ("graylog.csv", lambda es: table(
         ["timestamp", "source", "level", "logger", "message", "full_message"],
