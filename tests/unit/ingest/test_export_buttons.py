@@ -13,7 +13,7 @@ import pytest
 
 from isr_batch.errors import NoInputError
 from isr_batch.ingest.folder.lines import Selection, lines_of_file
-from isr_batch.ingest.folder.log_folder import LOCAL_TIME, METADATA, SEVERAL_BROKERS, SNAPSHOT, find_logs
+from isr_batch.ingest.folder.log_folder import HEADLESS, LOCAL_TIME, METADATA, SEVERAL_BROKERS, SNAPSHOT, find_logs
 from isr_batch.ingest.folder.log_options import LogOptions
 from tests.unit.ingest.test_layouts import OWN, SETTING, STREAM
 
@@ -149,7 +149,7 @@ BUTTONS: dict[str, tuple[str, Callable[[list[Parts]], str]]] = {
         f"{e.spaced}\t{e.level}\t{e.logger}\t{escaped(e.whole)}\n" for e in es)),
     "ClickHouse, TSV with names": ("rows.tsv", lambda es: "Timestamp\tSeverityText\tlogger\tBody\n" + "".join(
         f"{e.spaced}\t{e.level}\t{e.logger}\t{escaped(e.whole)}\n" for e in es)),
-    "Splunk, raw": ("search.txt", lambda es: "".join(f"{e.raw}\n" for e in es)),
+    "Splunk, raw, with a mark": ("search.txt", lambda es: "\ufeff" + "".join(f"{e.raw}\n" for e in es)),
     "Graylog": ("graylog.csv", lambda es: table(
         ["timestamp", "source", "level", "logger", "message", "full_message"],
         [(e.iso, "h", LEVELS[e.level], e.logger, e.message, e.whole) for e in es])),
@@ -240,6 +240,18 @@ def test_a_format_that_is_given_is_that_of_events_as_well(tmp_path: Path) -> Non
     assert lines_read(tmp_path, given)[1, "state-change"] == [
         "[2026-06-05 16:30:12,613] INFO [Broker id=1] x (state.change.logger)"
     ]
+
+
+def test_parts_of_a_table_without_its_header_are_refused_by_that_reason(tmp_path: Path) -> None:
+    rows = table(["_time", "_raw"], [(e.spaced, e.raw) for e in map(Parts, EVENTS)])
+    half = len(rows) // 2
+    (tmp_path / "kafka-1").mkdir()
+    for name, text in (("a.csv", rows[:half]), ("b.csv", rows[half:]), ("c.csv", "topic,owner\npayments,me\n")):
+        (tmp_path / "kafka-1" / name).write_text(text)
+    found = find_logs(tmp_path)
+    assert {file.name for file in found.files} == {"kafka-1/a.csv"}
+    assert [each.source_file for each in found.refused if each.reason == HEADLESS] == ["kafka-1/b.csv"]
+    assert [each.source_file for each in found.left_out] == ["kafka-1/c.csv"]
 
 
 def test_a_metadata_dump_and_a_listing_in_an_archive(tmp_path: Path) -> None:
