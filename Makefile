@@ -131,7 +131,7 @@ zip: $(VENV)/run.stamp ## build/isr_batch.zip for spark-submit --py-files
 wheel: isr_batch/kernels ## build/wheel/*.whl, with machine code that any processor of this kind runs without compiling (ALSO="python3.12 python3.13")
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 
-# Machine code is of one minor version of Python: each further one needs an environment of its own.
+# Machine code fits only the minor version of Python that compiled it, so each further Python has a separate environment.
 isr_batch/kernels: $(wildcard udfs/*.py udfs/*/*.py) | $(VENV)/run.stamp
 	rm -rf build/kernels build/also $@
 	set -e; for python in $(ALSO); do made=build/also/$$(basename $$python); $$python -m venv $$made; \
