@@ -128,14 +128,19 @@ zip: $(VENV)/run.stamp ## build/isr_batch.zip for spark-submit --py-files
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	mv build/wheel/isr_batch-*.whl build/isr_batch.zip
 
-wheel: isr_batch/kernels ## build/wheel/*.whl, with machine code that any processor of this kind runs without compiling
+wheel: isr_batch/kernels ## build/wheel/*.whl, with machine code that any processor of this kind runs without compiling (ALSO="python3.12 python3.13")
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 
+# Machine code fits only the minor version of Python that compiled it, so each further Python has a separate environment.
 isr_batch/kernels: $(wildcard udfs/*.py udfs/*/*.py) | $(VENV)/run.stamp
-	rm -rf build/kernels $@
-	export NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(CURDIR)/build/kernels; \
-		$(BIN)/python -m isr_batch.ingest.compile_ingest && $(BIN)/python -m isr_batch.replay.kernel_cache
+	rm -rf build/kernels build/also $@
+	set -e; for python in $(ALSO); do made=build/also/$$(basename $$python); $$python -m venv $$made; \
+		$$made/bin/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes -r requirements/run.lock; done
+	set -e; export NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(CURDIR)/build/kernels; \
+		for python in $(BIN) $(patsubst %,build/also/%/bin,$(notdir $(ALSO))); do \
+		$$python/python -m isr_batch.ingest.compile_ingest; $$python/python -m isr_batch.replay.kernel_cache; done
 	mv build/kernels $@
+ALSO ?=
 
 archive: isr_batch/kernels ## build/packages.tar.gz for executors that have Python alone (docs/engines-and-sizes.md)
 	mkdir -p build

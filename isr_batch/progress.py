@@ -4,13 +4,17 @@ Spark counts its own work (`isr_batch.session.running_tasks`).
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 Part = TypeVar("Part")
 
 
 class WorkDone(NamedTuple):
-    """How much of some work is done, and how much there is in all; ``key`` identifies the work."""
+    """How much of some work is done, and how much there is in all; ``key`` identifies the work.
+
+    For work that cannot be counted, ``total`` is 0, and ``unit`` says what is done.
+    """
 
     key: object
     done: float
@@ -31,6 +35,17 @@ def counted(parts: Iterable[tuple[Part, float]], total: float, unit: str) -> Ite
             yield part
             done += size
             _now[place] = WorkDone(key, done, total, unit)
+    finally:
+        del _now[place:]
+
+
+@contextmanager
+def uncounted(what: str) -> Iterator[None]:
+    """Let the terminal show what is done in this block, wherever no work of it is counted."""
+    place = len(_now)
+    _now.append(WorkDone(object(), 0, 0, what))
+    try:
+        yield
     finally:
         del _now[place:]
 

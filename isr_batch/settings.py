@@ -1,4 +1,4 @@
-"""Load settings from layers: defaults, ``conf/base.yaml``, ``conf/<env>.yaml``, environment variables, options.
+"""Load settings from layers: defaults, ``conf/base.yaml``, ``conf/NAME.yaml``, environment variables, options.
 
 Later layers override earlier ones. All mistakes are reported at once, each with its layer, before Spark starts.
 """
@@ -114,7 +114,7 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
     Parameters
     ----------
     env : str, optional
-        Name of ``conf/<env>.yaml``; by default ``ISR_BATCH_ENV``, if set.
+        Name of ``conf/NAME.yaml``; by default ``ISR_BATCH_ENV``, if set.
     options : dict, optional
         Values of command-line options, nested like the model.
     conf : Path, optional

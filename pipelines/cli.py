@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from typer.core import TyperOption
+from typer.core import TyperArgument, TyperOption
 
 from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained_error
 from isr_batch.rule_names import require_rule_names, take_in_rule_file
@@ -70,12 +70,18 @@ def _show_version(asked: bool) -> None:  # noqa: FBT001
         raise typer.Exit
 
 
-def _type_in_help(option: TyperOption, ctx: typer.Context) -> str | None:
-    """Return what a help page says of an option's value; typer says ``<bool>`` of a flag, which takes none."""
-    return option.metavar or (None if option.is_flag else option.display_type(ctx))
+def _value_in_help(option: TyperArgument | TyperOption, ctx: typer.Context) -> str | None:
+    """Return the word for a value on help pages; typer would show a type, such as ``<int range>`` or ``<bool>``."""
+    if isinstance(option, TyperArgument):
+        return ""
+    if option.metavar or option.is_flag:
+        return option.metavar
+    if option.type_descriptor.is_choice:
+        return option.display_type(ctx).strip("<>")
+    return option.opts[0].strip("-").upper()
 
 
-TyperOption.display_type_rich = _type_in_help  # type: ignore[method-assign,assignment]
+TyperOption.display_type_rich = TyperArgument.display_type_rich = _value_in_help  # type: ignore[method-assign,assignment]
 
 app = typer.Typer(
     name="isr-batch",
@@ -117,13 +123,16 @@ def generate_command(
         ),
     ] = None,
     rule_file: RuleFile = None,
-    idle_share: Annotated[float, typer.Option(min=0, max=1, help="Share (0 to 1) of idle partitions.")] = 0.4,
+    idle_share: Annotated[float, typer.Option(metavar="SHARE", min=0, max=1, help="Share of idle partitions.")] = 0.4,
     busiest_rate: Annotated[
-        float, typer.Option(min=0.001, max=10_000, help="Produce requests per second of the busiest partition.")
+        float,
+        typer.Option(
+            metavar="RATE", min=0.001, max=10_000, help="Produce requests per second of the busiest partition."
+        ),
     ] = 20,
     records: Annotated[int, typer.Option(min=1, help="Records per produce request.")] = 10,
     acks_all_share: Annotated[
-        float, typer.Option(min=0, max=1, help="Share (0 to 1) of partitions whose producers use acks=all.")
+        float, typer.Option(metavar="SHARE", min=0, max=1, help="Share of partitions whose producers use acks=all.")
     ] = 0.5,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip

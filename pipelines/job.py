@@ -34,7 +34,7 @@ Catalog = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only, no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")]
-Env = Annotated[str | None, typer.Option("--env", help="Also read conf/<env>.yaml.")]
+Env = Annotated[str | None, typer.Option("--env", metavar="NAME", help="Also read conf/NAME.yaml.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Set a rule's parameter.")]
 Rules = Annotated[
     str | None,
@@ -84,9 +84,9 @@ TimelinesOf = Annotated[
         help="Timeline rows (followers' lag, state) to store; by default all, or around-shrinks for very many events.",
     ),
 ]
-Date = Annotated[str | None, typer.Option("--date", help="Only this UTC day.")]
-From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
-To = Annotated[str | None, typer.Option("--to", help="UTC day after the last one.")]
+Date = Annotated[str | None, typer.Option("--date", metavar="DAY", help="Only this UTC day.")]
+From = Annotated[str | None, typer.Option("--from", metavar="DAY", help="First UTC day.")]
+To = Annotated[str | None, typer.Option("--to", metavar="DAY", help="UTC day after the last one.")]
 
 LITTLE_BYTES: Final = 10 << 20
 """Input up to this size in bytes is small: about a million events, since ``fetch_log`` and compressed logs have some

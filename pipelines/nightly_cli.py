@@ -70,8 +70,12 @@ def backfill_command(
 
 
 def maintain_command(
-    retain_hours: Annotated[int, typer.Option(min=168, help="Hours for which replaced files are kept.")] = 168,
-    state_days: Annotated[int, typer.Option(min=1, help="Number of latest days from which replays can continue.")] = 14,
+    retain_hours: Annotated[
+        int, typer.Option(metavar="HOURS", min=168, help="Hours for which replaced files are kept.")
+    ] = 168,
+    state_days: Annotated[
+        int, typer.Option(metavar="DAYS", min=1, help="Number of latest days from which replays can continue.")
+    ] = 14,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compact the tables, and delete unreferenced files and old states."""

@@ -157,7 +157,8 @@ class Output:
             """Call ``show`` again and again, until the block ends."""
             while not done.wait(every):
                 try:
-                    found = progress_now() or self._of_spark()
+                    found = progress_now()
+                    found = found if found and found.total else self._of_spark() or found
                 except Exception:  # noqa: BLE001 (Spark may just be ending; that must not fail a run)
                     return
                 show(found)
@@ -321,6 +322,8 @@ def _clock_text(seconds: float) -> str:
 
 def _progress_text(work: WorkDone, speed: float | None) -> str:
     """Return the work done and the rate as text."""
+    if not work.total:
+        return work.unit
     rate = f", {speed:.1f} a second" if speed else ""
     return f"{work.done:,.0f} of {work.total:,.0f} {work.unit}{rate}"
 

@@ -181,7 +181,10 @@ def run_command(
     lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
     stamp_format: StampFormat = None, time_zone: TimeZone = None,
     file: Annotated[
-        Path | None, typer.Option("--out", help="Report to write; by default report.html in the lake's folder.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE.html", help="Report to write; by default report.html in the lake's folder."
+        ),
     ] = None,
     engine: EngineOf = None,
     rules: Rules = None, params: Set = None, rule_file: RuleFile = None, start: From = None, end: To = None,

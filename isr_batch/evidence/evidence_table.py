@@ -65,11 +65,14 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
     if not found.span_us:
         return 0
     all_of_it = min(first for first, _ in found.span_us.values()), max(last for _, last in found.span_us.values())
-    spans = dict.fromkeys(evidence["leader_id"].to_pylist(), all_of_it) | found.span_us
+    leaders, times = evidence["leader_id"].to_pylist(), evidence["change_time"].cast(pa.int64()).to_pylist()
+    spans = dict.fromkeys(leaders, all_of_it) | found.span_us
+    # A log may have lines of another broker, at times that the other's own logs lack.
+    apart = {(of, (us, us)) for of, us in zip(leaders, times, strict=True) if not spans[of][0] <= us <= spans[of][1]}
     of_leaders = (
         f"leader_id = {leader} AND change_time BETWEEN TIMESTAMP'{_evidence_time_text(first)}' "
         f"AND TIMESTAMP'{_evidence_time_text(last)}'"
-        for leader, (first, last) in sorted(spans.items())
+        for leader, (first, last) in sorted([*spans.items(), *apart])
     )
     covered = f"cluster_id = {sql_literal(cluster_id)} AND ({' OR '.join(of_leaders)})"
     return replace_arrow(small.lake, small.sql, SHRINK_EVIDENCE, evidence, covered)

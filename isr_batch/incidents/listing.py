@@ -64,7 +64,7 @@ def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) ->
 def listed_incidents(
     own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False, broker: int | None = None
 ) -> list[str]:
-    """Return the lines that list the worst MOST incidents by time, then the worst partitions of their clusters.
+    """Return the lines that list the MOST worst incidents, the worst first, then their clusters' worst partitions.
 
     Parameters
     ----------
@@ -100,8 +100,8 @@ def listed_incidents(
 
 
 def _lines_of_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool) -> list[str]:
-    """Return the worst MOST incidents by time, each with the ``isr-batch explain`` command for one of its drops."""
-    shown = sorted(incidents[:MOST], key=lambda one: (one["cluster_id"], one["first_us"]))
+    """Return the MOST worst incidents, the worst first, each with an ``isr-batch explain`` command for one drop."""
+    shown = incidents[:MOST]
     lines = []
     for one in shown:
         one_story = incident_lines(own, one) if whole else [f"{incident_time(one)}: {incident_story(one)}"]

@@ -60,6 +60,7 @@ from isr_batch.lake.tables.inputs import (
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 from isr_batch.lake.tables.outputs import LATE_CHECKS
 from isr_batch.lake.tables.own_tables import MAPPED_CLUSTERS
+from isr_batch.progress import uncounted
 
 # Rows of these tables belong to a file. If copies of a log overlap, the time at which a row's request was completed
 # decides which of the duplicate rows is removed.
@@ -166,10 +167,14 @@ def _read_and_write_broker_logs(
     lake = small.lake
     earlier = read_earlier_logs(lake, work, cluster_id)
     work.found.brokers = dict(earlier.brokers)
-    logs = read_kafka_logs(engine, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql, earlier=earlier)
-    account = logs.account()
-    read = ReadFiles(work, logs.times())
-    rows_out, broken = _write(small, logs, read, earlier, cluster_id)
+    with uncounted("works out terms and offsets"):
+        logs = read_kafka_logs(
+            engine, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql, earlier=earlier
+        )
+        account = logs.account()
+        read = ReadFiles(work, logs.times())
+    with uncounted("writes tables"):
+        rows_out, broken = _write(small, logs, read, earlier, cluster_id)
     _write_evidence(small, logs.read_lines, logs.lines, cluster_id)
     names = {record.source_file for record in work.superseded} | {file.name for file in work.found.files}
     troubles = broker_troubles(small.sql, logs.read_lines.server, logs.read_lines.of_jvms, cluster_id)

@@ -25,6 +25,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.timelines import RULE_RUNS, Timelines
+from isr_batch.progress import uncounted
 from isr_batch.replay.days import DaysOfReplay, days_to_replay, of_rules
 from isr_batch.replay.event_stream import event_stream, stream_facts
 from isr_batch.replay.kernel_cache import keep_compiled
@@ -135,7 +136,8 @@ def ready_to_replay(lake: Lake) -> None:
             f"{lake.root} has no follower fetch, so there is nothing to replay",
             "give request logs of the leaders, or a table of your own: docs/getting-logs.md, docs/own-tables.md",
         )
-    pack_stale_days(lake)
+    with uncounted("packs fetches"):
+        pack_stale_days(lake)
 
 
 def events_to_replay(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen

@@ -21,7 +21,7 @@ from rich.console import Console
 from isr_batch import errors
 from isr_batch.doctor import examine_machine
 from isr_batch.errors import IsrBatchError
-from isr_batch.progress import counted, progress_now
+from isr_batch.progress import counted, progress_now, uncounted
 from isr_batch.settings import Settings
 from pipelines import cli
 from pipelines.cli import app
@@ -272,7 +272,10 @@ def test_a_terminal_shows_the_counts_of_this_process(monkeypatch: pytest.MonkeyP
     with out.step("ingest"):
         for _ in counted(((part, 40) for part in range(3)), 120, "MB"):
             time.sleep(0.2)
+        with uncounted("writes tables"):
+            time.sleep(0.1)
     assert "80 of 120 MB" in stream.getvalue()
+    assert "writes tables" in stream.getvalue()
     assert progress_now() is None
 
 

@@ -1,6 +1,7 @@
 """Suggestions, completions and last sentences in a terminal, without Spark."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -74,7 +75,11 @@ def test_figures_have_no_exponents_and_long_lists_an_end() -> None:
     assert brokers_text(range(60)) == "brokers 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 49 others"
 
 
-def test_a_flag_takes_no_value_in_a_help_page(isr_batch: Run) -> None:
-    _, out, _ = isr_batch("run", "--help")
-    assert "--quiet" in out
-    assert "<bool>" not in out
+@pytest.mark.parametrize(("command", "shown"), [
+    ("run", "--release             X.Y.Z "), ("generate", "--idle-share            SHARE [0<=x<=1] "),
+    ("explain", "PARTITION [x>=0] "), ("views", " spark|duckdb "), ("look", " DIR "),
+])  # fmt: skip
+def test_help_names_what_a_value_stands_for(isr_batch: Run, command: str, shown: str) -> None:
+    _, out, _ = isr_batch(command, "--help")
+    assert shown in out
+    assert not re.search(r"<(str|int|bool|float|path|file|dir)", out)

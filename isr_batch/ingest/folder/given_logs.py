@@ -22,8 +22,9 @@ _NAMED = re.compile(r"([\w][\w.-]*)=(.+)")
 _HOW = "give one folder, or streams: --logs - or --logs kafka-0=FILE --logs kafka-1=FILE"
 _DECORATION = re.compile("\x1b\\[[0-9;]*m|↳")
 """Colours and arrows in the messages of delta-rs."""
+_NO_LIBRARY = re.compile(r"dlopen|lib(?:hdfs|jvm)\.|(?i:classpath)|NoClassDefFound")
 _FROM_HDFS = (
-    "check the address; Arrow reads HDFS by libhdfs: set JAVA_HOME, HADOOP_HOME and CLASSPATH (`hadoop classpath "
+    "Arrow needs Java and Hadoop's libhdfs for HDFS: set JAVA_HOME, HADOOP_HOME and CLASSPATH (`hadoop classpath "
     "--glob`), or copy the logs with `hdfs dfs -get`"
 )
 _COPIED_BYTES = 1 << 22
@@ -151,5 +152,5 @@ def _copy_store(address: str, folder: Path, budget: _GivenLogsBudget) -> None:
         if isinstance(error, OSError) and error.errno in _FULL:
             raise
         reason = _DECORATION.sub("", str(error)).strip().splitlines()[-1].strip()[:200]
-        how = _FROM_HDFS if address.startswith("hdfs:") else "check the address and the credentials"
+        how = _FROM_HDFS if _NO_LIBRARY.search(reason) else "check the address and the credentials"
         raise NoInputError(f"{address} cannot be read: {reason}", how) from error

@@ -53,12 +53,14 @@ CLUSTER_FILE = "cluster.yaml"
 WHOLE_SECONDS = "requests with time stamps of whole seconds"
 _TOO_COARSE = "too coarse to replay: log milliseconds, as in %d{ISO8601}; other lines of the file are read"
 LOCAL_TIME = "times that are local by the name of their field, and no zone is given"
+HEADLESS = "a table with lines of a log, and without a header"
+_NESTED = "archive in an archive", "not read: unpack the outer archive"
+_IN_TABLE = rb"(?:TRACE|DEBUG|INFO|WARN|ERROR)\W.{0,200}(?:kafka\.|\[Partition |Completed request:|\[Broker id=)"
 SEVERAL_BROKERS = "lines of several brokers, and no field that says whose"
 _NO_SOURCE = (
     "only lines that name their broker are read, so no requests: export the host or pod too, or a file per broker"
 )
 MAX_DEPTH, SHOWN = 6, 3
-Inode = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
 
 
 def _files_of_folder(
-    found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple[set[Inode], int]
+    found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple[set[tuple[int, int]], int]
 ) -> Iterator[Path]:
     """Yield the files of a folder and its subfolders; follow links, but visit each folder only once."""
     folders, depth = visited
@@ -208,9 +210,6 @@ def _name_in(top: Path, path: Path) -> str:
     return path.name if top in {path, path.parent} else str(path.relative_to(top))
 
 
-_NESTED = "archive in an archive", "not read: unpack the outer archive"
-
-
 def _candidates(
     found: LogFolder, folder: Path, path: Path, options: LogOptions, properties: dict[Path, Properties]
 ) -> Iterator[Candidate]:
@@ -237,7 +236,7 @@ def _candidates(
         elif member and is_metadata_dump(each):
             _add_file(found, METADATA, name, each)
         elif refused := _refused_by_name(name, each):
-            found.left_out.append(refused)
+            (found.refused if refused.reason == HEADLESS else found.left_out).append(refused)
         else:
             yield from _sources_of(found, folder, name, each, options)
 
@@ -271,6 +270,8 @@ def _refused_by_name(name: str, path: str) -> Refused | None:
     if NOT_NEEDED.fullmatch(Path(name).name):
         return Refused(name, "not needed", "it has no lines about fetches or the ISR")
     if DOCUMENT.fullmatch(Path(name).name) and not is_export_file(path):
+        if path.endswith(".csv") and re.search(_IN_TABLE, head_of(path)):
+            return Refused(name, HEADLESS, "if an export was cut into parts, join them in their order, as with cat")
         return Refused(name, "its name is that of a document", "if it is a log, call it server.log")
     return None
 
@@ -394,5 +395,5 @@ def _why_not_opened(root: Path, path: Path) -> str | None:
 
 
 def _printable(name: str) -> str:
-    # To the system, names are bytes; one that is not UTF-8 would cause an error wherever it is written.
+    """Return the name of a file as valid text; to the system, names are bytes."""
     return name.encode(errors="surrogateescape").decode(errors="replace")

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from tempfile import TemporaryFile
@@ -97,7 +98,7 @@ class ConvertedExports:
         pieces: list[_Place] = []
         pending = b""
         for chunk in chunks:
-            pending += chunk
+            pending += chunk.removeprefix(BOM_UTF8) if not groups and not pending else chunk
             ends = [found.start() for found in unit.finditer(pending)]
             if pieces and ends:
                 groups.append([*pieces, self._append(pending[: ends[0] + 1])])

@@ -7,7 +7,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -21,6 +21,12 @@ from isr_batch.ingest.log_files.events import (
 from isr_batch.ingest.log_files.json_lines import json_value_at
 from isr_batch.ingest.log_files.otlp import events_of_batch
 from isr_batch.ingest.log_files.prefixes import BEGINS_AS_LOG, SOME
+from isr_batch.ingest.log_files.tab_tables import (
+    columns_of_tab_table,
+    is_escaped_by_backslashes,
+    rows_of_tab_table,
+    unescaped,
+)
 from isr_batch.memory import memory_bytes
 
 LINE: Final = "line"
@@ -28,6 +34,7 @@ LINE: Final = "line"
 _NAME = re.compile(r"(?i)\.(csv|tsv|json)(\.(gz|zst|xz|bz2))?$")
 _STATED = re.compile(r"sep=[,;\t]\r?")
 _ESCAPED_QUOTE, _DOUBLED_QUOTE = re.compile(r'[^\\]\\"'), re.compile(r'[^\\,;\t\n]""[^,;\t\r\n]')
+_QUOTED_CELL = re.compile(r'(?:^|\t|\n)"')
 _LIST_OF_EVENTS = re.compile(r'\{[^\[]{0,500}"(events|hits|results?|data|tables|logs|resourceLogs)" ?: ?\[')
 _NOT_SPACE = re.compile(r"\S")
 _HEAD = 1 << 16
@@ -67,8 +74,8 @@ def is_export(path: str, head: bytes) -> bool:
         return not rest.strip() and bool(_events_of(only))
     if (stated := _STATED.fullmatch(first)) is not None:  # Excel reads the delimiter from it
         first = rest.partition("\n")[0]
-    if not _delimiter_of_export(first) or BEGINS_AS_LOG.match(first):
-        return False
+    if not _has_header(first):
+        return "\t" in first and columns_of_tab_table(text) is not None
     names = re.sub(r'["\r]', "", first).split(_delimiter_of_export(first))
     known = all(paths_named(names, each) for each in (MESSAGES, STAMPS))
     return bool(_NAME.search(path) or stated or known)
@@ -77,6 +84,12 @@ def is_export(path: str, head: bytes) -> bool:
 def most_bytes() -> int:
     """Return the maximum size of a JSON document in bytes; read at once, it takes ten times that in memory."""
     return max(memory_bytes() // 20, 1 << 27)
+
+
+def _has_header(text: str) -> bool:
+    """Whether the first line of a text may be the header of a table."""
+    first = text.partition("\n")[0]
+    return bool(_STATED.fullmatch(first) or _delimiter_of_export(first)) and not BEGINS_AS_LOG.match(first)
 
 
 def _delimiter_of_export(header: str) -> str:
@@ -114,18 +127,27 @@ def events_of_table_export(chunks: Iterator[bytes]) -> Iterator[Event]:
     text = io.TextIOWrapper(
         io.BufferedReader(_ExportStream(chain([first], chunks)), _HEAD), "utf-8-sig", "replace", newline=""
     )
+    if not _has_header(head.lstrip()) and (columns := columns_of_tab_table(head.lstrip())):
+        yield from _rows_as_events(columns, rows_of_tab_table(text, columns), head)
+        return
     header = next(filter(str.strip, text), "").lstrip()  # as `is_export` finds it
     if _STATED.fullmatch(header.rstrip("\n")):
         header = next(text, "")
     csv.field_size_limit(1 << 27)
+    delimiter = _delimiter_of_export(header.rstrip("\n")) or ","
+    unquoted = delimiter == "\t" and not _QUOTED_CELL.search(head)
     rows = csv.reader(
-        chain([header], text), delimiter=_delimiter_of_export(header.rstrip("\n")) or ",",
-        escapechar="\\" if is_escaped else None, doublequote=not is_escaped,
+        chain([header], text), delimiter=delimiter, quoting=csv.QUOTE_NONE if unquoted else csv.QUOTE_MINIMAL,
+        escapechar="\\" if is_escaped and not unquoted else None, doublequote=not is_escaped,
     )  # fmt: skip
-    names = next(rows)
-    nested = any("." in name for name in names)
-    for row in filter(None, rows):
-        event: Event = dict(zip(names, row, strict=False))
+    yield from _rows_as_events(next(rows), filter(None, rows), head if unquoted else "")
+
+
+def _rows_as_events(names: Sequence[str], rows: Iterable[Sequence[str]], head: str) -> Iterator[Event]:
+    """Turn rows of a table into events; ``head`` shows whether their values are escaped as ClickHouse does."""
+    nested, escaped = any("." in name for name in names), is_escaped_by_backslashes(head)
+    for row in rows:
+        event: Event = dict(zip(names, map(unescaped, row) if escaped else row, strict=False))
         yield _nested_export(event) if nested else event
 
 

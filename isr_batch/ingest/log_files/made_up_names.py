@@ -19,7 +19,7 @@ _TOPIC: Final = r"([A-Za-z0-9._-]+)"
 _TOPICS: Final = re.compile(
     rf"\[Partition {_TOPIC}-\d+ broker|\b[Pp]artitions? {_TOPIC}-\d+\b|\b(?:Leader|Follower|for) {_TOPIC}-\d+ "
     rf"|\[{_TOPIC},\d+\]|\btopic(?:Name)?='?{_TOPIC}'?[,)}}]|\bTopic: ?{_TOPIC}(?=\s)"
-    rf"|[\w-]{{21}}[AQgw]:{_TOPIC}-\d+\b"
+    rf"|[\w-]{{21}}[AQgw]:{_TOPIC}-\d+\b|\b[Uu]pdating topic {_TOPIC} with\b"
 )
 _INTERNAL: Final = re.compile(r"__[a-z_]+")
 _FEATURE: Final = re.compile(r"(metadata|kraft|eligible\.leader\.replicas)\.version")
@@ -149,15 +149,28 @@ class MadeUpNames:
 
     def _text(self, text: str) -> str:
         """Return a text with its names and addresses replaced, word by word."""
+        text = self._without_addresses(text)
         return _WORD.sub(
-            lambda found: self._word(found[0], text[found.end() : found.end() + 1]), self._without_addresses(text)
+            lambda found: self._word(found[0], text[: found.start()][-7:], text[found.end() : found.end() + 1]), text
         )
 
-    def _word(self, word: str, then: str) -> str:
-        """Return the word, or the made-up name if it is a name; ``then`` is the character after it."""
+    def _word(self, word: str, before: str, then: str) -> str:
+        """Return the word, or the made-up name if it is a name.
+
+        Parameters
+        ----------
+        word, before : str
+            A word, and the text before it.
+        then : str
+            The character after it.
+        """
         stem = word.rstrip(".-:/")
         end = word[len(stem) :]
-        if stem in self.names and (stem not in words_of_kafka() or then == ","):
+        if stem in self.names and (
+            stem not in words_of_kafka()
+            or then == ","
+            or (stem in self.partitioned and before.endswith(("topic ", "Topic: ")))
+        ):
             return self.names[stem] + end
         of_partition = _PARTITION.fullmatch(stem)
         if of_partition and of_partition[1] in self.partitioned:

@@ -16,6 +16,7 @@ from isr_batch.ingest.log_files.events import (
     LEVELS,
     MESSAGES,
     SOURCES,
+    STAMPS,
     flat,
     is_source,
     json_objects,
@@ -122,9 +123,7 @@ def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
     rest = pc.coalesce(pc.struct_field(found, "rest"), values)
     if "<time>" in pattern:
         time = pc.struct_field(found, "time")
-        fields = pc.utf8_slice_codeunits(pc.struct_field(found, "rest"), 1)
-        within = pc.binary_join_element_wise(f'{{"{COLLECTED}":"', time, '",', fields, "")
-        rest = pc.coalesce(pc.if_else(pc.not_equal(fields, "}"), within, None), rest)
+        rest = pc.coalesce(_with_time_of_envelope(rest, time), rest)
     source = pc.struct_field(found, "source") if "<source>" in pattern else None
     goes_on = None
     if "<part>" in pattern:
@@ -132,8 +131,18 @@ def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
     return StrippedOfPrefix(rest, source, goes_on)
 
 
-def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
-    """Return the fields of JSON envelopes with the log line and its container; None if lines have no envelope."""
+def _with_time_of_envelope(text: pa.StringArray, time: pa.StringArray) -> pa.StringArray:
+    """Return JSON objects with the time of what they are in as one more field; null for any other text."""
+    fields = pc.utf8_slice_codeunits(text, 1)
+    is_object = pc.and_(pc.starts_with(text, "{"), pc.invert(pc.match_substring_regex(fields, r"^\s*\}")))
+    return pc.if_else(is_object, pc.binary_join_element_wise(f'{{"{COLLECTED}":"', time, '",', fields, ""), None)
+
+
+def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None, str | None] | None:
+    """Return the fields of JSON envelopes with the log line, its container, and the time if lines are JSON themselves.
+
+    The result is None if lines have no envelope.
+    """
     objects = json_objects(lines)
     if not objects or len(objects) < SOME * len(lines):
         return None
@@ -145,7 +154,10 @@ def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
         if len(texts) >= MOST * len(objects) and stamped > (0 if field == _DOCKERS else SOME * len(texts)):
             some = fields[0]
             sources = (path for path in paths_named(paths, SOURCES) if is_source(str(some.get(path) or "")))
-            return field, next(sources, None)
+            inner = json_objects(texts)
+            timed = any(paths_named(flat(each), STAMPS) for each in inner)
+            stamps = (path for path in paths_named(paths, STAMPS) if inner and not timed)
+            return field, next(sources, None), next(stamps, None)
     return None
 
 
@@ -163,16 +175,19 @@ def envelope_prefix(lines: Sequence[str]) -> str:
 
 def _without_prefix_envelope(fields: str, values: pa.StringArray) -> StrippedOfPrefix:
     """Return the log lines in JSON envelopes."""
-    field, source = json.loads(fields)
-    columns = read_json_fields(values, [field, source] if source else [field])
-    text = columns[0]
+    field, source, stamp = json.loads(fields)
+    paths = [path for path in (field, source, stamp) if path]
+    columns = dict(zip(paths, read_json_fields(values, paths), strict=True))
+    text = columns[field]
+    if stamp:
+        text = pc.coalesce(_with_time_of_envelope(text, columns[stamp]), text)
     goes_on = None
     if field == _DOCKERS:  # docker splits lines after 16 KiB; the last part has a newline
         goes_on = np.asarray(pc.fill_null(pc.invert(pc.ends_with(text, "\n")), False))
         if goes_on.all():
             goes_on = None  # the collector removed newlines, so parts are unknown
     rest = pc.coalesce(pc.utf8_rtrim(text, "\r\n"), values)
-    return StrippedOfPrefix(rest, columns[1] if source else None, goes_on)
+    return StrippedOfPrefix(rest, columns[source] if source else None, goes_on)
 
 
 class JoinerOfCutLines:
