@@ -13,10 +13,10 @@ from isr_batch.evidence.answer import evidence_answer
 from isr_batch.evidence.evidence_table import read_evidence_table
 from isr_batch.evidence.notes_of_brokers import notes_of_brokers
 from isr_batch.incidents.better_rule import better_rule
-from isr_batch.incidents.incident_story import incident_story
+from isr_batch.incidents.incident_story import incident_story, incident_time
 from isr_batch.incidents.own_shrinks import OwnShrinks, own_shrinks
 from isr_batch.incidents.rule_choices import read_scores_for_choices
-from isr_batch.incidents.sentences import cluster_headline, incident_time
+from isr_batch.incidents.sentences import cluster_headline
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
 from tests.said_in_answers import contradictions, said_in
@@ -154,8 +154,14 @@ def _healthy(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
 
 def _genuine(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
     yield number(found[1]) == facts.judged("genuine")
-    drops = [int(each) for each in re.findall(r"\((\d+)(?: drops? of|[,;)])", found[2])]
-    yield sum(drops) == facts.judged("genuine")
+    drops = [int(each) for each in re.findall(r"\((\d+)(?: drops? of|[,;)])", found[2] or "")]
+    yield sum(drops) == facts.judged("genuine") - facts.drops("leader", "verdict = 'genuine' AND fault_id IS NULL")
+
+
+def _no_fault(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
+    yield number(found[1]) == facts.drops("leader", "verdict IN ('genuine', 'spurious') AND fault_id IS NULL")
+    for broker in re.findall(r"\d+", found[2]):
+        yield facts.without_server_log(int(broker))
 
 
 def _controller(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
@@ -253,7 +259,8 @@ KINDS: Final[dict[str, Check]] = {
     r"([\d,]+) of these drops (?:was|were) not logged by the leader: the replay of ([\w.-]+) makes .*\.": _attributed,
     r"The replay was not compared with the brokers\.": _not_compared,
     r"No log names the release .*\.": _no_release,
-    r"([\d,]+) (?:was|were) really (?:stopped or )?behind: (.*)\.": _genuine,
+    r"([\d,]+) (?:was|were) really (?:stopped or )?behind(?:: (.*))?\.": _genuine,
+    r"Of ([\d,]+) of these drops the broker at fault is not known: server\.log of (.*) (?:is missing|begins after them)\.": _no_fault,
     r"([\d,]+) (?:was|were) removed by the controller: (.*)\.": _controller,
     r"The replay agrees with the brokers on ([\d,]+) of ([\d,]+) changes\.": _agrees,
     r"([\d,]+) cannot be judged(?:(?!server\.log alone).)*\.": _unjudged,

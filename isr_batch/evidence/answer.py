@@ -54,7 +54,9 @@ def evidence_answer(
     begin = [_answer_of_first_storm(by_leader, found)] if found else []
     lines = [*begin, *missing, *filter(None, [on_purpose, _dropped_unexplained(rows)])] or [NO_SHRINK]
     largest = sorted(sorted(found, key=lambda storm: -storm.replicas)[:STORMS])
-    lines += [*map(_answer_about_storm, largest), *notes]
+    more = [f"{count_of(len(found) - STORMS, 'more storm')}: see the report."] if len(found) > STORMS else []
+    lines += [*map(_answer_about_storm, largest[:-1]), *(" ".join([_answer_about_storm(one), *more]) for one in largest[-1:])]
+    lines += notes
     lines += filter(None, (
         answer_line_how_far_behind(by_leader), answer_back_in_isr(by_leader), answer_avoiding_lag_time(by_leader),
         answer_under_min_isr(rows), _answer_of_all_else(every),
@@ -104,11 +106,13 @@ def _answer_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
     )
     most, number = suspects.most_common(1)[0]
     also = f" Most of the shrinks point at {most}." if most != storm_suspect(first) and 2 * number > len(rows) else ""
+    who = f"First to drop out was {storm_suspect(first)}, {since} ({suspicion_in_words(first.strength)})"
+    if first.broker is None:
+        who = f"Which broker dropped out first is not known ({since})"
     until = _answer_last_time(first.first, max(row["change_time"] for row in rows))
     return (
         f"{count_of(len(rows), 'replica')} left the ISR in {count_of(len(found), 'storm')}, from "
-        f"{day_and_time(first.first)} to {until} {zone_name()}. First to drop out was "
-        f"{storm_suspect(first)}, {since} ({suspicion_in_words(first.strength)}).{also}"
+        f"{day_and_time(first.first)} to {until} {zone_name()}. {who}.{also}"
     )
 
 
@@ -118,7 +122,7 @@ def _answer_about_storm(storm: Storm) -> str:
         whole = "not all were seen to come back"
     else:
         whole = f"the ISR was whole again after {'at most ' if storm.whole_at_most else ''}{storm.whole_after_ms} ms"
-    also = "".join(f", and {number} of them at broker {broker}" for broker, number in storm.also)
+    also = "".join(f", and {number} of them at {suspect_in_words(*suspect)}" for suspect, number in storm.also)
     return (
         f"{time_of_day(storm.first)}, {count_of(storm.replicas, 'replica')} of "
         f"{count_of(storm.partitions, 'partition')}: "

@@ -127,8 +127,11 @@ def _question_of_suspect(rows: Sequence[Row], requests: RequestsForQuestions) ->
 def _question_of_first_broker(storm: Storm) -> AnsweredQuestion:
     """Answer which broker stopped first in a storm."""
     since = time_of_day(storm.since) if storm.since_is_printed else f"some time before {time_of_day(storm.first)}"
+    question = "Which broker dropped out first, and when?"
+    if storm.broker is None:
+        return _unanswered_question(question, storm.reason)
     return AnsweredQuestion(
-        "Which broker dropped out first, and when?",
+        question,
         _capitalised_answer(f"{storm_suspect(storm)}, {since} {zone_name()}"),
         suspicion_in_words(storm.strength), storm.lines[:MOST_LINES],
     )  # fmt: skip

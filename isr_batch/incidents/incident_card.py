@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from isr_batch.evidence.broker_troubles import is_of_jvm, lines_of_absence
-from isr_batch.incidents.incident_story import CAUSES_IN_STORY, incident_statements
+from isr_batch.incidents.incident_story import CAUSES_IN_STORY, incident_statements, incident_time, unexplained_in_story
 from isr_batch.incidents.listing import listed_explain_command
 from isr_batch.incidents.own_shrinks import VERDICTS, Row
-from isr_batch.incidents.sentences import CALLED, incident_time
+from isr_batch.incidents.sentences import CALLED
 from isr_batch.phrases import brokers_text, count_of, listed, seconds_text
 from isr_batch.printable import printable
 from isr_batch.shown_times import time_text, zone_name
@@ -76,7 +76,7 @@ def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> In
 def incident_title(incident: Row) -> str:
     """Return the broker that an incident points at, and what it did, as a title."""
     if incident["fault_id"] is None:
-        return f"{count_of(incident['unknown'], 'follower')} left an ISR; the logs do not say why"
+        return unexplained_in_story(incident)
     return f"Broker {incident['fault_id']} {_card_statements(incident)[0]}"
 
 
@@ -190,6 +190,8 @@ def what_to_check(incident: Row) -> str:
     when = since if since == until else f"{since} to {until}"
     host = f"On the host of broker {broker}, {when}"
     if broker is None:
+        if incident["spurious"] + incident["genuine"]:
+            return f"The missing server.log of other brokers, {when}: whether they dropped the same followers."
         return (
             f"The request logs of the leaders, {when}: without them no drop can be judged."
             if incident["droppers"]

@@ -163,3 +163,9 @@ def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
     for row in own.drops.to_pylist():
         found[incident_key(row)].append(row)
     return found
+
+
+def unjudged_clusters(own: OwnShrinks) -> list[str]:
+    """Return the clusters in which the replay can judge no drop by a leader."""
+    judged = {one["cluster_id"] for one in own.incidents if one["spurious"] + one["genuine"]}
+    return sorted({one["cluster_id"] for one in own.incidents if one["unknown"]} - judged)

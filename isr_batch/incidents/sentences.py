@@ -10,6 +10,7 @@ from isr_batch.incidents.incident_story import (
     STARVED,
     falls_behind_in_story,
     incident_story,
+    incident_time,
     link_in_story,
     made_healthy,
     silence_in_story,
@@ -72,6 +73,7 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
         said = [f"{begin} be judged by the replay{_sentence_unjudged(cluster, form)}."]
     if counts["genuine"]:
         said.append(_sentence_genuine(counts["genuine"], incidents, form))
+    said += _sentences_of_no_fault(cluster, incidents)
     if counts["excluded"]:
         removed = f"{counts['excluded']:,} {_was_or_were(counts['excluded'])} removed by the controller"
         said.append(f"{removed}: {_moments_by_broker(incidents, 'excluded', form)}.")
@@ -86,6 +88,15 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
     elif cluster["logged"] and dropped:
         said.append("The replay was not compared with the brokers.")
     return said
+
+
+def _sentences_of_no_fault(cluster: Row, incidents: Sequence[Row]) -> list[str]:
+    """Return a sentence on drops for which the broker at fault is not known because a server.log is missing."""
+    drops = sum(one["spurious"] + one["genuine"] for one in incidents if one["fault_id"] is None)
+    if not drops:
+        return []
+    missing = f"server.log of {brokers_text(cluster['unseen'])} is missing" if cluster["unseen"] else "server.log of others begins after them"
+    return [f"Of {drops:,} of these drops the broker at fault is not known: {missing}."]
 
 
 def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
@@ -176,7 +187,7 @@ def _sentence_healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom:
     of = f"Of {count_of(dropped, 'follower')} that {whom}, {healthy} {_was_or_were(spurious)} healthy"
     guilty = [
         one | {"made": made_healthy(one), "spared": one["spurious_of_stopped"], "failed": falls_behind_in_story(one)}
-        for one in incidents if one["spurious"]
+        for one in incidents if one["spurious"] and one["fault_id"] is not None
     ]  # fmt: skip
     if not guilty:
         return f"{of}."
@@ -231,8 +242,8 @@ def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
         why = "its other fetches continued: suspect the link or a throttle"
         parts.append((drops, f"broker {broker} {when} ({drops}; {why})"))
     stopped = _moments_by_broker(incidents, "stopped", form)
-    said = [largest_parts(parts), f"stopped or slow: {stopped}" if stopped else ""]
-    return f"{begin} behind: {'; '.join(filter(None, said))}."
+    said = "; ".join(filter(None, [largest_parts(parts), f"stopped or slow: {stopped}" if stopped else ""]))
+    return f"{begin} behind{': ' if said else ''}{said}."
 
 
 def _moments_by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
@@ -312,12 +323,6 @@ def _drops_of_them(cluster: Row, kind: str) -> str:
     return f"{cluster[kind]:,} of them" if others else "them"
 
 
-def unjudged_clusters(own: OwnShrinks) -> list[str]:
-    """Return the clusters in which the replay can judge no drop by a leader."""
-    judged = {one["cluster_id"] for one in own.incidents if one["spurious"] + one["genuine"]}
-    return sorted({one["cluster_id"] for one in own.incidents if one["unknown"]} - judged)
-
-
 def incidents_answer(
     own: OwnShrinks,
     better: Mapping[str, Sequence[str]] | None = None,
@@ -363,12 +368,6 @@ def incidents_answer(
 def span_of_terms(cluster: Row) -> str:
     """Return the period that the terms of a cluster's leaders cover, as text."""
     return f"{time_text(cluster['first_us'])} to {time_text(cluster['last_us'])} {zone_name()}"
-
-
-def incident_time(incident: Row) -> str:
-    """Return the period of an incident as text: from when a follower was last caught up, to the last drop."""
-    since, until = time_text(incident["since_us"]), time_text(incident["last_us"], "%H:%M:%S")
-    return since if since.endswith(until) else f"{since} to {until}"
 
 
 def clusters_worst_first(own: OwnShrinks) -> list[Row]:

@@ -1,9 +1,9 @@
 -- Followers that left an ISR, from `dropped`, each with the broker that it points at and why. who: leader, follower or link, by
 -- the fetches around the drop, else null. Where fetches do not show it, those around other drops of the leader do, or the lines
--- decide, else the verdict.
+-- decide, else the verdict. fault_id is null if neither decides because the server.log of another broker is missing.
 -- incident: drops of one broker with at most a lag time, or the time since the follower was caught up, between two.
 WITH found AS (
-  SELECT d.*, w.who
+  SELECT d.*, w.who, coalesce(w.served, false) AS served
   FROM dropped AS d
   LEFT JOIN who AS w ON d.verdict IN ('genuine', 'spurious') AND d.cause <> 'slow_leader'
     AND (d.cluster_id, d.leader_id, d.replica_id) = (w.cluster_id, w.leader_id, w.replica_id)
@@ -50,6 +50,7 @@ genuine AS (
     WHEN who IS NOT NULL THEN if(who = 'leader', leader_id, replica_id)
     WHEN still THEN replica_id
     WHEN from_unreachable_ms <= lag_time_ms THEN leader_id
+    WHEN suspect = 'unknown' THEN if(served, replica_id, NULL)
     WHEN suspect = 'leader' AND len(list_distinct(dropped_then)) > 1 AND len(list_filter(moving_then, lambda id: id <> replica_id)) = 0 THEN replica_id
     WHEN strength <> 'none' THEN coalesce(suspect_broker, replica_id)
     ELSE replica_id
@@ -83,6 +84,7 @@ blamed AS (
     WHEN cause = 'slow_leader' OR who = 'leader' THEN leader_id
     WHEN who IS NOT NULL OR cause = 'answer_not_delivered' THEN replica_id
     WHEN coalesce(from_genuine_ms > lag_time_ms, true) OR from_unreached_ms <= lag_time_ms THEN leader_id
+    WHEN suspect = 'unknown' AND NOT served THEN NULL
     ELSE replica_id
   END AS fault_id
   FROM near

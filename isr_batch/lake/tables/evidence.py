@@ -53,10 +53,11 @@ SHRINK_EVIDENCE = Table(
                 -- near in time, with a broker in common
             pair_checks INT NOT NULL -- number of checks in the whole log in which this leader dropped this replica: a
                 -- large number means flapping
-            suspect STRING -- likely culprit: leader, follower, link_or_follower (indistinguishable), or controller;
-                -- null for a retry, for a replica that did not lag, and if made_by is unknown
-            suspect_broker INT -- broker id of the suspect; for link_or_follower, the follower's; null for the
-                -- controller
+            suspect STRING -- likely culprit: leader, follower, link_or_follower (indistinguishable), controller, or
+                -- unknown (the server.log of a broker that may have dropped the same replica is missing); null for a
+                -- retry, for a replica that did not lag, and if made_by is unknown
+            suspect_broker INT -- broker id of the suspect; for link_or_follower, the follower's; null for controller
+                -- and unknown
             strength STRING NOT NULL -- how strong the evidence against the suspect is: strong, weak or none
             spurious STRING NOT NULL -- how strong the evidence is that the follower should not have been dropped:
                 -- strong, weak or none
@@ -78,7 +79,7 @@ SHRINK_EVIDENCE = Table(
         "made_by_known": "made_by IN ('leader', 'controller', 'unknown')",
         "shrink_leaves_isr": "array_contains(isr_before, replica_id) AND NOT array_contains(isr_after, replica_id)",
         "returned_source_known": "returned_source IN ('exact', 'at_most')",
-        "suspect_known": "suspect IN ('leader', 'follower', 'link_or_follower', 'controller')",
+        "suspect_known": "suspect IN ('leader', 'follower', 'link_or_follower', 'controller', 'unknown')",
         "strength_known": "strength IN ('strong', 'weak', 'none') AND spurious IN ('strong', 'weak', 'none')",
         "write_outcome_known": "write_outcome IN ('done', 'failed')",
     },

@@ -107,7 +107,7 @@ def test_a_storm_with_two_brokers_at_fault_names_both() -> None:
         (101.1, shrink("t-2", 4, (4, 1, 3), {3: 60.2})),
     ]
     (storm,) = storms(evidence_table(of_brokers(b1=first, b4=second), "c"))
-    assert (storm.broker, storm.also) == (3, [(2, 2)])
+    assert (storm.broker, storm.also) == (3, [((2, ""), 2)])
     assert "this points at broker 3 (strong evidence), and 2 of them at broker 2; " in _answer_about_storm(storm)
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from isr_batch.incidents.incident_card import what_to_check
 from isr_batch.incidents.incident_story import incident_story, link_in_story
-from isr_batch.incidents.sentences import cluster_headline, incidents_answer, incidents_worst_first, unjudged_clusters
+from isr_batch.incidents.own_shrinks import unjudged_clusters
+from isr_batch.incidents.sentences import cluster_headline, incidents_answer, incidents_worst_first
 from isr_batch.report.cluster_timeline import TimelineTarget, cluster_timeline
 from isr_batch.report.first_screen import drop_matrix_on_screen, figures_on_screen, lag_time_bound_on_screen
 from tests.own_shrinks_log import KEY, RUN, Log, at, leader_was_silent
