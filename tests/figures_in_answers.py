@@ -260,7 +260,7 @@ KINDS: Final[dict[str, Check]] = {
     r"The replay was not compared with the brokers\.": _not_compared,
     r"No log names the release .*\.": _no_release,
     r"([\d,]+) (?:was|were) really (?:stopped or )?behind(?:: (.*))?\.": _genuine,
-    r"Of ([\d,]+) of these drops the broker at fault is not known: server\.log of (.*) (?:is missing|begins after them)\.": _no_fault,
+    r"Of ([\d,]+) of these drops the broker at fault is not known: server\.log of (.*) (?:is|begins) .*\.": _no_fault,
     r"([\d,]+) (?:was|were) removed by the controller: (.*)\.": _controller,
     r"The replay agrees with the brokers on ([\d,]+) of ([\d,]+) changes\.": _agrees,
     r"([\d,]+) cannot be judged(?:(?!server\.log alone).)*\.": _unjudged,

@@ -70,10 +70,8 @@ def absent_brokers(named: Iterable[int], brokers: Collection[int]) -> list[str]:
     if not absent or not brokers:
         return []
     it, its = ("it", "its") if len(absent) == 1 else ("them", "their")
-    return [
-        f"No logs of {brokers_text(absent)} are here: only others show what happened to {it} and to {its} links, and "
-        f"followers that a leader without logs dropped are missing."
-    ]
+    by_others = f"only others show what happened to {it} and to {its} links"
+    return [f"No logs of {brokers_text(absent)} are here: {by_others}; drops by a leader without logs are missing."]
 
 
 def uninformed_leaders(brokers: Sequence[int]) -> str:

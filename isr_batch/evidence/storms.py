@@ -15,10 +15,10 @@ from isr_batch.evidence.suspects import EITHER, NOT_KNOWN, STRONG
 class Storm(NamedTuple):
     """Related shrinks: time, replicas, suspected broker and reason, and when the ISR was complete again.
 
-    ``broker`` is None where no single broker is suspected; ``leader`` dropped most of the replicas. ``also`` has the other suspects (broker, suspect) that strong
-    evidence points at, each with its number of replicas. ``since`` is when the first follower was last caught up, or
-    the first shrink. ``whole_after_ms`` is the time from the first shrink until the last replica was back, None if one
-    is not seen to come back.
+    ``broker`` is None where no single broker is suspected; ``leader`` dropped most of the replicas. ``also`` has the
+    other suspects (broker, suspect) that strong evidence points at, each with its number of replicas. ``since`` is when
+    the first follower was last caught up, or the first shrink. ``whole_after_ms`` is the time from the first shrink
+    until the last replica was back, None if one is not seen to come back.
     """
 
     first: datetime
@@ -76,13 +76,14 @@ def _storm_of_rows(rows: Sequence[Row]) -> Storm:
         for row in rows
         if row["write_outcome"] != FAILED
     ]
+    leader = Counter(row["leader_id"] for row in rows).most_common(1)[0][0]
     whole = None if None in back or not back else max(each for each in back if each is not None)
     return Storm(
         first, max(row["change_time"] for row in rows),
         first if since is None else datetime(1970, 1, 1, tzinfo=first.tzinfo) + timedelta(milliseconds=since),
         since is not None,
         len(rows), len({(row["topic"], row["partition_id"]) for row in rows}),
-        broker, Counter(row["leader_id"] for row in rows).most_common(1)[0][0], others.most_common(), best["suspect"] if alone else NOT_KNOWN if broker is None else EITHER,
+        broker, leader, others.most_common(), best["suspect"] if alone or broker is None else EITHER,
         best["strength"], best["reason"], best["evidence_lines"],
         None if whole is None else whole // timedelta(milliseconds=1),
         any(row["returned_source"] == AT_MOST for row in rows),

@@ -183,8 +183,7 @@ class _SuspectScales:
             self._suspect(one, LEADER, alone)
         else:
             self._suspect(one, EITHER, self._pair(check, check.bursts[row.replica_id]))
-        if one.suspect == EITHER or (one.suspect == LEADER and not row.failing_ms):
-            self._doubt(one, check)
+        self._doubt(one, check)
         if row.records_behind == 0:
             one.spurious = STRONG
             one.reason += " It was 0 records behind: spurious on its face."
@@ -192,20 +191,23 @@ class _SuspectScales:
             one.spurious = one.strength
 
     def _doubt(self, one: SuspectedShrink, check: ExpirationCheck) -> None:
-        """Withdraw a suspicion that no other leader dropped the follower if the server.log of one is missing.
+        """Withdraw a suspicion for which no other leader may have dropped the follower if a server.log is missing.
 
         Of a leader, a late check, or another leader that dropped it at the same time, shows that it was silent all the
         same; and so does a follower that is back at once if the evidence is strong.
         """
-        bursts = check.bursts.values() if one.suspect == LEADER else [check.bursts[one.shrink.replica_id]]
+        if one.suspect == FOLLOWER or one.shrink.failing_ms:
+            return
+        burst = check.bursts[one.shrink.replica_id]
+        bursts = [*check.bursts.values(), *self._near(burst)] if one.suspect == LEADER else [burst]
         unseen = sorted({broker for burst in bursts for broker in self._unseen(burst)})
         signs = self._signs(check)[0].keys()
         shown = signs & {"late", "itself"} or (one.strength == STRONG and "soon" in signs)
         if not unseen or (one.suspect == LEADER and shown):
             return
-        followers = brokers_text(sorted(burst.replica_id for burst in bursts))
+        followers = brokers_text(sorted({burst.replica_id for burst in bursts}))
         why = (
-            f"Broker {check.leader_id} dropped {followers} at this check. server.log of {brokers_text(unseen)} is "
+            f"Broker {check.leader_id} dropped {followers} at about this time. server.log of {brokers_text(unseen)} is "
             "missing for this time, so it is not known whether other leaders did too: the leader, the follower, or the "
             "network."
         )
@@ -308,12 +310,7 @@ class _SuspectScales:
 
     def _weigh_all_followers_of_one_leader(self, burst: CheckBurst) -> Suspicion:
         """Judge the only leader that dropped all its followers at about the same time, in several checks."""
-        near = [
-            other
-            for each in self._followers[burst.leader_id]
-            for other in self._bursts[each]
-            if other.leader_id == burst.leader_id and burst.same_time(other)
-        ]
+        near = self._near(burst)
         dropped = {other.replica_id for other in near}
         if len(dropped) < MOST_LINKS or dropped != self._followers[burst.leader_id]:
             return Suspicion(NONE)
@@ -321,6 +318,12 @@ class _SuspectScales:
             return Suspicion(NONE)
         why = f"Broker {burst.leader_id} dropped all its followers at about the same time, and no other leader did."
         return Suspicion(WEAK, f"{why} The leader, or its network.", (near[0].place, near[-1].place))
+
+    def _near(self, burst: CheckBurst) -> list[CheckBurst]:
+        """Return the drops by the same leader at about the same time, with this one."""
+        followers = self._followers[burst.leader_id]
+        every = (other for each in followers for other in self._bursts[each] if other.leader_id == burst.leader_id)
+        return [other for other in every if burst.same_time(other)]
 
     def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:
         """Judge the case that one leader dropped one follower, and no other check is related."""

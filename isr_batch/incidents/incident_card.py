@@ -190,13 +190,7 @@ def what_to_check(incident: Row) -> str:
     when = since if since == until else f"{since} to {until}"
     host = f"On the host of broker {broker}, {when}"
     if broker is None:
-        if incident["spurious"] + incident["genuine"]:
-            return f"The missing server.log of other brokers, {when}: whether they dropped the same followers."
-        return (
-            f"The request logs of the leaders, {when}: without them no drop can be judged."
-            if incident["droppers"]
-            else f"server.log of the leaders, {when}: it shows whether they or the controller removed the replicas."
-        )
+        return _card_next_of_nobody(incident, when)
     if incident["linked"] and not incident["silent_ms"]:
         link = f"Between broker {broker} and {brokers_text(incident['linked_to'])}, {when}"
         return f"{link}: replication throttles, packet loss; ReplicaFetcher errors in server.log of broker {broker}."
@@ -213,6 +207,15 @@ def what_to_check(incident: Row) -> str:
     if not (incident["silent_ms"] or incident["unreached"] or incident["stopped"]):
         return "Nothing on this host: the rule dropped followers that were well."
     return f"{host}: {_card_next_on_host(incident)}."
+
+
+def _card_next_of_nobody(incident: Row, when: str) -> str:
+    """Return what to check if no broker is at fault."""
+    if incident["spurious"] + incident["genuine"]:
+        return f"The missing server.log of other brokers, {when}: whether they dropped the same followers."
+    if incident["droppers"]:
+        return f"The request logs of the leaders, {when}: without them no drop can be judged."
+    return f"server.log of the leaders, {when}: it shows whether they or the controller removed the replicas."
 
 
 def _card_next_on_host(incident: Row) -> str:

@@ -31,7 +31,12 @@ ELSEWHERE: Final = "whose other fetches continued: suspect its network"
 
 
 def incident_time(incident: Row) -> str:
-    """Return the period of an incident as text: from when a follower was last caught up, to the last drop."""
+    """Return the period of an incident as text: from when a follower was last caught up, to the last drop.
+
+    Where lines show all its drops late, it is only known when these were over.
+    """
+    if incident["late"]:
+        return f"by {time_text(incident['last_us'])}"
     since, until = time_text(incident["since_us"]), time_text(incident["last_us"], "%H:%M:%S")
     return since if since.endswith(until) else f"{since} to {until}"
 

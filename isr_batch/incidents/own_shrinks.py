@@ -17,7 +17,8 @@ from udfs.rules import BASELINE
 _OF_SHRINK: Final = (*SET_KEY, "replica_id")
 COLUMNS: Final = {
     "observed_isr_changes": (
-        *_OF_SHRINK, "change_time", "kind", "made_by", "last_caught_up_time_ms", "source_file", "source_line",
+        *_OF_SHRINK, "change_time", "earliest_time", "kind", "made_by", "last_caught_up_time_ms", "source_file",
+        "source_line",
     ),
     "replay_check": (*_OF_SHRINK, "rule", "params_json", "kind", "status", "observed_time", "replayed_time"),
     "shrink_verdicts": (

@@ -93,10 +93,8 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
 def _sentences_of_no_fault(cluster: Row, incidents: Sequence[Row]) -> list[str]:
     """Return a sentence on drops for which the broker at fault is not known because a server.log is missing."""
     drops = sum(one["spurious"] + one["genuine"] for one in incidents if one["fault_id"] is None)
-    if not drops:
-        return []
-    missing = f"server.log of {brokers_text(cluster['unseen'])} is missing" if cluster["unseen"] else "server.log of others begins after them"
-    return [f"Of {drops:,} of these drops the broker at fault is not known: {missing}."]
+    whose = f"{brokers_text(cluster['unseen'])} is missing" if cluster["unseen"] else "others begins later"
+    return [f"Of {drops:,} of these drops the broker at fault is not known: server.log of {whose}."] if drops else []
 
 
 def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
@@ -247,12 +245,12 @@ def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
 
 
 def _moments_by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
-    parts = []
+    parts, name = [], "removed_us" if kind == "excluded" else "since_us"
     for broker, of_broker, drops in _incidents_of_brokers(incidents, kind):
         alike: dict[str, list[Row]] = {}
         for one in of_broker:
             alike.setdefault(_narrowing_words(one, kind), []).append(one)
-        said = [f"{_moments(of, form)} ({sum(one[kind] for one in of)}{narrow})" for narrow, of in alike.items()]
+        said = [f"{_moments(of, form, name)} ({sum(one[kind] for one in of)}{narrow})" for narrow, of in alike.items()]
         parts.append((drops, f"broker {broker} {', '.join(said)}"))
     return largest_parts(parts)
 
@@ -278,12 +276,13 @@ def _incidents_of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple
         yield broker, of_broker, sum(one[kind] for one in of_broker)
 
 
-def _moments(incidents: Sequence[Row], form: str) -> str:
+def _moments(incidents: Sequence[Row], form: str, name: str = "since_us") -> str:
     """Return the times at which incidents began as text; for many incidents, only the first and the last time."""
-    begun = [time_text(us, form) for us in sorted(one["since_us"] for one in incidents)]
+    early = sorted(incidents, key=itemgetter(name))
+    begun = [f"{'by ' if one['late'] else ''}{time_text(one[name], form)}" for one in early]
     if len(begun) > NAMED:
         return f"{times_in_words(len(begun))} from {begun[0]} to {begun[-1]}"
-    return f"at {listed(begun)}"
+    return f"{'' if early[0]['late'] else 'at '}{listed(begun)}"
 
 
 def clock_format(cluster: Row) -> str:

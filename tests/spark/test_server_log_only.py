@@ -40,11 +40,11 @@ def test_run_prints_the_evidence_of_server_log_alone(
     assert table == [{"rows": 11, "back": 8, "lag": 6378}]
     storms, _ = lake.query(
         "SELECT replicas, partitions, leaders, followers, suspect_broker, suspects, strong, spurious, under_min_isr, "
-        "whole_after_ms FROM evidence_storms ORDER BY storm_time"
+        "whole_after_ms, whole_after_source FROM evidence_storms ORDER BY storm_time"
     )
     assert [list(row.values()) for row in storms] == [
-        [5, 4, [1, 2], [1, 2, 3], 1, ["follower", "leader"], 5, 2, 2, None],
-        [6, 6, [1], [2], 2, ["link_or_follower"], 6, 0, 0, None],
+        [5, 4, [1, 2], [1, 2, 3], 1, ["follower", "leader"], 5, 2, 2, None, None],
+        [6, 6, [1], [2], 2, ["link_or_follower"], 6, 0, 0, None, None],
     ]
 
 

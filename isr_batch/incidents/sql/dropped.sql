@@ -62,7 +62,7 @@ judged AS (
 ),
 logged AS (
   SELECT
-    o.cluster_id, o.topic, o.partition_id, o.leader_id, o.replica_id, o.change_time,
+    o.cluster_id, o.topic, o.partition_id, o.leader_id, o.replica_id, o.change_time, o.earliest_time,
     CASE WHEN NOT o.is_unsure THEN if(o.made_by = 'leader', 'leader', 'controller') WHEN j.verdict IS NULL THEN 'unknown' ELSE 'leader' END AS made_by,
     CASE WHEN o.made_by <> 'leader' AND NOT o.is_unsure THEN 'excluded' ELSE coalesce(j.verdict, 'unknown') END AS verdict,
     CASE WHEN o.made_by <> 'leader' AND NOT o.is_unsure THEN 'controller' ELSE coalesce(j.primary_cause, 'unknown') END AS cause,
@@ -87,7 +87,7 @@ logged AS (
 ),
 replayed AS (
   SELECT
-    cluster_id, topic, partition_id, leader_id, replica_id, change_time, made_by, verdict, primary_cause AS cause,
+    cluster_id, topic, partition_id, leader_id, replica_id, change_time, NULL AS earliest_time, made_by, verdict, primary_cause AS cause,
     restored_time, lag_ms, leader_held_ms, leader_silent_ms, rule, params_json, change_time AS replayed_time, certainty, NULL AS source_file,
     NULL AS source_line, false AS reassigned, false AS attributed
   FROM shrink_verdicts

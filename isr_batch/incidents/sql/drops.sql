@@ -97,7 +97,8 @@ stepped AS (
   WINDOW of_broker AS (PARTITION BY cluster_id, fault_id ORDER BY change_time)
 )
 SELECT
-  cluster_id, topic, partition_id, leader_id, replica_id, epoch_us(change_time) AS change_us, made_by, verdict, cause,
+  cluster_id, topic, partition_id, leader_id, replica_id, epoch_us(change_time) AS change_us,
+  epoch_us(earliest_time) AS earliest_us, made_by, verdict, cause,
   epoch_us(restored_time) AS restored_us, lag_ms, rule, params_json, epoch_us(replayed_time) AS replayed_us, certainty,
   suspect, looks_spurious, reassigned, attributed, who, fault_id,
   CASE

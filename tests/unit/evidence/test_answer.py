@@ -182,8 +182,10 @@ def test_missing_logs_are_named() -> None:
 
 def test_brokers_of_an_isr_without_logs_are_named() -> None:
     assert absent_brokers({1, 2, 3}, {1, 2}) == [
-        "No logs of broker 3 are here: only others show what happened to it and to its links, and followers that a "
-        "leader without logs dropped are missing."
+        (
+            "No logs of broker 3 are here: only others show what happened to it and to its links; drops by a leader "
+            "without logs are missing."
+        )
     ]
     (two,) = absent_brokers({1, 2, 3}, {1})
     assert two.startswith("No logs of brokers 2 and 3 are here: only others show what happened to them and to their")
