@@ -24,6 +24,14 @@ from tests.said_in_answers import contradictions, said_in
 Row = dict[str, Any]
 
 
+_WAS_SILENT: Final = (
+    "EXISTS (FROM broker_events AS e WHERE e.kind = 'silent' AND e.cluster_id = c.cluster_id "
+    "AND e.broker_id = c.replica_id AND e.end_time >= {0} AND epoch_ms({0}) - epoch_ms(e.event_time) > "
+    "(SELECT max(replica_lag_time_max_ms) FROM leader_epochs AS t WHERE t.cluster_id = c.cluster_id))"
+)
+"""SQL: a follower was silent when it was dropped, and had been for longer than the lag time."""
+
+
 class Facts:
     """Numbers that sentences may name, counted in a lake's tables for one cluster by queries of the tests' own."""
 
@@ -51,13 +59,29 @@ class Facts:
         return self.count(f"{self._left} AND made_by = 'leader'")
 
     def judged(self, verdict: str) -> int:
-        """Count drops logged by leaders for which the replay gives this verdict."""
+        """Count drops logged by leaders for which the replay gives this verdict.
+
+        A follower that was silent itself for longer than the lag time was not well, whatever the leader caused.
+        """
         if self._attributed:
             return self.drops("leader", f"verdict = '{verdict}'")
+        rows = self._judged(verdict)
+        silent = self._judged(
+            "spurious", f"AND v.primary_cause = 'slow_leader' AND {_WAS_SILENT.format('v.change_time')}"
+        )
+        return rows + {"spurious": -silent, "genuine": silent}.get(verdict, 0)
+
+    def healthy_but_silent(self) -> int:
+        """Count drops of followers called healthy that stood still themselves for longer than the lag time."""
+        silent = _WAS_SILENT.format("make_timestamp(c.change_us)")
+        return self.count(f"drops AS c WHERE cluster_id = '{self._name}' AND verdict = 'spurious' AND {silent}")
+
+    def _judged(self, verdict: str, condition: str = "") -> int:
         return self.count(
             f"observed_isr_changes AS o SEMI JOIN (SELECT c.* FROM replay_check AS c JOIN shrink_verdicts AS v "
             "USING (cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, rule, params_json) "
-            f"WHERE c.kind = 'shrink' AND c.replayed_time = v.change_time AND v.verdict = '{verdict}') AS c "
+            f"WHERE c.kind = 'shrink' AND c.replayed_time = v.change_time AND v.verdict = '{verdict}' {condition}"
+            ") AS c "
             "ON c.observed_time = o.change_time AND (c.cluster_id, c.topic, c.partition_id, c.replica_id) = "
             "(o.cluster_id, o.topic, o.partition_id, o.replica_id) "
             f"WHERE o.cluster_id = '{self._name}' AND o.kind = 'shrink' AND o.made_by = 'leader'"
@@ -354,4 +378,5 @@ def check_figures(lake: Lake) -> Figures:
             ]
         )
         result.wrong.extend(f"{one} but {other}" for one, other in contradictions(said))
+        result.wrong.extend(["healthy followers that were silent themselves"] * facts.healthy_but_silent())
     return result
