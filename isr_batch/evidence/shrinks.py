@@ -287,7 +287,7 @@ class _ShrinkHistory:
         """Yield the replicas that left without a Shrinking line, with the line that shows it and whether it elects.
 
         The last item has those of them that the line shows late: changes before it are in no line, by the partition
-        epochs; or, without epochs, another leader led before. When the former leader left, an election shows.
+        epochs; or, without epochs, another leader led before, which itself left at this election.
         """
         leader: int | None = None
         isr: tuple[int, ...] | None = None
@@ -306,13 +306,13 @@ class _ShrinkHistory:
                 if event.partition_epoch is not None and event.partition_epoch <= epoch:
                     continue
                 if event.partition_epoch is None or epoch < 0:
-                    skips = leader not in {None, event.leader_id}
+                    on_time = {*isr} if isr and leader in {None, event.leader_id} else {leader}
                 else:
-                    skips = event.partition_epoch > epoch + 1
+                    on_time = {*(isr or ())} if event.partition_epoch <= epoch + 1 else set()
                 epoch = epoch if event.partition_epoch is None else event.partition_epoch
                 gone = [replica for replica in isr or () if replica not in event.isr and replica not in announced]
                 if isr and gone:
-                    late = [replica for replica in gone if skips and replica != leader]
+                    late = [replica for replica in gone if replica not in on_time]
                     yield n, event, isr, since_us, gone, event.source == "started" and event.leader_id != leader, late
                 leader, isr, since_us = event.leader_id, event.isr, event.at_us
                 announced &= set(isr)

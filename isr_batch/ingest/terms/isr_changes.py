@@ -150,7 +150,7 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
     leader), but is kept as a row.
 
     ``earliest_us`` is set where the line comes late: other changes before it are in no line, by the partition epochs.
-    Only for the former leader an election shows when it left.
+    Only for the former leader the next term shows when it left.
     """
     late = "false" if controller_known else "partition_epoch - lag(partition_epoch) OVER of_partition > 1"
     if controller_known:
@@ -168,6 +168,7 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
             FROM history WINDOW of_partition AS (PARTITION BY topic, partition_id ORDER BY position, at_us)
         )
         SELECT {_CHANGE}, earliest_us, leader_before, epoch_before,
+            CASE WHEN leader_epoch = epoch_before + 1 THEN leader_before END AS left_now_id,
             coalesce(leader_before >= 0 AND len(list_without(replicas_before, replicas)) > 0, false) AS is_reassigned
         FROM following WHERE isr_before IS NOT NULL AND NOT begins
         """,
@@ -196,7 +197,7 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
         FROM (SELECT *, unnest(dropped) AS d FROM shrinks)
         UNION ALL BY NAME
         SELECT {_CHANGE}, replica_id, 'shrink' AS kind, made_by,
-            CASE WHEN replica_id IS DISTINCT FROM leader_before THEN earliest_us END AS earliest_us
+            CASE WHEN replica_id IS DISTINCT FROM left_now_id THEN earliest_us END AS earliest_us
         FROM without_shrink
         UNION ALL BY NAME
         SELECT {_CHANGE}, earliest_us, unnest(list_without(isr_after, isr_before)) AS replica_id, 'expand' AS kind,
@@ -228,7 +229,7 @@ def _with_maker(
     return sources.sql(
         f"""
         WITH dropped AS (
-            SELECT {_CHANGE}, earliest_us, leader_before, is_reassigned,
+            SELECT {_CHANGE}, earliest_us, left_now_id, leader_before, is_reassigned,
                 unnest(list_without(isr_before, isr_after)) AS replica_id
             FROM changes
         ), spans AS (
@@ -319,7 +320,7 @@ def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) 
             FROM every WINDOW of_partition AS (PARTITION BY topic, partition_id ORDER BY at_us, source_line)
         )
         SELECT {_CHANGE}, CASE WHEN late OR leader_id IS DISTINCT FROM leader_before THEN before_us END AS earliest_us,
-            leader_before, false AS is_reassigned
+            leader_before, leader_before AS left_now_id, false AS is_reassigned
         FROM following WHERE ordered AND isr_before IS NOT NULL
         """,
         accepted=sources.accepted,

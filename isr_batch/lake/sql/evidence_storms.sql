@@ -1,4 +1,4 @@
--- Storms according to server.log alone: which leaders dropped which followers at about the same time, the suspected broker, and when the last follower was back.
+-- Storms according to server.log alone: which leaders dropped which followers at about the same time, the suspected broker, and when the last follower was back. whole_after_source: whether whole_after_ms is exact or at_most (an upper bound).
 SELECT
   cluster_id,
   storm_time,
