@@ -38,7 +38,7 @@ OTHER_RULE: Final = "kip-501-pending"
 """Replayed where all logs are there, for the sentences about a better rule."""
 
 NOT_THERE: Final = 3
-"""The broker of which nothing is there in one of the states; the request log of one broker is that of another."""
+"""The broker whose logs are missing in one of the states; the request log of one broker is that of another."""
 
 MOST_EXPLAINED: Final = 4
 """Incidents of each cluster with a drop that is explained, to look up the figures."""

@@ -18,7 +18,7 @@ from isr_batch.shown_times import day_and_time, in_shown_zone, time_of_day, zone
 STORMS = 3
 """Number of storms that are described: the largest ones."""
 BOUNDS = {AT_MOST: "at most ", AT_LEAST: "at least "}
-"""Words before a time of which only a bound is known."""
+"""Words before a time that is only a bound."""
 WITHOUT_REQUEST_LOG = (
     "There are no follower fetches (no request log), so nothing was replayed and no rule was compared: these lines "
     "cannot show what a follower had fetched, which broker delayed it, or what another rule would have done. "

@@ -193,7 +193,7 @@ class _SuspectScales:
     def _doubt(self, one: SuspectedShrink, check: ExpirationCheck) -> None:
         """Withdraw a suspicion for which no other leader may have dropped the follower if a server.log is missing.
 
-        Of a leader, a late check, or another leader that dropped it at the same time, shows that it was silent all the
+        A late check, or another leader that dropped this leader at the same time, shows that it was silent all the
         same; and so does a follower that is back at once if the evidence is strong.
         """
         if one.suspect == FOLLOWER or one.shrink.failing_ms:

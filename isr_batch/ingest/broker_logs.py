@@ -289,7 +289,7 @@ def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, ma
 
 
 def brokers_in_tables(lake: Lake, cluster_id: str) -> tuple[set[int], set[int]]:
-    """Return the brokers that ISR changes name, and the brokers of which the lake has logs."""
+    """Return the brokers that ISR changes name, and the brokers whose logs the lake has."""
     of_cluster = {"cluster_id": cluster_id}
     columns = ("leader_id", "isr_before", "isr_after")
     changed = read_columns(lake, OBSERVED_ISR_CHANGES.name, columns, of_cluster).to_pylist()

@@ -2,7 +2,7 @@
 -- unlogged: leaders without a log of the followers that they dropped. Drops that cannot be judged are counted: those before
 -- the request log of their leader begins, and when it begins; those after it ends; those of leaders without one.
 -- min_isr_changes: settings of min.insync.replicas that differ from the one before.
--- unseen: brokers with replicas of which there is no server.log, though others have one.
+-- unseen: brokers with replicas whose server.log is missing, though others have one.
 WITH unlogged AS (
   SELECT cluster_id, list(DISTINCT broker_id ORDER BY broker_id) AS unlogged
   FROM coverage AS r

@@ -24,7 +24,7 @@ def folder_warnings(found: LogFolder, named: Iterable[int] = (), known: Iterable
     named : iterable of int, optional
         Brokers that the tables name after an ingest.
     known : iterable of int, optional
-        Brokers of which the lake has logs.
+        Brokers whose logs the lake has.
     """
     files = [file for file in found.files if file.kind in BROKER_KINDS]
     seen = {broker for file in files for broker in found.seen(file).named}
