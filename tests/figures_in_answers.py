@@ -24,12 +24,18 @@ from tests.said_in_answers import contradictions, said_in
 Row = dict[str, Any]
 
 
-_WAS_SILENT: Final = (
-    "EXISTS (FROM broker_events AS e WHERE e.kind = 'silent' AND e.cluster_id = c.cluster_id "
-    "AND e.broker_id = c.replica_id AND e.end_time >= {0} AND epoch_ms({0}) - epoch_ms(e.event_time) > "
-    "(SELECT max(replica_lag_time_max_ms) FROM leader_epochs AS t WHERE t.cluster_id = c.cluster_id))"
+_AGO: Final = (
+    "epoch_ms({0}) - (SELECT max(replica_lag_time_max_ms) FROM leader_epochs AS t WHERE t.cluster_id = c.cluster_id)"
 )
-"""SQL: a follower was silent when it was dropped, and had been for longer than the lag time."""
+_WAS_SILENT: Final = (
+    "(EXISTS (FROM broker_events AS e WHERE e.kind = 'silent' "
+    "AND (e.cluster_id, e.broker_id) = (c.cluster_id, c.replica_id) "
+    f"AND e.end_time >= {{0}} AND epoch_ms(e.event_time) < {_AGO}) "
+    "OR EXISTS (FROM shrink_verdicts AS e WHERE e.primary_cause = 'follower_stopped' AND e.leader_id <> c.leader_id "
+    "AND (e.cluster_id, e.replica_id, e.rule) = (c.cluster_id, c.replica_id, c.rule) "
+    f"AND (e.change_time >= {{0}} OR e.restored_time >= {{0}}) AND epoch_ms(e.change_time) - e.lag_ms < {_AGO}))"
+)
+"""SQL: a follower was silent when it was dropped, or stayed away from another leader, for longer than the lag time."""
 
 
 class Facts:

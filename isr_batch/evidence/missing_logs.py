@@ -71,7 +71,8 @@ def absent_brokers(named: Iterable[int], brokers: Collection[int]) -> list[str]:
         return []
     it, its = ("it", "its") if len(absent) == 1 else ("them", "their")
     by_others = f"only others show what happened to {it} and to {its} links"
-    return [f"No logs of {brokers_text(absent)} are here: {by_others}; drops by a leader without logs are missing."]
+    dropped = "drops by a leader without logs are missing or not judged"
+    return [f"No logs of {brokers_text(absent)} are here: {by_others}; {dropped}."]
 
 
 def uninformed_leaders(brokers: Sequence[int]) -> str:

@@ -184,7 +184,7 @@ def test_brokers_of_an_isr_without_logs_are_named() -> None:
     assert absent_brokers({1, 2, 3}, {1, 2}) == [
         (
             "No logs of broker 3 are here: only others show what happened to it and to its links; drops by a leader "
-            "without logs are missing."
+            "without logs are missing or not judged."
         )
     ]
     (two,) = absent_brokers({1, 2, 3}, {1})

@@ -99,19 +99,25 @@ def test_no_broker_is_at_fault_where_the_lines_that_decide_are_missing() -> None
 
 
 def test_a_follower_that_was_silent_itself_is_not_healthy_where_a_silent_leader_drops_it() -> None:
-    """Broker 1 stands still from 10 to 20 s, broker 3 until 22 s and broker 2 until 17 s; the lag time is 4 s."""
+    """Broker 1 stands still from 10 to 20 s, broker 3 until 22 s and broker 2 until 17 s; the lag time is 4 s.
+
+    Broker 4 has not fetched from broker 2 until 22 s.
+    """
     log = Log()
     for broker, until in ((1, 20), (2, 17), (3, 22)):
         log.add("broker_events", cluster_id="c", broker_id=broker, kind="silent", event_time=at(10), end_time=at(until))
     for follower in (2, 3):
         log.shrink(20, 1, follower, "spurious", "slow_leader", lag_ms=10_000)
+    log.shrink(16, 2, 4, "genuine", "follower_stopped", lag_ms=6000, back_s=6)
+    log.shrink(20, 1, 4, "spurious", "slow_leader", lag_ms=10_000)
     own = log.found()
     drops = {row["replica_id"]: row for row in own.drops.to_pylist()}
     names = ("verdict", "cause", "fault_id")
-    assert [[drops[broker][name] for name in names] for broker in (2, 3)] == [
-        ["spurious", "slow_leader", 1], ["genuine", "follower_stopped", 3]
+    assert [[drops[broker][name] for name in names] for broker in (2, 3, 4)] == [
+        ["spurious", "slow_leader", 1], ["genuine", "follower_stopped", 3], ["genuine", "follower_stopped", 4]
     ]  # fmt: skip
-    assert incident_story(own.incidents[0]) == "Broker 1 was silent for 10 s; it dropped 1 healthy follower (broker 2)."
+    (silent,) = (one for one in own.incidents if one["fault_id"] == 1)
+    assert incident_story(silent) == "Broker 1 was silent for 10 s; it dropped 1 healthy follower (broker 2)."
 
 
 def test_a_removal_is_dated_by_when_the_silence_began_and_one_seen_late_has_a_bound() -> None:
