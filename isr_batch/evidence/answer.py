@@ -102,14 +102,16 @@ def _dropped_unexplained(rows: Sequence[Row]) -> str:
 
 def _answer_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
     """Return the description of the first storm and the broker it points at, and the number of further storms."""
-    suspects = Counter(suspect_in_words(row["suspect_broker"], row["suspect"]) for row in rows if row["suspect"])
+    suspects = Counter(
+        suspect_in_words(row["suspect_broker"], row["suspect"]) for row in rows if row["suspect_broker"] is not None
+    )
     first = found[0]
     since = (
         f"since about {time_of_day(first.since)}"
         if first.since_is_printed
         else f"some time before {time_of_day(first.first)}"
     )
-    most, number = suspects.most_common(1)[0]
+    most, number = next(iter(suspects.most_common(1)), ("", 0))
     also = f" Most of the shrinks point at {most}." if most != storm_suspect(first) and 2 * number > len(rows) else ""
     who = f"First to drop out was {storm_suspect(first)}, {since} ({suspicion_in_words(first.strength)})"
     if first.broker is None:

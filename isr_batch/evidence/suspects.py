@@ -191,7 +191,7 @@ class _SuspectScales:
             one.spurious = one.strength
 
     def _doubt(self, one: SuspectedShrink, check: ExpirationCheck) -> None:
-        """Withdraw a suspicion for which no other leader may have dropped the follower if a server.log is missing.
+        """Withdraw or weaken a suspicion for which no other leader may have dropped the follower if a log is missing.
 
         A late check, or another leader that dropped this leader at the same time, shows that it was silent all the
         same; and so does a follower that is back at once if the evidence is strong.
@@ -205,11 +205,14 @@ class _SuspectScales:
         shown = signs & {"late", "itself"} or (one.strength == STRONG and "soon" in signs)
         if not unseen or (one.suspect == LEADER and shown):
             return
+        missing = f"server.log of {brokers_text(unseen)} is missing for this time"
+        if one.suspect == EITHER and one.strength == STRONG:
+            one.strength, one.reason = WEAK, f"{one.reason} {missing}: others may have dropped it too."
+            return
         followers = brokers_text(sorted({burst.replica_id for burst in bursts}))
         why = (
-            f"Broker {check.leader_id} dropped {followers} at about this time. server.log of {brokers_text(unseen)} is "
-            "missing for this time, so it is not known whether other leaders did too: the leader, the follower, or the "
-            "network."
+            f"Broker {check.leader_id} dropped {followers} at about this time. {missing}, so it is not known whether "
+            "other leaders did too: the leader, the follower, or the network."
         )
         self._suspect(one, NOT_KNOWN, Suspicion(NONE, why))
 

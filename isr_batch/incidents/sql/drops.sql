@@ -26,10 +26,18 @@ stood_still AS (
   HAVING 2 * sum(epoch_ms(least(e.end_time, d.change_time)) - epoch_ms(greatest(e.event_time, d.change_time - to_milliseconds(d.lag_ms))))
     > any_value(d.lag_ms)
 ),
+-- Clusters in which server.log of a broker is missing, so that weak evidence against a follower or its link needs the fetches.
+unseen AS (
+  SELECT DISTINCT cluster_id
+  FROM (SELECT cluster_id, unnest(assigned) AS broker_id FROM leader_epochs)
+  SEMI JOIN (FROM coverage WHERE log = 'server') USING (cluster_id)
+  ANTI JOIN (FROM coverage WHERE log = 'server') USING (cluster_id, broker_id)
+),
 -- The other followers of a check, and those of them that did not stand still.
 together AS (
   SELECT
     f.*, s.change_time IS NOT NULL AS still, lag_time_ms,
+    suspect = 'unknown' OR (suspect = 'link_or_follower' AND strength = 'weak' AND cluster_id IN (FROM unseen)) AS doubtful,
     list(replica_id) OVER of_check AS dropped_then,
     list(replica_id) FILTER (s.change_time IS NULL) OVER of_check AS moving_then,
     least(
@@ -50,7 +58,7 @@ genuine AS (
     WHEN who IS NOT NULL THEN if(who = 'leader', leader_id, replica_id)
     WHEN still THEN replica_id
     WHEN from_unreachable_ms <= lag_time_ms THEN leader_id
-    WHEN suspect = 'unknown' THEN if(served, replica_id, NULL)
+    WHEN doubtful THEN if(served, replica_id, NULL)
     WHEN suspect = 'leader' AND len(list_distinct(dropped_then)) > 1 AND len(list_filter(moving_then, lambda id: id <> replica_id)) = 0 THEN replica_id
     WHEN strength <> 'none' THEN coalesce(suspect_broker, replica_id)
     ELSE replica_id
@@ -84,7 +92,7 @@ blamed AS (
     WHEN cause = 'slow_leader' OR who = 'leader' THEN leader_id
     WHEN who IS NOT NULL OR cause = 'answer_not_delivered' THEN replica_id
     WHEN coalesce(from_genuine_ms > lag_time_ms, true) OR from_unreached_ms <= lag_time_ms THEN leader_id
-    WHEN suspect = 'unknown' AND NOT served THEN NULL
+    WHEN doubtful AND NOT served THEN NULL
     ELSE replica_id
   END AS fault_id
   FROM near
