@@ -61,15 +61,14 @@ class LogsOfCommand:
     def warnings(self, lake: "Lake") -> dict[str, list[str]]:
         """Return each cluster's warnings, as `look` prints them: why its results are doubtful or incomplete.
 
-        Only the tables show which brokers are named by others and have no logs.
+        The tables may name more brokers without logs than the first and last lines of each file do.
         """
-        from isr_batch.ingest.broker_logs import warnings_of_absent_brokers, warnings_of_unread_lines
+        from isr_batch.ingest.broker_logs import brokers_in_tables, warnings_of_unread_lines
         from isr_batch.ingest.folder.folder_warnings import folder_warnings
 
         return {
             name: [
-                *folder_warnings(found),
-                *warnings_of_absent_brokers(lake, name),
+                *folder_warnings(found, *brokers_in_tables(lake, name)),
                 *warnings_of_unread_lines(lake, name),
             ]
             for name, (_, found) in self.clusters.items()

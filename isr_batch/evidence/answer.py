@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from isr_batch.evidence.events_before import EVENTS
 from isr_batch.evidence.evidence_table import Row, rows_of_evidence_table
-from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER, UNKNOWN
+from isr_batch.evidence.shrinks import AT_LEAST, AT_MOST, CONTROLLER, FAILED, LEADER, UNKNOWN
 from isr_batch.evidence.storms import Storm, storm_suspect, storms_in_rows, suspect_in_words
 from isr_batch.evidence.suspects import ON_PURPOSE, suspicion_in_words
 from isr_batch.evidence.trouble import KINDS
@@ -17,6 +17,8 @@ from isr_batch.shown_times import day_and_time, in_shown_zone, time_of_day, zone
 
 STORMS = 3
 """Number of storms that are described: the largest ones."""
+BOUNDS = {AT_MOST: "at most ", AT_LEAST: "at least "}
+"""Words before a time that is only a bound."""
 WITHOUT_REQUEST_LOG = (
     "There are no follower fetches (no request log), so nothing was replayed and no rule was compared: these lines "
     "cannot show what a follower had fetched, which broker delayed it, or what another rule would have done. "
@@ -53,8 +55,11 @@ def evidence_answer(
     on_purpose = _dropped_on_purpose([row for row in rows if row["made_by"] == LEADER and row["storm_time"] is None])
     begin = [_answer_of_first_storm(by_leader, found)] if found else []
     lines = [*begin, *missing, *filter(None, [on_purpose, _dropped_unexplained(rows)])] or [NO_SHRINK]
-    largest = sorted(sorted(found, key=lambda storm: -storm.replicas)[:STORMS])
-    lines += [*map(_answer_about_storm, largest), *notes]
+    largest = sorted(sorted(found, key=lambda storm: -storm.replicas)[:STORMS], key=lambda storm: storm.first)
+    lines += map(_answer_about_storm, largest)
+    if len(found) > STORMS:
+        lines[-1] += f" {count_of(len(found) - STORMS, 'more storm')}: see the report."
+    lines += notes
     lines += filter(None, (
         answer_line_how_far_behind(by_leader), answer_back_in_isr(by_leader), answer_avoiding_lag_time(by_leader),
         answer_under_min_isr(rows), _answer_of_all_else(every),
@@ -86,29 +91,35 @@ def _dropped_unexplained(rows: Sequence[Row]) -> str:
     if not unknown:
         return ""
     first, last = (time_of_day(pick(row["change_time"] for row in unknown)) for pick in (min, max))
+    late = sum(row["earliest_time"] is not None for row in unknown)
+    earlier = f" ({late} of them perhaps earlier)" if late else ""
     return (
-        f"{count_of(len(unknown), 'replica')} left an ISR from {first} to {last}, a time for which the leader's "
-        "server.log or its Shrinking ISR lines are missing or not understood: "
+        f"{count_of(len(unknown), 'replica')} left an ISR from {first} to {last}{earlier}, a time for which the "
+        "leader's server.log or its Shrinking ISR lines are missing or not understood: "
         "either the leader or the controller removed them."
     )
 
 
 def _answer_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
     """Return the description of the first storm and the broker it points at, and the number of further storms."""
-    suspects = Counter(suspect_in_words(row["suspect_broker"], row["suspect"]) for row in rows if row["suspect"])
+    suspects = Counter(
+        suspect_in_words(row["suspect_broker"], row["suspect"]) for row in rows if row["suspect_broker"] is not None
+    )
     first = found[0]
     since = (
         f"since about {time_of_day(first.since)}"
         if first.since_is_printed
         else f"some time before {time_of_day(first.first)}"
     )
-    most, number = suspects.most_common(1)[0]
+    most, number = next(iter(suspects.most_common(1)), ("", 0))
     also = f" Most of the shrinks point at {most}." if most != storm_suspect(first) and 2 * number > len(rows) else ""
+    who = f"First to drop out was {storm_suspect(first)}, {since} ({suspicion_in_words(first.strength)})"
+    if first.broker is None:
+        who = f"Which broker dropped out first is not known ({since})"
     until = _answer_last_time(first.first, max(row["change_time"] for row in rows))
     return (
         f"{count_of(len(rows), 'replica')} left the ISR in {count_of(len(found), 'storm')}, from "
-        f"{day_and_time(first.first)} to {until} {zone_name()}. First to drop out was "
-        f"{storm_suspect(first)}, {since} ({suspicion_in_words(first.strength)}).{also}"
+        f"{day_and_time(first.first)} to {until} {zone_name()}. {who}.{also}"
     )
 
 
@@ -118,7 +129,7 @@ def _answer_about_storm(storm: Storm) -> str:
         whole = "not all were seen to come back"
     else:
         whole = f"the ISR was whole again after {'at most ' if storm.whole_at_most else ''}{storm.whole_after_ms} ms"
-    also = "".join(f", and {number} of them at broker {broker}" for broker, number in storm.also)
+    also = "".join(f", and {number} of them at {suspect_in_words(*suspect)}" for suspect, number in storm.also)
     return (
         f"{time_of_day(storm.first)}, {count_of(storm.replicas, 'replica')} of "
         f"{count_of(storm.partitions, 'partition')}: "
@@ -212,8 +223,12 @@ def _answer_of_removals(rows: Iterable[Row]) -> str:
     removed = [row for row in rows if row["made_by"] == CONTROLLER]
     back = [row for row in removed if row["returned_ms"] is not None]
     came = f", {len(back)} back after {answer_of_times(back, 'returned')} ms" if back else ""
-    first = {row["replica_id"]: row["change_time"] for row in reversed(removed)}
-    whom = ", ".join(f"broker {broker} from {time_of_day(first[broker])} on" for broker in sorted(first))
+    first = {row["replica_id"]: row for row in reversed(removed)}
+    whom = ", ".join(
+        f"broker {broker} {'by ' if row['earliest_time'] else 'from '}{time_of_day(row['change_time'])}"
+        f"{'' if row['earliest_time'] else ' on'}"
+        for broker, row in sorted(first.items())
+    )
     return f"{len(removed)} removed by the controller ({whom}){came}" if removed else ""
 
 
@@ -231,9 +246,13 @@ def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
 
 
 def answer_of_times(rows: Sequence[Row], column: str) -> str:
-    """Return the least and the largest of some times in ms, with "at most" if a row only has an upper bound."""
-    bound = "at most " if any(row[f"{column}_source"] == AT_MOST for row in rows) else ""
-    return bound + least_to_largest([row[f"{column}_ms"] for row in rows])
+    """Return the least and the largest of some times in ms, with "at most" or "at least" if a row has such a bound."""
+    parts = []
+    for at_least in (False, True):
+        some = [row for row in rows if (row[f"{column}_source"] == AT_LEAST) == at_least]
+        bound = "at most " if any(row[f"{column}_source"] == AT_MOST for row in some) else "at least " * at_least
+        parts += [bound + least_to_largest([row[f"{column}_ms"] for row in some])] if some else []
+    return " and ".join(parts)
 
 
 def answer_table(evidence: pa.Table, most: int = 40) -> list[Row]:
@@ -249,10 +268,10 @@ def _answer_row(row: Row) -> Row:
     elif back is None:
         said = "not in the log"
     else:
-        said = f"at most {back}" if row["returned_source"] == AT_MOST else str(back)
+        said = f"{BOUNDS.get(row['returned_source'], '')}{back}"
     suspect = (row["suspect"] or "").replace("_", " ")
     return {
-        "at": f"{day_and_time(row['change_time'])} {zone_name()}",
+        "at": f"{'by ' if row['earliest_time'] else ''}{day_and_time(row['change_time'])} {zone_name()}",
         "partition": f"{row['topic']}-{row['partition_id']}", "leader": row["leader_id"], "lost": row["replica_id"],
         "lag_ms": row["lag_ms"], "records_behind": row["records_behind"], "back_after_ms": said,
         "same_check": row["check_replicas"], "suspect": suspect, "evidence": row["strength"],

@@ -95,6 +95,7 @@ def _evidence_row(
     return {
         "cluster_id": cluster_id, "topic": topic, "partition_id": partition_id, "leader_id": row.leader_id,
         "replica_id": row.replica_id, "change_time": at, "made_by": row.made_by,
+        "earliest_time": None if row.earliest_us is None else _evidence_time(row.earliest_us),
         "isr_before": row.isr_before, "isr_after": row.isr_after, "high_watermark": row.high_watermark,
         "leader_log_end_offset": row.leader_log_end_offset, "follower_log_end_offset": row.follower_log_end_offset,
         "records_behind": row.records_behind, "last_caught_up_time_ms": row.last_caught_up_ms, "lag_ms": row.lag_ms,
@@ -132,7 +133,7 @@ Row = dict[str, Any]
 
 
 _USED = [
-    "topic", "partition_id", "leader_id", "replica_id", "change_time", "made_by", "records_behind",
+    "topic", "partition_id", "leader_id", "replica_id", "change_time", "earliest_time", "made_by", "records_behind",
     "last_caught_up_time_ms", "lag_ms", "replica_lag_time_max_ms", "returned_ms", "returned_source", "under_min_isr",
     "under_min_isr_ms", "write_outcome", "failing_ms", "retry", "storm_time", "pair_checks", "suspect",
     "suspect_broker", "strength", "reason", "evidence_lines", "after_event", "after_event_ms", "trouble",

@@ -56,22 +56,23 @@ def missing_server_log(brokers: Sequence[int]) -> str:
     return f"server.log of {brokers_text(brokers)} is missing, and only it shows which replicas the leader dropped."
 
 
-def absent_brokers(changes: Iterable["Row"], brokers: Collection[int]) -> list[str]:
-    """Return the sentence that brokers of changed ISRs have no logs; empty if all have some, or none has.
+def absent_brokers(named: Iterable[int], brokers: Collection[int]) -> list[str]:
+    """Return the sentence that brokers have no logs; empty if all have some, or none has.
 
     Parameters
     ----------
-    changes : iterable of dict
-        Rows of observed_isr_changes of one cluster: leader_id, isr_before, isr_after.
+    named : iterable of int
+        Brokers that fetch, or that an ISR has.
     brokers : collection of int
         Brokers with logs.
     """
-    named = {each for row in changes for each in (row["leader_id"], *row["isr_before"], *row["isr_after"])}
-    absent = sorted(each for each in named - {None} if each not in brokers)
+    absent = sorted({*named} - {*brokers})
     if not absent or not brokers:
         return []
-    of_them = "it and of its" if len(absent) == 1 else "them and of their"
-    return [f"No logs of {brokers_text(absent)} are here: what is said of {of_them} links is seen by others alone."]
+    it, its = ("it", "its") if len(absent) == 1 else ("them", "their")
+    by_others = f"only others show what happened to {it} and to {its} links"
+    dropped = "drops by a leader without logs are missing or not judged"
+    return [f"No logs of {brokers_text(absent)} are here: {by_others}; {dropped}."]
 
 
 def uninformed_leaders(brokers: Sequence[int]) -> str:

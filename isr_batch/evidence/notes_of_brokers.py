@@ -47,9 +47,9 @@ def notes_of_brokers(lake: Lake, cluster_id: str, evidence: pa.Table) -> list[st
             ("coverage", ("cluster_id", "broker_id", "log", "from_time", "until_time")),
         )
     )
-    found = [storm for storm in storms(evidence) if storm.broker is not None]
+    found = storms(evidence)
     absences = [
-        {"number": n, "cluster_id": cluster_id, "broker_id": storm.broker, **_absence_of_storm(storm)}
+        {"number": n, "cluster_id": cluster_id, "broker_id": _broker_of_note(storm), **_absence_of_storm(storm)}
         for n, storm in enumerate(found)
     ]
     said = []
@@ -62,6 +62,11 @@ def notes_of_brokers(lake: Lake, cluster_id: str, evidence: pa.Table) -> list[st
     notes = "; ".join(filter(None, said))
     refused = _refused_writes(troubles.sort_by("from_time").to_pylist())
     return [*([f"By the brokers' own logs: {notes}."] if notes else []), *refused]
+
+
+def _broker_of_note(storm: Storm) -> int:
+    """Return the broker whose own log is searched: the suspect, or the leader where the suspect is not known."""
+    return storm.leader if storm.broker is None else storm.broker
 
 
 def _absence_of_storm(storm: Storm) -> dict[str, int]:
@@ -79,7 +84,7 @@ def _note_of_storm(storm: Storm, absence: Row) -> str:
     parts = [*filter(None, [pauses, trouble_in_words(absence)])]
     lines = [*(lines_of_absence(absence, pauses=True) if pauses else []), *lines_of_absence(absence, pauses=False)]
     named = f" [{', '.join(lines)}]" if lines else ""
-    return f"broker {storm.broker} at {time_of_day(storm.first)}: {', '.join(parts)}{named}" if parts else ""
+    return f"broker {_broker_of_note(storm)} at {time_of_day(storm.first)}: {', '.join(parts)}{named}" if parts else ""
 
 
 def _of_no_jvm(absences: Sequence[Row]) -> str:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from isr_batch.evidence.answer import (
+    BOUNDS,
     answer_avoiding_lag_time,
     answer_back_in_isr,
     answer_line_how_far_behind,
@@ -16,7 +17,7 @@ from isr_batch.evidence.answer import (
 )
 from isr_batch.evidence.events_before import EVENTS
 from isr_batch.evidence.evidence_table import Row, rows_of_evidence_table
-from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER
+from isr_batch.evidence.shrinks import CONTROLLER, FAILED, LEADER
 from isr_batch.evidence.storms import Storm, storm_suspect, storms
 from isr_batch.evidence.suspects import STRONG, suspicion_in_words
 from isr_batch.evidence.trouble import KINDS
@@ -127,8 +128,11 @@ def _question_of_suspect(rows: Sequence[Row], requests: RequestsForQuestions) ->
 def _question_of_first_broker(storm: Storm) -> AnsweredQuestion:
     """Answer which broker stopped first in a storm."""
     since = time_of_day(storm.since) if storm.since_is_printed else f"some time before {time_of_day(storm.first)}"
+    question = "Which broker dropped out first, and when?"
+    if storm.broker is None:
+        return _unanswered_question(question, storm.reason)
     return AnsweredQuestion(
-        "Which broker dropped out first, and when?",
+        question,
         _capitalised_answer(f"{storm_suspect(storm)}, {since} {zone_name()}"),
         suspicion_in_words(storm.strength), storm.lines[:MOST_LINES],
     )  # fmt: skip
@@ -157,6 +161,7 @@ def _questions_of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:
     counts = Counter(row["replica_id"] for row in removed)
     parts = ", ".join(f"broker {broker}: {count_of(number, 'replica')}" for broker, number in sorted(counts.items()))
     first = removed[0]
+    late = first["earliest_time"] is not None
     return [
         AnsweredQuestion(
             "Leader, follower, or the link?",
@@ -165,8 +170,8 @@ def _questions_of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:
         ),
         AnsweredQuestion(
             "Which broker dropped out first, and when?",
-            f"Broker {first['replica_id']}, {time_of_day(first['change_time'])} {zone_name()}",
-            PRINTED, _lines_of_answer([first]),
+            f"Broker {first['replica_id']}, {'by ' if late else ''}{time_of_day(first['change_time'])} {zone_name()}",
+            BOUND if late else PRINTED, _lines_of_answer([first]),
         ),
         _question_when_whole([], removed), _question_after_event(removed), _question_under_min_isr(removed),
     ]  # fmt: skip
@@ -187,7 +192,7 @@ def _question_when_whole(rows: Sequence[Row], removed: Sequence[Row]) -> Answere
     out = {(row["topic"], row["partition_id"]) for row in every
            if row["returned_ms"] is None and row["write_outcome"] != FAILED}  # fmt: skip
     end = f"At the end {count_of(len(out), 'partition')} had not been seen whole again." if out else ""
-    bound = any(row["returned_source"] == AT_MOST for row in back)
+    bound = any(row["returned_source"] in BOUNDS for row in back)
     said = " ".join(filter(None, (answer_back_in_isr(rows), _removed_again(removed), end)))
     return AnsweredQuestion(question, said, BOUND if bound else PRINTED, _lines_of_answer(back))
 
@@ -293,7 +298,7 @@ def _question_under_min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
         return AnsweredQuestion(
             question, f"None of those with a known min.insync.replicas.{rest}", PRINTED, _lines_of_answer(known)
         )
-    bound = any(row["under_min_isr_source"] == AT_MOST for row in under)
+    bound = any(row["under_min_isr_source"] in BOUNDS for row in under)
     return AnsweredQuestion(
         question, f"{answer_under_min_isr(rows)}{rest}", BOUND if bound else PRINTED, _lines_of_answer(under)
     )

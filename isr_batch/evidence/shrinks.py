@@ -14,7 +14,7 @@ from isr_batch.evidence.lines import (
     lag_time_in_lines,
 )
 
-EXACT, AT_MOST = "exact", "at_most"
+EXACT, AT_MOST, AT_LEAST = "exact", "at_most", "at_least"
 LEADER, CONTROLLER, UNKNOWN = "leader", "controller", "unknown"
 DONE, FAILED = "done", "failed"
 _WRITE_US = 60_000_000
@@ -27,10 +27,11 @@ Event = AttemptLine | IsrStateLine | FailedWriteLine
 class Shrink:
     """One replica that left the ISR of a partition, and when it was back.
 
-    Times are microseconds, ``*_ms`` milliseconds. ``returned_source`` and ``under_min_isr_source`` are exact, at_most
-    (the time is an upper bound), or None. ``write`` is done, failed, or None if unknown. ``retry`` is true if the
-    leader repeats a shrink that had not been written. ``failing_ms`` is the time for which the writes of this shrink
-    failed, if they failed more than once.
+    Times are microseconds, ``*_ms`` milliseconds. ``earliest_us`` is set if the line shows late that the replica left:
+    the last time at which it was known to be in the ISR. ``returned_source`` and ``under_min_isr_source`` are exact,
+    at_most (the time is an upper bound), at_least (a lower bound, as the replica may have left earlier), or None.
+    ``write`` is done, failed, or None if unknown. ``retry`` is true if the leader repeats a shrink that had not been
+    written. ``failing_ms`` is the time for which the writes of this shrink failed, if they failed more than once.
     """
 
     place: EvidencePosition
@@ -41,6 +42,7 @@ class Shrink:
     made_by: str
     isr_before: tuple[int, ...]
     isr_after: tuple[int, ...]
+    earliest_us: int | None = None
     high_watermark: int | None = None
     leader_log_end_offset: int | None = None
     follower_log_end_offset: int | None = None
@@ -63,6 +65,14 @@ class Shrink:
         if self.leader_log_end_offset is None or self.follower_log_end_offset is None:
             return None
         return self.leader_log_end_offset - self.follower_log_end_offset
+
+    def leave_earlier(self) -> None:
+        """Turn times since the line into lower bounds, as the replica left before; an upper bound is not one then."""
+        bounds = {EXACT: AT_LEAST}
+        self.returned_source = bounds.get(self.returned_source or "")
+        self.under_min_isr_source = bounds.get(self.under_min_isr_source or "")
+        self.returned_ms = self.returned_ms if self.returned_source else None
+        self.under_min_isr_ms = self.under_min_isr_ms if self.under_min_isr_source else None
 
     @property
     def lag_ms(self) -> int | None:
@@ -98,7 +108,7 @@ class _ShrinkHistory:
         replicas.
         """
         shrinking = {attempt.leader_id for attempt in self._found.attempts if attempt.shrinks}
-        for n, state, isr_before, since_us, _, _ in self._without_line():
+        for n, state, isr_before, since_us, *_ in self._without_line():
             attempted = any(
                 isinstance(event, AttemptLine) and event.leader_id == state.leader_id and event.at_us >= since_us
                 for event in self._events[:n]
@@ -121,21 +131,23 @@ class _ShrinkHistory:
             for replica_id, replica in event.replicas.items():
                 row = Shrink(
                     event.place, event.at_us, event.leader_id, event.partition, replica_id, LEADER, event.isr_before,
-                    event.isr_after, event.high_watermark, event.leader_log_end_offset, replica.log_end_offset,
+                    event.isr_after, None, event.high_watermark, event.leader_log_end_offset, replica.log_end_offset,
                     replica.last_caught_up_ms, write=written, retry=retry, failing_ms=failing, lines=[event.place],
                 )  # fmt: skip
                 if written != FAILED:
                     self._follow(row, n, self._epochs[n])
                 yield row
-        for n, state, isr_before, since_us, gone, elected in self._without_line():
+        for n, state, isr_before, since_us, gone, elected, late in self._without_line():
             is_known = state.leader_id not in filtered and self._covered(state, since_us, elected=elected)
             maker = CONTROLLER if is_known else UNKNOWN
             for replica_id in gone:
                 row = Shrink(
                     state.place, state.at_us, state.leader_id, state.partition, replica_id, maker, isr_before,
-                    state.isr or (), write=DONE, lines=[state.place],
+                    state.isr or (), since_us if replica_id in late else None, write=DONE, lines=[state.place],
                 )  # fmt: skip
                 self._follow(row, n, self._epochs[n + 1])
+                if row.earliest_us is not None:
+                    row.leave_earlier()
                 yield row
 
     def _outcome(self, n: int) -> str | None:
@@ -271,8 +283,12 @@ class _ShrinkHistory:
         span = self._found.server_us.get(state.leader_id)
         return elected if span is None else span[0] <= since_us and state.at_us <= span[1] + _WRITE_US
 
-    def _without_line(self) -> Iterator[tuple[int, IsrStateLine, tuple[int, ...], int, list[int], bool]]:
-        """Yield the replicas that left without a Shrinking line, with the line that shows it and whether it elects."""
+    def _without_line(self) -> Iterator[tuple[int, IsrStateLine, tuple[int, ...], int, list[int], bool, list[int]]]:
+        """Yield the replicas that left without a Shrinking line, with the line that shows it and whether it elects.
+
+        The last item has those of them that the line shows late: changes before it are in no line, by the partition
+        epochs; or, without epochs, another leader led before, which itself left at this election.
+        """
         leader: int | None = None
         isr: tuple[int, ...] | None = None
         announced: set[int] = set()
@@ -289,10 +305,15 @@ class _ShrinkHistory:
             elif isinstance(event, IsrStateLine) and event.isr is not None:
                 if event.partition_epoch is not None and event.partition_epoch <= epoch:
                     continue
+                if event.partition_epoch is None or epoch < 0:
+                    on_time = {*isr} if isr and leader in {None, event.leader_id} else {leader}
+                else:
+                    on_time = {*(isr or ())} if event.partition_epoch <= epoch + 1 else set()
                 epoch = epoch if event.partition_epoch is None else event.partition_epoch
                 gone = [replica for replica in isr or () if replica not in event.isr and replica not in announced]
                 if isr and gone:
-                    yield n, event, isr, since_us, gone, event.source == "started" and event.leader_id != leader
+                    late = [replica for replica in gone if replica not in on_time]
+                    yield n, event, isr, since_us, gone, event.source == "started" and event.leader_id != leader, late
                 leader, isr, since_us = event.leader_id, event.isr, event.at_us
                 announced &= set(isr)
 

@@ -12,11 +12,13 @@ from typing import NamedTuple
 from isr_batch.evidence.events_before import event_before
 from isr_batch.evidence.expiration_checks import SAME_START_MS, CheckBurst, ExpirationCheck, expiration_checks
 from isr_batch.evidence.lines import EvidencePosition, FoundLines, TroubleLine, printed_lag_time
-from isr_batch.evidence.shrinks import CONTROLLER, LEADER, UNKNOWN, Shrink
+from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, LEADER, UNKNOWN, Shrink
 from isr_batch.evidence.trouble import DECIDES, KINDS, TroublesOfFollowers
-from isr_batch.phrases import count_of, listed
+from isr_batch.phrases import brokers_text, count_of, listed
 
 FOLLOWER, EITHER = "follower", "link_or_follower"
+NOT_KNOWN = "unknown"
+"""Suspect of a drop for which the lines that would decide are in the missing server.log of another broker."""
 STRONG, WEAK, NONE = "strong", "weak", "none"
 _IN_WORDS = {STRONG: "strong evidence", WEAK: "weak evidence"}
 
@@ -83,7 +85,7 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
     kept = {id(row) for row in rows if _dropped_within_lag_time(row, found)}
     by_leaders = (row for row in rows if row.made_by == LEADER and not row.retry and id(row) not in kept)
     checks = expiration_checks(by_leaders, found)
-    troubles, scales = TroublesOfFollowers(found), _SuspectScales(checks, _leaders_as_suspects(found))
+    troubles, scales = TroublesOfFollowers(found), _SuspectScales(checks, found)
     check_of = {id(row): check for check in checks for row in check.rows}
     weighed = []
     for row in rows:
@@ -126,11 +128,19 @@ def _leaders_as_suspects(found: FoundLines) -> set[int]:
     return {attempt.leader_id for attempt in found.attempts} | {state.leader_id for state in found.states}
 
 
+def _brokers_of_isrs(found: FoundLines) -> set[int]:
+    """List the brokers that any line names as a member of an ISR."""
+    isrs = [attempt.isr_before for attempt in found.attempts] + [state.isr for state in found.states if state.isr]
+    return {broker for isr in isrs for broker in isr}
+
+
 class _SuspectScales:
     """Weighs the evidence of each check of a cluster against that of all its other checks."""
 
-    def __init__(self, checks: Sequence[ExpirationCheck], leaders: set[int]) -> None:
-        self._leaders = leaders
+    def __init__(self, checks: Sequence[ExpirationCheck], found: FoundLines) -> None:
+        self._leaders = _leaders_as_suspects(found)
+        self._brokers = self._leaders | _brokers_of_isrs(found)
+        self._server_us = found.server_us
         self._bursts: dict[int, list[CheckBurst]] = defaultdict(list)  # by dropped broker
         for check in checks:
             for burst in check.bursts.values():
@@ -173,11 +183,48 @@ class _SuspectScales:
             self._suspect(one, LEADER, alone)
         else:
             self._suspect(one, EITHER, self._pair(check, check.bursts[row.replica_id]))
+        self._doubt(one, check)
         if row.records_behind == 0:
             one.spurious = STRONG
             one.reason += " It was 0 records behind: spurious on its face."
         elif one.suspect == LEADER and (leader.strength != NONE or row.failing_ms):
             one.spurious = one.strength
+
+    def _doubt(self, one: SuspectedShrink, check: ExpirationCheck) -> None:
+        """Withdraw or weaken a suspicion for which no other leader may have dropped the follower if a log is missing.
+
+        A late check, or another leader that dropped this leader at the same time, shows that it was silent all the
+        same; and so does a follower that is back at once if the evidence is strong.
+        """
+        if one.suspect == FOLLOWER or one.shrink.failing_ms:
+            return
+        burst = check.bursts[one.shrink.replica_id]
+        bursts = [*check.bursts.values(), *self._near(burst)] if one.suspect == LEADER else [burst]
+        unseen = sorted({broker for burst in bursts for broker in self._unseen(burst)})
+        signs = self._signs(check)[0].keys()
+        shown = signs & {"late", "itself"} or (one.strength == STRONG and "soon" in signs)
+        if not unseen or (one.suspect == LEADER and shown):
+            return
+        missing = f"server.log of {brokers_text(unseen)} is missing for this time"
+        if one.suspect == EITHER and one.strength == STRONG:
+            one.strength, one.reason = WEAK, f"{one.reason} {missing}: others may have dropped it too."
+            return
+        followers = brokers_text(sorted({burst.replica_id for burst in bursts}))
+        why = (
+            f"Broker {check.leader_id} dropped {followers} at about this time. {missing}, so it is not known whether "
+            "other leaders did too: the leader, the follower, or the network."
+        )
+        self._suspect(one, NOT_KNOWN, Suspicion(NONE, why))
+
+    def _unseen(self, burst: CheckBurst) -> set[int]:
+        """Return the brokers that may have dropped a follower at this time as well, and whose server.log lacks it."""
+        if self._server_us is None:
+            return set()
+        others = self._brokers - {burst.leader_id, burst.replica_id}
+        return {
+            broker for broker in others
+            if broker not in self._server_us or self._server_us[broker][0] > burst.first_us
+        }  # fmt: skip
 
     @staticmethod
     def _suspect(one: SuspectedShrink, suspect: str, finding: Suspicion) -> None:
@@ -230,7 +277,8 @@ class _SuspectScales:
         if apart is not None and apart <= SAME_START_MS:
             signs["together"] = f"all were last caught up within {apart} ms of each other"
         if (first := _suspect_first_back(check.rows)) and first.returned_place:
-            signs["soon"] = f"broker {first.replica_id} was back after {first.returned_ms} ms"
+            bound = "at most " if first.returned_source == AT_MOST else ""
+            signs["soon"] = f"broker {first.replica_id} was back after {bound}{first.returned_ms} ms"
             lines.append(first.returned_place)
         if check.late_ms is not None and check.late_ms >= LATE_MS:
             signs["late"] = f"the check came {check.late_ms} ms late by the schedule of its other checks"
@@ -254,7 +302,7 @@ class _SuspectScales:
         lines = tuple(each.place for each in others[:1]) + tuple(check.rows[0].place for check in own[:1])
         if others:
             leaders = sorted({burst.leader_id, *(other.leader_id for other in others)})
-            everyone = set(leaders) >= self._leaders - {burst.replica_id}
+            everyone = set(leaders) >= (self._leaders | self._unseen(burst)) - {burst.replica_id}
             dropped = f"Brokers {listed(leaders)} dropped broker {burst.replica_id}"
             why = f"{dropped} at about the same time{woke}: it was silent."
             return Suspicion(STRONG if everyone or own else WEAK, why, lines)
@@ -265,12 +313,7 @@ class _SuspectScales:
 
     def _weigh_all_followers_of_one_leader(self, burst: CheckBurst) -> Suspicion:
         """Judge the only leader that dropped all its followers at about the same time, in several checks."""
-        near = [
-            other
-            for each in self._followers[burst.leader_id]
-            for other in self._bursts[each]
-            if other.leader_id == burst.leader_id and burst.same_time(other)
-        ]
+        near = self._near(burst)
         dropped = {other.replica_id for other in near}
         if len(dropped) < MOST_LINKS or dropped != self._followers[burst.leader_id]:
             return Suspicion(NONE)
@@ -278,6 +321,12 @@ class _SuspectScales:
             return Suspicion(NONE)
         why = f"Broker {burst.leader_id} dropped all its followers at about the same time, and no other leader did."
         return Suspicion(WEAK, f"{why} The leader, or its network.", (near[0].place, near[-1].place))
+
+    def _near(self, burst: CheckBurst) -> list[CheckBurst]:
+        """Return the drops by the same leader at about the same time, with this one."""
+        followers = self._followers[burst.leader_id]
+        every = (other for each in followers for other in self._bursts[each] if other.leader_id == burst.leader_id)
+        return [other for other in every if burst.same_time(other)]
 
     def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:
         """Judge the case that one leader dropped one follower, and no other check is related."""

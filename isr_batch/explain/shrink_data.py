@@ -83,7 +83,10 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: 
             change_us=one["change_us"], from_asked_us=at.after_us(one["change_us"]),
             isr_before=tuple(one["isr_before"]), isr_after=tuple(one["isr_after"]),
             high_watermark=one["high_watermark"], leader_log_end_offset=one["leader_log_end_offset"],
-            silences=leader_pauses_to_explain(engine, one, *blamed_us), dropped=dropped,
+            silences=tuple(
+                (broker, *span) for broker in (one["leader_id"], *(follower.replica_id for follower in dropped))
+                for span in leader_pauses_to_explain(engine, one | {"leader_id": broker}, *blamed_us)
+            ), dropped=dropped,
             quiets=leader_pauses_to_explain(engine, one, *blamed_us, kind="quiet"),
         )  # fmt: skip
 
@@ -91,7 +94,7 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: 
 def leader_pauses_to_explain(
     engine: LakeEngine, key: Row, from_us: int, until_us: int, kind: str = "silent"
 ) -> tuple[tuple[int, int], ...]:
-    """Return the leader's silences that overlap a time range.
+    """Return the silences of a broker (``leader_id``) that overlap a time range.
 
     For kind ``quiet``, the result is the times in which no follower fetched.
     """

@@ -123,7 +123,7 @@ class ShrinkStory:
     isr_after: tuple[int, ...]
     high_watermark: int | None
     leader_log_end_offset: int | None
-    silences: tuple[tuple[int, int], ...]
+    silences: tuple[tuple[int, int, int], ...]
     quiets: tuple[tuple[int, int], ...]
     dropped: tuple[DroppedFollower, ...]
 
@@ -188,11 +188,11 @@ def _shrink_text_section(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def _silences_text(story: ShrinkStory) -> list[str]:
-    """Return lines on the leader's silences, and on times when no follower fetched."""
+    """Return lines on the silences of the leader and of dropped followers, and on times when no follower fetched."""
     return [
-        f"Broker {story.leader_id} was silent (it served no request) for {ms_text((end - start) / 1000)}, "
+        f"Broker {broker} was silent (it served no request) for {ms_text((end - start) / 1000)}, "
         f"from {time_text_ms(start)} to {time_text_ms(end)}."
-        for start, end in story.silences
+        for broker, start, end in story.silences
     ] + [
         f"No follower fetched from broker {story.leader_id} for {ms_text((end - start) / 1000)}, "
         f"from {time_text_ms(start)} to {time_text_ms(end)}; the reason is unknown."
@@ -347,9 +347,8 @@ def _not_delivered(story: ShrinkStory, follower: DroppedFollower) -> str:
     due = [(fetch.released_us, min(fetch.completed_us, story.change_us)) for fetch in follower.fetches]
     due_us = sum(max(0, until - since) for since, until in due)
     # A silent leader did not send responses.
-    silent_us = sum(
-        max(0, min(until, end) - max(since, start)) for since, until in due for start, end in story.silences
-    )
+    silences = [span for broker, *span in story.silences if broker == story.leader_id]
+    silent_us = sum(max(0, min(until, end) - max(since, start)) for since, until in due for start, end in silences)
     ms = (due_us - silent_us) / 1000
     if ms * 2 <= (follower.leader_held_ms or 0) + (follower.leader_silent_ms or 0):
         return ""

@@ -50,7 +50,7 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
     windows = sql(text_of(_PACKAGE, "windows", check_us=CHECK_US), **tables)
     spans = _with_ids_as_numbers(sql(text_of(_PACKAGE, "spans", least=LEAST), windows=windows, **tables))
     if not spans.num_rows or not fetches_of:
-        return sql("SELECT *, CAST(NULL AS VARCHAR) AS who FROM windows", windows=windows)
+        return sql("SELECT *, false AS served, CAST(NULL AS VARCHAR) AS who FROM windows", windows=windows)
     absences = sql(text_of(_PACKAGE, "absences"), spans=spans, fetches=fetches_of(spans))
     return sql(text_of(_PACKAGE, "who", least=LEAST, gone=GONE), windows=windows, absences=absences)
 

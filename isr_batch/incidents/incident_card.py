@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from isr_batch.evidence.broker_troubles import is_of_jvm, lines_of_absence
-from isr_batch.incidents.incident_story import CAUSES_IN_STORY, incident_statements
+from isr_batch.incidents.incident_story import CAUSES_IN_STORY, incident_statements, incident_time, unexplained_in_story
 from isr_batch.incidents.listing import listed_explain_command
 from isr_batch.incidents.own_shrinks import VERDICTS, Row
-from isr_batch.incidents.sentences import CALLED, incident_time
+from isr_batch.incidents.sentences import CALLED
 from isr_batch.phrases import brokers_text, count_of, listed, seconds_text
 from isr_batch.printable import printable
 from isr_batch.shown_times import time_text, zone_name
@@ -76,7 +76,7 @@ def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> In
 def incident_title(incident: Row) -> str:
     """Return the broker that an incident points at, and what it did, as a title."""
     if incident["fault_id"] is None:
-        return f"{count_of(incident['unknown'], 'follower')} left an ISR; the logs do not say why"
+        return unexplained_in_story(incident)
     return f"Broker {incident['fault_id']} {_card_statements(incident)[0]}"
 
 
@@ -190,11 +190,7 @@ def what_to_check(incident: Row) -> str:
     when = since if since == until else f"{since} to {until}"
     host = f"On the host of broker {broker}, {when}"
     if broker is None:
-        return (
-            f"The request logs of the leaders, {when}: without them no drop can be judged."
-            if incident["droppers"]
-            else f"server.log of the leaders, {when}: it shows whether they or the controller removed the replicas."
-        )
+        return _card_next_of_nobody(incident, when)
     if incident["linked"] and not incident["silent_ms"]:
         link = f"Between broker {broker} and {brokers_text(incident['linked_to'])}, {when}"
         return f"{link}: replication throttles, packet loss; ReplicaFetcher errors in server.log of broker {broker}."
@@ -211,6 +207,15 @@ def what_to_check(incident: Row) -> str:
     if not (incident["silent_ms"] or incident["unreached"] or incident["stopped"]):
         return "Nothing on this host: the rule dropped followers that were well."
     return f"{host}: {_card_next_on_host(incident)}."
+
+
+def _card_next_of_nobody(incident: Row, when: str) -> str:
+    """Return what to check if no broker is at fault."""
+    if incident["spurious"] + incident["genuine"]:
+        return f"The missing server.log of other brokers, {when}: whether they dropped the same followers."
+    if incident["droppers"]:
+        return f"The request logs of the leaders, {when}: without them no drop can be judged."
+    return f"server.log of the leaders, {when}: it shows whether they or the controller removed the replicas."
 
 
 def _card_next_on_host(incident: Row) -> str:

@@ -4,9 +4,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from isr_batch.evidence.broker_troubles import lines_of_absence
-from isr_batch.incidents.incident_story import incident_statements, incident_story
+from isr_batch.incidents.incident_story import incident_statements, incident_story, incident_time
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row
-from isr_batch.incidents.sentences import incident_time
 from isr_batch.phrases import utc_text
 
 if TYPE_CHECKING:

@@ -30,11 +30,31 @@ STARVED: Final = 3
 ELSEWHERE: Final = "whose other fetches continued: suspect its network"
 
 
+def incident_time(incident: Row) -> str:
+    """Return the period of an incident as text: from when a follower was last caught up, to the last drop.
+
+    Where lines show all its drops late, it is only known when these were over.
+    """
+    if incident["late"]:
+        return f"by {time_text(incident['last_us'])}"
+    since, until = time_text(incident["since_us"]), time_text(incident["last_us"], "%H:%M:%S")
+    return since if since.endswith(until) else f"{since} to {until}"
+
+
 def incident_story(incident: Row) -> str:
     """Return one sentence on what happened in an incident; it begins with the broker at fault."""
     if incident["fault_id"] is None:
-        return f"{count_of(incident['unknown'], 'follower')} left an ISR; the logs do not say why."
+        return f"{unexplained_in_story(incident)}."
     return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in incident_statements(incident))}."
+
+
+def unexplained_in_story(incident: Row) -> str:
+    """Return words for the drops of an incident without a broker at fault."""
+    judged = incident["spurious"] + incident["genuine"]
+    left = f"{count_of(judged + incident['unknown'], 'follower')} left an ISR"
+    if not judged:
+        return f"{left}; the logs do not say why"
+    return f"{left} ({brokers_text(incident['replicas'])}); the logs do not show which broker was at fault"
 
 
 def incident_statements(incident: Row) -> list[tuple[str, str]]:

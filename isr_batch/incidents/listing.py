@@ -5,9 +5,9 @@ from typing import Final
 
 from isr_batch.errors import NoInputError
 from isr_batch.incidents.incident_lines import incident_lines
-from isr_batch.incidents.incident_story import incident_story
+from isr_batch.incidents.incident_story import incident_story, incident_time
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_own_shrinks, incident_key
-from isr_batch.incidents.sentences import NOTHING, incident_time, incidents_worst_first
+from isr_batch.incidents.sentences import NOTHING, incidents_worst_first
 from isr_batch.phrases import count_of, listed
 from isr_batch.printable import shell_word
 from isr_batch.window import AskedTime

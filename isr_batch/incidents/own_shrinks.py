@@ -17,7 +17,8 @@ from udfs.rules import BASELINE
 _OF_SHRINK: Final = (*SET_KEY, "replica_id")
 COLUMNS: Final = {
     "observed_isr_changes": (
-        *_OF_SHRINK, "change_time", "kind", "made_by", "last_caught_up_time_ms", "source_file", "source_line",
+        *_OF_SHRINK, "change_time", "earliest_time", "kind", "made_by", "last_caught_up_time_ms", "source_file",
+        "source_line",
     ),
     "replay_check": (*_OF_SHRINK, "rule", "params_json", "kind", "status", "observed_time", "replayed_time"),
     "shrink_verdicts": (
@@ -163,3 +164,9 @@ def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
     for row in own.drops.to_pylist():
         found[incident_key(row)].append(row)
     return found
+
+
+def unjudged_clusters(own: OwnShrinks) -> list[str]:
+    """Return the clusters in which the replay can judge no drop by a leader."""
+    judged = {one["cluster_id"] for one in own.incidents if one["spurious"] + one["genuine"]}
+    return sorted({one["cluster_id"] for one in own.incidents if one["unknown"]} - judged)

@@ -10,6 +10,7 @@ from isr_batch.incidents.incident_story import (
     STARVED,
     falls_behind_in_story,
     incident_story,
+    incident_time,
     link_in_story,
     made_healthy,
     silence_in_story,
@@ -72,6 +73,7 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
         said = [f"{begin} be judged by the replay{_sentence_unjudged(cluster, form)}."]
     if counts["genuine"]:
         said.append(_sentence_genuine(counts["genuine"], incidents, form))
+    said += _sentences_of_no_fault(cluster, incidents)
     if counts["excluded"]:
         removed = f"{counts['excluded']:,} {_was_or_were(counts['excluded'])} removed by the controller"
         said.append(f"{removed}: {_moments_by_broker(incidents, 'excluded', form)}.")
@@ -86,6 +88,13 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
     elif cluster["logged"] and dropped:
         said.append("The replay was not compared with the brokers.")
     return said
+
+
+def _sentences_of_no_fault(cluster: Row, incidents: Sequence[Row]) -> list[str]:
+    """Return a sentence on drops for which the broker at fault is not known because a server.log is missing."""
+    drops = sum(one["spurious"] + one["genuine"] for one in incidents if one["fault_id"] is None)
+    whose = f"{brokers_text(cluster['unseen'])} is missing" if cluster["unseen"] else "others begins later"
+    return [f"Of {drops:,} of these drops the broker at fault is not known: server.log of {whose}."] if drops else []
 
 
 def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
@@ -176,7 +185,7 @@ def _sentence_healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom:
     of = f"Of {count_of(dropped, 'follower')} that {whom}, {healthy} {_was_or_were(spurious)} healthy"
     guilty = [
         one | {"made": made_healthy(one), "spared": one["spurious_of_stopped"], "failed": falls_behind_in_story(one)}
-        for one in incidents if one["spurious"]
+        for one in incidents if one["spurious"] and one["fault_id"] is not None
     ]  # fmt: skip
     if not guilty:
         return f"{of}."
@@ -231,17 +240,17 @@ def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
         why = "its other fetches continued: suspect the link or a throttle"
         parts.append((drops, f"broker {broker} {when} ({drops}; {why})"))
     stopped = _moments_by_broker(incidents, "stopped", form)
-    said = [largest_parts(parts), f"stopped or slow: {stopped}" if stopped else ""]
-    return f"{begin} behind: {'; '.join(filter(None, said))}."
+    said = "; ".join(filter(None, [largest_parts(parts), f"stopped or slow: {stopped}" if stopped else ""]))
+    return f"{begin} behind{': ' if said else ''}{said}."
 
 
 def _moments_by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
-    parts = []
+    parts, name = [], "removed_us" if kind == "excluded" else "since_us"
     for broker, of_broker, drops in _incidents_of_brokers(incidents, kind):
         alike: dict[str, list[Row]] = {}
         for one in of_broker:
             alike.setdefault(_narrowing_words(one, kind), []).append(one)
-        said = [f"{_moments(of, form)} ({sum(one[kind] for one in of)}{narrow})" for narrow, of in alike.items()]
+        said = [f"{_moments(of, form, name)} ({sum(one[kind] for one in of)}{narrow})" for narrow, of in alike.items()]
         parts.append((drops, f"broker {broker} {', '.join(said)}"))
     return largest_parts(parts)
 
@@ -267,12 +276,13 @@ def _incidents_of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple
         yield broker, of_broker, sum(one[kind] for one in of_broker)
 
 
-def _moments(incidents: Sequence[Row], form: str) -> str:
+def _moments(incidents: Sequence[Row], form: str, name: str = "since_us") -> str:
     """Return the times at which incidents began as text; for many incidents, only the first and the last time."""
-    begun = [time_text(us, form) for us in sorted(one["since_us"] for one in incidents)]
+    early = sorted(incidents, key=itemgetter(name))
+    begun = [f"{'by ' if one['late'] else ''}{time_text(one[name], form)}" for one in early]
     if len(begun) > NAMED:
         return f"{times_in_words(len(begun))} from {begun[0]} to {begun[-1]}"
-    return f"at {listed(begun)}"
+    return f"{'' if early[0]['late'] else 'at '}{listed(begun)}"
 
 
 def clock_format(cluster: Row) -> str:
@@ -310,12 +320,6 @@ def _sentence_unjudged(cluster: Row, form: str) -> str:
 def _drops_of_them(cluster: Row, kind: str) -> str:
     others = sum(cluster[name] for name in ("before_requests", "after_requests", "without_requests")) - cluster[kind]
     return f"{cluster[kind]:,} of them" if others else "them"
-
-
-def unjudged_clusters(own: OwnShrinks) -> list[str]:
-    """Return the clusters in which the replay can judge no drop by a leader."""
-    judged = {one["cluster_id"] for one in own.incidents if one["spurious"] + one["genuine"]}
-    return sorted({one["cluster_id"] for one in own.incidents if one["unknown"]} - judged)
 
 
 def incidents_answer(
@@ -363,12 +367,6 @@ def incidents_answer(
 def span_of_terms(cluster: Row) -> str:
     """Return the period that the terms of a cluster's leaders cover, as text."""
     return f"{time_text(cluster['first_us'])} to {time_text(cluster['last_us'])} {zone_name()}"
-
-
-def incident_time(incident: Row) -> str:
-    """Return the period of an incident as text: from when a follower was last caught up, to the last drop."""
-    since, until = time_text(incident["since_us"]), time_text(incident["last_us"], "%H:%M:%S")
-    return since if since.endswith(until) else f"{since} to {until}"
 
 
 def clusters_worst_first(own: OwnShrinks) -> list[Row]:

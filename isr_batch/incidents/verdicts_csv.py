@@ -11,10 +11,11 @@ from isr_batch.phrases import utc_text
 from isr_batch.printable import printable
 
 HEAD: Final = (
-    "cluster", "time_utc", "topic", "partition", "leader", "follower", "made_by", "verdict", "cause", "certainty",
-    "since_caught_up_ms", "back_after_ms", "points_at_broker", "points_at", "incident", "explained_by",
+    "cluster", "time_utc", "earliest_utc", "topic", "partition", "leader", "follower", "made_by", "verdict", "cause",
+    "certainty", "since_caught_up_ms", "back_after_ms", "points_at_broker", "points_at", "incident", "explained_by",
 )  # fmt: skip
 """Columns of the file, which has one row per follower that left an ISR. Incidents are numbered from 1 for each broker.
+``earliest_utc`` is set where a line shows late that a follower left, between then and ``time_utc``.
 """
 
 
@@ -55,8 +56,12 @@ def _csv_cells(one: Row, lake: str) -> list[object]:
     """Return the cells of one drop, in the order of the columns."""
     back = None if one["restored_us"] is None else (one["restored_us"] - one["change_us"]) // 1000
     known = one["fault_id"] is not None
+    time, earliest = (
+        None if us is None else f"{utc_text(us)}.{us // 1000 % 1000:03}"
+        for us in (one["change_us"], one["earliest_us"])
+    )
     return [
-        one["cluster_id"], f"{utc_text(one['change_us'])}.{one['change_us'] // 1000 % 1000:03}", one["topic"],
+        one["cluster_id"], time, earliest, one["topic"],
         one["partition_id"], one["leader_id"], one["replica_id"], one["made_by"], one["verdict"], one["cause"],
         one["certainty"], one["lag_ms"], back, one["fault_id"], one["points_at"], one["incident"] if known else None,
         listed_explain_command(one | {"example_us": one["change_us"]}, lake) if one["rule"] else None,

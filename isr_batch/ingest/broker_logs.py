@@ -14,7 +14,6 @@ from isr_batch.broker_lines.unread import UNREAD_ISR, UNREAD_SHRINK
 from isr_batch.errors import UsageError
 from isr_batch.evidence.broker_troubles import broker_troubles, write_broker_troubles
 from isr_batch.evidence.evidence_table import evidence_rows, write_evidence_table
-from isr_batch.evidence.missing_logs import absent_brokers
 from isr_batch.ingest.engine.engine import Engine, ingest_engine_for
 from isr_batch.ingest.engine.in_spark import InSpark, packets_at_once
 from isr_batch.ingest.folder.folder_warnings import unread_sentence
@@ -294,12 +293,14 @@ def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, ma
         require_few_refused(counts.rows_in, counts.rows_quarantined, rows, max_quarantine_ratio)
 
 
-def warnings_of_absent_brokers(lake: Lake, cluster_id: str) -> list[str]:
-    """Return warnings about brokers that are named by the logs of others and have no logs in the lake."""
+def brokers_in_tables(lake: Lake, cluster_id: str) -> tuple[set[int], set[int]]:
+    """Return the brokers that ISR changes name, and the brokers whose logs the lake has."""
     of_cluster = {"cluster_id": cluster_id}
-    changed = read_columns(lake, OBSERVED_ISR_CHANGES.name, ("leader_id", "isr_before", "isr_after"), of_cluster)
-    brokers = read_columns(lake, INGESTED_FILES.name, ("broker_id",), of_cluster)["broker_id"].to_pylist()
-    return absent_brokers(changed.to_pylist(), {*brokers} - {None})
+    columns = ("leader_id", "isr_before", "isr_after")
+    changed = read_columns(lake, OBSERVED_ISR_CHANGES.name, columns, of_cluster).to_pylist()
+    named = {each for row in changed for each in (row["leader_id"], *row["isr_before"], *row["isr_after"])}
+    known = read_columns(lake, INGESTED_FILES.name, ("broker_id",), of_cluster)["broker_id"].to_pylist()
+    return named - {None}, {*known} - {None}
 
 
 def warnings_of_unread_lines(lake: Lake, cluster_id: str) -> list[str]:

@@ -8,9 +8,9 @@ from isr_batch.evidence.evidence_table import read_evidence_table
 from isr_batch.evidence.missing_logs import uninformed_leaders
 from isr_batch.evidence.notes_of_brokers import notes_of_brokers
 from isr_batch.incidents.better_rule import better_rule
-from isr_batch.incidents.own_shrinks import OwnShrinks, own_shrinks
+from isr_batch.incidents.own_shrinks import OwnShrinks, own_shrinks, unjudged_clusters
 from isr_batch.incidents.rule_choices import read_scores_for_choices
-from isr_batch.incidents.sentences import incidents_answer, unjudged_clusters
+from isr_batch.incidents.sentences import incidents_answer
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 

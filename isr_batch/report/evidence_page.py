@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from isr_batch.evidence.answer import answer_table
 from isr_batch.evidence.questions import answer_questions, question_rows
-from isr_batch.evidence.storms import storms
+from isr_batch.evidence.storms import storms, suspect_in_words
 from isr_batch.incidents.colours import SUSPECT_COLOURS
 from isr_batch.report.charts import WHOLE, Spec, as_shown, chart_tooltips, time_axis
 from isr_batch.report.page import write_page
@@ -85,6 +85,7 @@ def _storms_on_evidence_page(rows: pa.Table) -> list[dict[str, Any]]:
             f"last caught up, {zone_name()}": time_of_day(storm.since) if storm.since_is_printed else None,
             "replicas": storm.replicas, "partitions": storm.partitions,
             "points at": storm.suspect.replace("_", " "), "broker": storm.broker, "evidence": storm.strength,
+            "also at": ", ".join(suspect_in_words(*suspect) for suspect, _ in storm.also),
             "ISR whole after, ms": _whole_evidence_page(storm.whole_after_ms, at_most=storm.whole_at_most),
             "why": storm.reason, "lines": ", ".join(storm.lines),
         }

@@ -1,13 +1,13 @@
 """Warn about missing or contradictory logs in a folder, for `look` before a run, and for the answer of `run`."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from isr_batch.broker_lines.forms import LAG_TIME
 from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST, SERVER
 from isr_batch.broker_lines.vendors import default_lag_time_ms, vendor_release
-from isr_batch.evidence.missing_logs import missing_logs
+from isr_batch.evidence.missing_logs import absent_brokers, missing_logs
 from isr_batch.ingest.folder.broker_ids import NO_PROPERTIES, Refused
 from isr_batch.ingest.folder.log_folder import SNAPSHOT, LogFolder
 from isr_batch.ingest.folder.partition_listing import listing_sentence, read_listing
@@ -17,13 +17,25 @@ _SHOWN = 300
 """Number of characters of a line that a warning shows."""
 
 
-def folder_warnings(found: LogFolder) -> list[str]:
-    """Return warnings on why results will be doubtful or incomplete, from the first and last lines of each file."""
+def folder_warnings(found: LogFolder, named: Iterable[int] = (), known: Iterable[int] = ()) -> list[str]:
+    """Return warnings on why results will be doubtful or incomplete, from the first and last lines of each file.
+
+    Parameters
+    ----------
+    found : LogFolder
+    named : iterable of int, optional
+        Brokers that the tables name after an ingest.
+    known : iterable of int, optional
+        Brokers whose logs the lake has.
+    """
+    files = [file for file in found.files if file.kind in BROKER_KINDS]
+    seen = {broker for file in files for broker in found.seen(file).named}
     return [
         *map(refusal_sentence, _warnings_of_doubtful_files(found)),
         *_warnings_of_releases(found),
         *_warnings_of_missing_logs(found),
         *_warnings_of_long_waits(found),
+        *absent_brokers(seen.union(named), brokers_with_logs(found)[0].union(known)),
     ]
 
 

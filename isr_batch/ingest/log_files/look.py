@@ -43,6 +43,11 @@ OF_USE = {
     SERVER: SERVER_LINES,
 }
 """For each kind of log, the pattern of the lines of interest."""
+_FETCHES = re.compile(r'(?:"replicaId\\?": ?|[,{]replica_id=|; ReplicaId: )(?P<id>\d+)')
+_MEMBERS = re.compile(
+    r"(?:(?:isr|replicas)=\[|\bISR (?:updated to )?\[?|Shrinking ISR (?:for partition \S+ )?from )(\d+(?:, ?\d+)*)"
+)
+"""Where a line names followers by their requests, or the members of an ISR or a partition."""
 
 
 @dataclass
@@ -52,6 +57,8 @@ class SeenByLook:
     kinds: Counter[str] = field(default_factory=Counter)
     of_use: Counter[str] = field(default_factory=Counter)
     brokers: Counter[int] = field(default_factory=Counter)
+    named: set[int] = field(default_factory=set)
+    """Brokers that fetch, or that an ISR or a partition has."""
     versions: set[str] = field(default_factory=set)
     first: str | None = None
     last: str | None = None
@@ -184,8 +191,13 @@ def _note_in_look(seen: SeenByLook, values: pa.StringArray, default: str) -> Non
             seen.kinds[kind] += count
             used = pc.sum(pc.match_substring_regex(own, OF_USE[kind])).as_py()
             seen.of_use[kind] += used or 0
-            if kind != REQUEST:
+            if kind == REQUEST:
+                fetching = pc.extract_regex(own, _FETCHES.pattern).field("id")
+                seen.named |= {int(broker) for broker in pc.unique(fetching).to_pylist() if broker}
+            else:
                 _note_brokers(seen, own)
+                for line in own.filter(pc.match_substring_regex(own, OF_USE[kind])).to_pylist():
+                    seen.named |= {int(broker) for ids in _MEMBERS.findall(line) for broker in ids.split(",")}
                 seen.informs |= pc.any(pc.match_substring_regex(own, _AT_INFO)).as_py() and kind == SERVER
                 seen.has_lag_time |= pc.any(pc.match_substring(own, LAG_TIME)).as_py()
             stamps = pc.utf8_slice_codeunits(own.filter(pc.match_substring_regex(own, STAMP.pattern)), 1, 24)

@@ -129,11 +129,7 @@ def isr_changes_recorded_until(sources: ParsedLogs, log_ends_us: int) -> int | N
     if last_us is None:
         return None
     ticks = pc.any(pc.equal(sources.metadata["type"], "NO_OP_RECORD")).as_py()
-    lines = (
-        sources.isr_updates,
-        sources.stayed,
-        sources.led,
-    )
+    lines = (sources.isr_updates, sources.stayed, sources.led)
     goes_on = any((pc.max(each["stamp_us"]).as_py() or 0) > last_us + _RECORD_LATE_US for each in lines)
     ended = ticks and last_us < log_ends_us - _TICKS_US
     return int(last_us) if goes_on or ended else max(last_us, log_ends_us)
@@ -152,7 +148,11 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
     controller's election; if that record completes a reassignment, the expand is attributed to the former leader, which
     asked for it. A Shrinking line with no matching metadata record is a failed attempt (for example by a deposed
     leader), but is kept as a row.
+
+    ``earliest_us`` is set where the line comes late: other changes before it are in no line, by the partition epochs.
+    Only for the former leader the next term shows when it left.
     """
+    late = "false" if controller_known else "partition_epoch - lag(partition_epoch) OVER of_partition > 1"
     if controller_known:
         history = sources.history
     else:
@@ -163,10 +163,12 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
             SELECT * EXCLUDE (isr), isr AS isr_after,
                 lag(isr) OVER of_partition AS isr_before, lag(leader_id) OVER of_partition AS leader_before,
                 lag(leader_epoch) OVER of_partition AS epoch_before,
+                CASE WHEN {late} THEN lag(at_us) OVER of_partition END AS earliest_us,
                 lag(replicas) OVER of_partition AS replicas_before
             FROM history WINDOW of_partition AS (PARTITION BY topic, partition_id ORDER BY position, at_us)
         )
-        SELECT {_CHANGE}, leader_before, epoch_before,
+        SELECT {_CHANGE}, earliest_us, leader_before, epoch_before,
+            CASE WHEN leader_epoch = epoch_before + 1 THEN leader_before END AS left_now_id,
             coalesce(leader_before >= 0 AND len(list_without(replicas_before, replicas)) > 0, false) AS is_reassigned
         FROM following WHERE isr_before IS NOT NULL AND NOT begins
         """,
@@ -185,6 +187,8 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
         "SELECT *, NULL::BIGINT AS answered_us FROM expanding",
         expanding=_in_their_terms(sources.sql, expanding, terms),
     )
+    in_records = _without_line(sources.sql, changes, shrinks).drop_columns("epoch_before")
+    without_line = pa.concat_tables([in_records, _changes_in_requests(sources, terms, begun)])
     return sources.sql(
         f"""
         SELECT {_CHANGE}, high_watermark, leader_log_end_offset, 'shrink' AS kind, 'leader' AS made_by, answered_us,
@@ -192,25 +196,16 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
             d.last_caught_up_time_ms AS last_caught_up_time_ms
         FROM (SELECT *, unnest(dropped) AS d FROM shrinks)
         UNION ALL BY NAME
-        SELECT {_CHANGE}, replica_id, 'shrink' AS kind, made_by FROM without_shrink
+        SELECT {_CHANGE}, replica_id, 'shrink' AS kind, made_by,
+            CASE WHEN replica_id IS DISTINCT FROM left_now_id THEN earliest_us END AS earliest_us
+        FROM without_shrink
         UNION ALL BY NAME
-        SELECT {_CHANGE}, unnest(list_without(isr_after, isr_before)) AS replica_id, 'expand' AS kind,
+        SELECT {_CHANGE}, earliest_us, unnest(list_without(isr_after, isr_before)) AS replica_id, 'expand' AS kind,
             CASE WHEN leader_id = coalesce(leader_before, leader_id) THEN 'leader' ELSE 'controller' END AS made_by
         FROM (SELECT * FROM without_expand UNION ALL BY NAME SELECT {_CHANGE} FROM expanding)
         """,
         shrinks=shrinks,
-        without_shrink=_with_maker(
-            sources,
-            pa.concat_tables(
-                [
-                    _without_line(sources.sql, changes, shrinks).drop_columns("epoch_before"),
-                    _changes_in_requests(sources, terms, begun),
-                ]
-            ),
-            shrinks,
-            files,
-            controller_known,
-        ),
+        without_shrink=_with_maker(sources, without_line, shrinks, files, controller_known),
         without_expand=_without_line(sources.sql, expands, expanding),
         expanding=expanding,
     )
@@ -234,7 +229,8 @@ def _with_maker(
     return sources.sql(
         f"""
         WITH dropped AS (
-            SELECT {_CHANGE}, leader_before, is_reassigned, unnest(list_without(isr_before, isr_after)) AS replica_id
+            SELECT {_CHANGE}, earliest_us, left_now_id, leader_before, is_reassigned,
+                unnest(list_without(isr_before, isr_after)) AS replica_id
             FROM changes
         ), spans AS (
             SELECT broker_id, min(first_us) AS first_us, max(last_us) AS last_us FROM files
@@ -308,7 +304,7 @@ def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) 
             FROM writes WHERE NOT failed
             UNION ALL BY NAME
             SELECT topic, partition_id, leader_epoch, leader_id, at_us - 1 AS at_us, isr_before AS isr_after,
-                source_file, source_line, true AS ordered
+                source_file, source_line, true AS ordered, true AS late
             FROM writes WHERE NOT failed AND NOT repeated AND NOT EXISTS (FROM updates)
             UNION ALL BY NAME
             SELECT topic, partition_id, broker_id AS leader_id, stamp_us AS at_us, isr AS isr_after, source_file,
@@ -319,10 +315,13 @@ def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) 
                 false AS ordered
             FROM begun
         ), following AS (
-            SELECT *, lag(isr_after) OVER of_partition AS isr_before, lag(leader_id) OVER of_partition AS leader_before
+            SELECT *, lag(isr_after) OVER of_partition AS isr_before, lag(leader_id) OVER of_partition AS leader_before,
+                lag(at_us) OVER of_partition AS before_us
             FROM every WINDOW of_partition AS (PARTITION BY topic, partition_id ORDER BY at_us, source_line)
         )
-        SELECT {_CHANGE}, leader_before, false AS is_reassigned FROM following WHERE ordered AND isr_before IS NOT NULL
+        SELECT {_CHANGE}, CASE WHEN late OR leader_id IS DISTINCT FROM leader_before THEN before_us END AS earliest_us,
+            leader_before, leader_before AS left_now_id, false AS is_reassigned
+        FROM following WHERE ordered AND isr_before IS NOT NULL
         """,
         accepted=sources.accepted,
         led=sources.led,

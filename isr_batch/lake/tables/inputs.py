@@ -130,6 +130,8 @@ OBSERVED_ISR_CHANGES = Table(
         *columns("""
             change_time TIMESTAMP NOT NULL -- timestamp of the leader's line or the controller's record; without either,
                 -- of the first line that shows the changed ISR
+            earliest_time TIMESTAMP -- for a change that a line shows late: the last time at which the ISR is known to
+                -- have been as before; null if change_time is when it changed
             kind STRING NOT NULL -- shrink or expand
             replica_id INT NOT NULL -- replica that left the ISR (shrink) or joined it (expand)
             isr_before ARRAY<INT> NOT NULL -- in-sync replicas before the change

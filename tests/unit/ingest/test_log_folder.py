@@ -303,5 +303,18 @@ def test_a_fetch_that_may_wait_for_the_whole_lag_time_is_warned_of(
 def test_settings_that_are_not_read_are_warned_of(tmp_path: Path, name: str) -> None:
     write(tmp_path / "logs/broker-1/server.log", OWN_LINES["server"].format(1).encode())
     (tmp_path / "logs" / name).symlink_to(write(tmp_path / "elsewhere"))
-    (warning,) = folder_warnings(find_logs(tmp_path / "logs"))
+    warning, _ = folder_warnings(find_logs(tmp_path / "logs"))
     assert warning == f"{name}: link out of the folder."
+
+
+def test_brokers_that_are_named_and_have_no_logs_are_warned_of(tmp_path: Path) -> None:
+    """By the fetches that a leader serves, and by its ISRs; `run` knows the brokers of the lake as well."""
+    fetch = OWN_LINES["request"].format(1).replace("{}", '{"requestBody":{"replicaId":3}}')
+    write(tmp_path / "broker-1/request.log", fetch.encode())
+    write(tmp_path / "broker-1/server.log", OWN_LINES["server"].format(1).replace("1,2", "1,2,4").encode())
+    write(tmp_path / "broker-2/server.log", OWN_LINES["server"].format(2).encode())
+    found = find_logs(tmp_path)
+    (warning,) = [said for said in folder_warnings(found) if said.startswith("No logs of ")]
+    assert warning.startswith("No logs of brokers 3 and 4 are here: only others show what happened to them")
+    (warning,) = [said for said in folder_warnings(found, {5}, {3, 4}) if said.startswith("No logs of ")]
+    assert warning.startswith("No logs of broker 5 are here: only others show what happened to it")
