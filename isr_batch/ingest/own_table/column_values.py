@@ -87,6 +87,15 @@ def column_values(
     return values
 
 
+def can_be_read(schema: pa.Schema, source: ColumnSource) -> bool:
+    """Whether a table has the column of a source, with a type that can be converted."""
+    try:
+        column_values({"": (schema, {"": source})})
+    except (SchemaError, UsageError):
+        return False
+    return True
+
+
 def top_column(schema: pa.Schema, name: str) -> str:
     """Return the column of the table for a mapped name: of this name, or the struct in which the field is nested."""
     return name if name in schema.names else name.partition(".")[0]

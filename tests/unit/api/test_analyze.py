@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import isr_batch
 from isr_batch.errors import NoInputError, QualityGateError, SchemaError, UsageError
@@ -225,6 +226,10 @@ def test_saved_and_opened(by_tables: isr_batch.Analysis[Any], tmp_path: Path) ->
         opened.save(tmp_path / "other")
     with pytest.raises(NoInputError, match="has no tables"):
         isr_batch.open(tmp_path / "none")
+    tree = yaml.safe_load((SAMPLE / "mapping.yaml").read_text())
+    tree["fetches"]["columns"]["handled_time"] = tree["fetches"]["columns"]["arrival_time"]
+    with pytest.raises(UsageError, match=r"fetches.handled_time was handled_us \(us\), and is arrived_us \(us\) now"):
+        isr_batch.analyze(**frames(), mapping=tree).save(tmp_path / "lake")
 
 
 def test_large_offsets_stay_whole() -> None:
