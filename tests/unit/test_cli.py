@@ -165,8 +165,8 @@ def test_error_for_programs(isr_batch: Run) -> None:
         (
             RuntimeError(
                 "[FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH] Encountered error while reading file "
-                "file:///a/b.parquet. Data type mismatches when reading Parquet column [ts]. Expected Spark type timestamp, "
-                "actual Parquet type INT64. SQLSTATE: KD001"
+                "file:///a/b.parquet. Data type mismatches when reading Parquet column [ts]. Expected Spark type "
+                "timestamp, actual Parquet type INT64. SQLSTATE: KD001"
             ),
             5,
             "file:///a/b.parquet: ts is INT64 in Parquet, and timestamp in other files",
