@@ -73,6 +73,8 @@ def column_values(
             source = f"{label}.columns.{target}: {where.column}"
             try:
                 column, kind = _find_mapped_column(schema, where.column)
+                if pa.types.is_floating(kind):  # pandas has no other null there
+                    column = f"CASE WHEN NOT isnan({column}) THEN {column} END"
                 value = _value_as_sql(where, column, kind)
             except UsageError as error:
                 mistakes.append(f"{source} {error.message}")
