@@ -107,6 +107,10 @@ _NOT_READ = re.compile(
     r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+?)[.:]?\s|"
     r"SchemaError: (\S+) cannot be read: it is damaged"
 )
+_OTHER_TYPE = re.compile(
+    r"PARQUET_COLUMN_DATA_TYPE_MISMATCH\] Encountered error while reading file (\S+?)\. .*? column \[(.*?)\]\. "
+    r"Expected Spark type (.+?), actual Parquet type (\w+)|Illegal Parquet type: (.+?)\. SQLSTATE"
+)
 _NO_MEMORY = re.compile(
     r"java\.lang\.OutOfMemoryError|Out of Memory Error|std::bad_alloc|\b[Cc]annot allocate memory|"
     r"can't start new thread|(?:launch|spawn) worker thread|failed to map segment"
@@ -122,6 +126,18 @@ def unreadable_file_error(path: str) -> SchemaError:
         "table's folder away and run `isr-batch replay` again; for an input table, ingest the logs into a new lake. "
         "Elsewhere: repair the file",
     )
+
+
+def _file_error(text: str) -> IsrBatchError | None:
+    """Return the error for a file that Spark cannot read, by the text of its own error; None for any other text."""
+    if other := _OTHER_TYPE.search(text):
+        file, column, wanted, found, illegal = other.groups()
+        hint = "write all files with one type, timestamps with coerce_timestamps='us', as Spark reads no nanoseconds"
+        if illegal:
+            return UsageError(f"Spark cannot read the Parquet type {illegal}", hint)
+        return SchemaError(f"{file}: {column} is {found} in Parquet, and {wanted} in other files", hint)
+    damaged = _NOT_READ.search(text)
+    return unreadable_file_error(damaged[1] or damaged[2]) if damaged else None
 
 
 def out_of_memory_error(*, in_java: bool) -> StorageError:
@@ -142,8 +158,8 @@ def explained_error(error: BaseException) -> IsrBatchError | None:
         return StorageError(*fault)
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
         return out_of_memory_error(in_java="java.lang." in text)
-    if damaged := _NOT_READ.search(text):
-        return unreadable_file_error(damaged[1] or damaged[2])
+    if unread := _file_error(text):
+        return unread
     if (file := os.environ.get(RULE_FILE)) and _is_of_numba(error):
         said = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
         return UsageError(

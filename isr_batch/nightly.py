@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import date
 from typing import Any
 
 from isr_batch.ingest.own_table.derived_tables import derive_tables
 from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lease import leased
 from isr_batch.lake.maintain import maintain_tables
@@ -19,6 +21,7 @@ from isr_batch.replay.days import fingerprints, run_of_days
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import replay
 from isr_batch.replay.timeline_tables import take_out_unnamed
+from isr_batch.scoring.broker_check import HELD, own_rules
 from isr_batch.scoring.disagreements import write_disagreements
 from isr_batch.scoring.eligible_leaders import Elr, write_eligible_leaders
 from isr_batch.scoring.scores import write_scores
@@ -107,6 +110,17 @@ def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: st
         pack_stale_days(lake)
     run_id = run_of_days(lake, window, runs, fingerprints(lake))
     return run_id is not None and is_still_valid(lake, run_id, command, config_hash)
+
+
+def stale_days(lake: Lake) -> list[date]:
+    """Return the days on which the replay of the brokers' own rule is out of date: its input has changed since."""
+    pack_stale_days(lake)
+    known = fingerprints(lake)
+    with engine_for(lake, HELD) as engine:
+        own = {run.rule for run in own_rules(engine)}
+    marks = read_columns(lake, REPLAYED_DAYS.name, ["event_date", "rule", "line"]).to_pylist()
+    return sorted({row["event_date"] for row in marks
+                   if row["rule"] in own and row["line"] != known.at(row["event_date"])})  # fmt: skip
 
 
 def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:

@@ -230,6 +230,8 @@ def validate_command(
 ) -> None:  # fmt: skip
     """Compare the replay of the rule that the brokers ran with the changes that they logged."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
+    from isr_batch.nightly import stale_days
+    from isr_batch.phrases import count_of
     from isr_batch.scoring.broker_check import predict_broker_changes, require_match
 
     with recorded_job(job, "validate") as done:
@@ -240,12 +242,14 @@ def validate_command(
             with job.out.step("replay without pins"):
                 predicted = predict_broker_changes(job.lake)
             job.out.table("The same without times taken from logged changes", predicted.rows, MATCH_COLUMNS)
-        if late:
+        too_few = matches.matched_ratio < least
+        stale = stale_days(job.lake) if late or too_few else []
+        if stale:
             job.out.progress(
-                "Checks ran late, and the replay did not know: their days are stale now. `isr-batch backfill` replays "
-                "them, then `isr-batch validate` compares again"
+                f"{count_of(len(stale), 'stale day')}, such as {stale[0]}: checks ran late, or logs came later. "
+                "`isr-batch backfill` replays them, then `isr-batch validate` compares again"
             )
-        if late and matches.matched_ratio < least:  # known to be wrong, and the next replay may be right
+        if stale and too_few:  # known to be wrong, and the next replay may be right
             return
         if not job.out.as_json:
             job.out.text([match_sentence(matches, least)])

@@ -50,7 +50,8 @@ def given_mapping(
     mapping : mapping, path or None
         One of: a dict with the sections of a mapping file; the path of a mapping file; a dict from columns of
         ``fetch_log`` to the caller's columns, needed only where the names differ, such as ``{"replica_id": "follower",
-        "handled_time": {"column": "ts", "unit": "ms"}}``; None, to find all columns by name.
+        "handled_time": {"column": "ts", "unit": "ms"}}``, possibly with ``cluster_id`` and other keys of a mapping file
+        that are not sections; None, to find all columns by name.
     schemas : mapping of str to pa.Schema
         Columns of each frame, by section. The columns of a section that the mapping does not have are found by name.
     cluster_id : str, optional
@@ -70,8 +71,8 @@ def given_mapping(
             raise UsageError(f"{_ARGUMENTS.get(name, name)}={value} is not a number")
     if cluster_id is not None and not cluster_id:
         raise UsageError("cluster_id is empty", "omit it, or name the cluster")
-    short = tree.keys().isdisjoint(TableMapping.model_fields)
-    given = {"fetches": {"columns": tree}} if short else tree
+    short = tree.keys().isdisjoint(SECTIONS)
+    given = _as_sections(tree) if short else tree
     without = [name for name in SECTIONS if name in given and name not in schemas]
     if without:
         raise UsageError(f"{where} maps {', '.join(without)}, but no such frame is given",
@@ -94,6 +95,12 @@ def given_mapping(
         whole["cluster_id"] = {"column": "cluster_id"} if has_column else CLUSTER
     whole |= {name: value for name, value in settings.items() if value is not None}
     return mapping_of(whole, where)
+
+
+def _as_sections(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a short mapping, of columns of fetches and keys of the mapping as a whole, as the sections of a file."""
+    of_all = {name: given for name, given in columns.items() if name in TableMapping.model_fields}
+    return {**of_all, "fetches": {"columns": {name: columns[name] for name in columns if name not in of_all}}}
 
 
 def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:

@@ -51,13 +51,14 @@ _TEXTS: Final = {
     "at_the_end": quoted(
         f"less than {IN_FLIGHT_MS} ms before the leader's request log ends: requests in flight are not in it"
     ),
+    "undone": quoted("on a day that is not replayed"),
     "no_server_log": quoted("no server.log of the leader covers this time: the change may not be the leader's"),
     "in_flight_ms": IN_FLIGHT_MS, "race_ms": RACE_MS, "near_ms": NEAR_MS, "close_ms": CLOSE_MS,
     "late_for_us": int(LATE_FOR_US), "awake_us": int(AWAKE_US), "least_us": CHECK_SLACK_US,
 }  # fmt: skip
 HELD: Final = (
     "leader_epochs", "observed_isr_changes", "isr_changes", "coverage", "controller_records", "broker_events",
-    "mapped_clusters",
+    "mapped_clusters", "replayed_days",
 )  # fmt: skip
 """Tables that a comparison holds in memory; fetches and appends are read in batches."""
 _CHANGE: Final = (*SET_KEY, "rule", "params_json", "replica_id", "kind", "change_time")

@@ -73,6 +73,8 @@ def column_values(
             source = f"{label}.columns.{target}: {where.column}"
             try:
                 column, kind = _find_mapped_column(schema, where.column)
+                if pa.types.is_floating(kind):  # pandas has no other null there
+                    column = f"CASE WHEN NOT isnan({column}) THEN {column} END"
                 value = _value_as_sql(where, column, kind)
             except UsageError as error:
                 mistakes.append(f"{source} {error.message}")
@@ -85,6 +87,15 @@ def column_values(
     if wrong_types:
         raise SchemaError("columns of types that cannot be converted:" + "".join(f"\n  {t}" for t in wrong_types), HINT)
     return values
+
+
+def can_be_read(schema: pa.Schema, source: ColumnSource) -> bool:
+    """Whether a table has the column of a source, with a type that can be converted."""
+    try:
+        column_values({"": (schema, {"": source})})
+    except (SchemaError, UsageError):
+        return False
+    return True
 
 
 def top_column(schema: pa.Schema, name: str) -> str:

@@ -192,7 +192,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
             accounts = {
                 name: Account(left_out=each.left_out, refused=each.refused.num_rows) for name, each in read.items()
             }
-            _add_rows_of_own_table(_Work(small, read, mapping, replaced, accounts, spread), may_lose=may_lose)
+            _add_rows_of_own_table(_Work(small, read, inputs, mapping, replaced, accounts, spread), may_lose=may_lose)
             for section, account in accounts.items():
                 if account.gone.total():
                     forget_items(small, read[section].checked.table.name)
@@ -228,6 +228,7 @@ class _Work:
 
     small: SmallTables
     read: Mapping[str, ReadTable]
+    inputs: Sequence[Input]
     mapping: TableMapping
     replaced: Replaced | None
     accounts: Mapping[str, Account]
@@ -245,7 +246,7 @@ def _add_rows_of_own_table(work: _Work, *, may_lose: bool) -> None:
     """Find the new rows of all clusters and tables, and commit them."""
     lake, read = work.small.lake, work.read
     clusters = sorted({name for each in read.values() for name in each.clusters()})
-    require_same_mapping(lake, clusters, work.mapping)
+    require_same_mapping(lake, clusters, work.inputs, work.mapping)
     lake.ensure_all((*INPUT_TABLES, GIVEN_TERMS))
     pending = [added for cluster_id in clusters for added in _added_to_cluster(work, cluster_id)]
     if not may_lose:

@@ -151,6 +151,12 @@ def inputs_of_sources(
     UsageError, SchemaError
         If the mapping does not fit the tables, or a column's type does not fit its target.
     """
+    cluster = mapping.cluster_id.constant
+    if cluster in {name for _, source in sources for name in source.schema.names}:
+        raise UsageError(
+            f"cluster_id: {cluster} is the name of the cluster, and the table has a column of that name",
+            f"map the column, cluster_id: {{column: {cluster}}}, or give the cluster another name",
+        )
     first = dict(reversed(sources))
     labels = [name if source is first[name] else f"{name} of {source.place}" for name, source in sources]
     sections: list[MappedTable] = [getattr(mapping, name) for name, _ in sources]

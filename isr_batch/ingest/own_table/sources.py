@@ -143,33 +143,25 @@ class ParquetFiles:
     def rows(self, items: Sequence[Item], columns: Sequence[str]) -> ds.Dataset:  # noqa: ARG002, D102 a query reads what it names
         return self._opened(items, self.schema)
 
-    def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":  # noqa: D102
-        from pyspark.errors import PySparkException
+    def _nanosecond_columns(self, item: Item) -> list[str]:
+        """Return the columns of a file that are timestamps in nanoseconds by Parquet; INT96 is that for Arrow alone."""
+        if "timestamp[ns" not in str(self._schemas[item.name]):
+            return []
+        columns = pq.ParquetFile(item.name).schema
+        return [column.path for column in columns if "nanoseconds" in str(column.logical_type)]
 
+    def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":  # noqa: D102
+        # Spark reads no file with such timestamps, even if the columns are not mapped, and finds out while it works.
+        if nanos := {name for item in items for name in self._nanosecond_columns(item)}:
+            raise UsageError(
+                f"{self.place}: Spark reads no Parquet file with timestamps in nanoseconds: {', '.join(sorted(nanos))}",
+                "write it with coerce_timestamps='us', or use --engine local",
+            )
         reader = lake.spark.read
         if Path(self.place).is_dir():
             reader = reader.option("basePath", f"file:{self.place}")
-        try:
-            rows = reader.parquet(*(f"file:{item.name}" for item in items))
-        except PySparkException as error:
-            if "NANOS" in str(error):
-                raise _nanoseconds_in_spark(self.place, items) from error
-            raise
+        rows = reader.parquet(*(f"file:{item.name}" for item in items))
         return rows.select(*map(quoted_for_spark, columns))
-
-
-def _nanoseconds_in_spark(place: str, items: Sequence[Item]) -> UsageError:
-    """Return the error that Spark reads no file with such timestamps, even if the columns are not mapped."""
-    found = {
-        column.path
-        for item in items
-        for column in pq.ParquetFile(item.name).schema
-        if "nanoseconds" in str(column.logical_type)
-    }
-    return UsageError(
-        f"{place}: Spark reads no Parquet file with timestamps in nanoseconds: {', '.join(sorted(found))}",
-        "write it with coerce_timestamps='us', or use --engine local",
-    )
 
 
 def _merged_columns(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from isr_batch.errors import NoInputError, UsageError
+from isr_batch.errors import NoInputError, UsageError, explained_error
 from isr_batch.ingest.own_table.column_values import CORRUPT
 from isr_batch.ingest.own_table.items import Item
 from isr_batch.ingest.own_table.mapping import Csv, TableMapping
@@ -67,7 +67,8 @@ class SparkSource:
             message = str(error).strip().partition("\n")[0]
             if (error.getCondition() or "").startswith(_NOT_THERE):
                 raise NoInputError(f"{place}: {message}", "check the path or the name") from error
-            raise UsageError(f"{place}: {message}", "set `format` in the mapping to parquet, delta or csv") from error
+            unread = UsageError(f"{place}: {message}", "set `format` in the mapping to parquet, delta or csv")
+            raise explained_error(error) or unread from error
 
     @cached_property
     def schema(self) -> pa.Schema:

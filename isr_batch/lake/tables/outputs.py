@@ -154,7 +154,7 @@ REPLAY_CHECK = Table(
             kind STRING NOT NULL -- shrink or expand
             status STRING NOT NULL -- matched, missing (only logged), extra (only replayed), or unknown: the change has
                 -- no counterpart, but the request log does not cover its time, or began less than a lag time and a
-                -- check period before it
+                -- check period before it, or its day is not replayed
             observed_time TIMESTAMP -- change_time of the logged change; null if extra
             replayed_time TIMESTAMP -- change_time of the replayed change; null if missing
             time_error_ms DOUBLE -- replayed_time minus observed_time; null without both

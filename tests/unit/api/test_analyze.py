@@ -16,8 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import isr_batch
+from isr_batch.api.given import given_mapping
 from isr_batch.errors import NoInputError, QualityGateError, SchemaError, UsageError
 from isr_batch.ingest.own_table.ingest import ingest_own_table
 from isr_batch.ingest.own_table.mapping import load_mapping
@@ -225,6 +227,10 @@ def test_saved_and_opened(by_tables: isr_batch.Analysis[Any], tmp_path: Path) ->
         opened.save(tmp_path / "other")
     with pytest.raises(NoInputError, match="has no tables"):
         isr_batch.open(tmp_path / "none")
+    tree = yaml.safe_load((SAMPLE / "mapping.yaml").read_text())
+    tree["fetches"]["columns"]["handled_time"] = tree["fetches"]["columns"]["arrival_time"]
+    with pytest.raises(UsageError, match=r"fetches.handled_time was handled_us \(us\), and is arrived_us \(us\) now"):
+        isr_batch.analyze(**frames(), mapping=tree).save(tmp_path / "lake")
 
 
 def test_large_offsets_stay_whole() -> None:
@@ -326,6 +332,20 @@ def test_places_that_cannot_be_written(by_mapping: isr_batch.Analysis[Any], tmp_
         by_mapping.save(tmp_path / "a#b")
     with pytest.raises(isr_batch.IsrBatchError, match="Not a directory"):
         by_mapping.save(tmp_path / "file")
+
+
+def test_a_mapping_that_names_the_cluster() -> None:
+    """By its name or by a column; a name that is also a column would put all clusters into one."""
+    rows = frames()["fetches"]
+    given = given_mapping({**NAMES, "cluster_id": {"column": "topic"}}, {"fetches": rows.schema})
+    assert (given.cluster_id.column, given.fetches.columns.replica_id.column) == ("topic", "follower")
+    named = rows.rename_columns({"leader": "leader_id", "follower": "replica_id", "offset": "fetch_offset"})
+    named = named.append_column("handled_time", rows["handled_us"].cast(pa.timestamp("us", "UTC")))
+    assert given_mapping({"cluster_id": "prod-1"}, {"fetches": named.schema}).cluster_id.constant == "prod-1"
+    for mapping in ({"cluster_id": "topic"}, None):
+        wrong = named.append_column("cluster", rows["topic"])
+        with pytest.raises(UsageError, match=r"cluster_id: (topic|cluster) is the name of the cluster, and"):
+            isr_batch.analyze(wrong, mapping=mapping)
 
 
 class LazyFrame:

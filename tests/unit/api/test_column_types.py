@@ -1,5 +1,6 @@
 """The same values in columns of other types give the same shrinks."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,12 @@ def cast(name: str, kind: pa.DataType) -> pa.Table:
 def with_time(unit: str, zone: str | None) -> pa.Table:
     known = FETCHES["handled_us"].cast(pa.timestamp("us", "UTC" if zone else None))
     return FETCHES.append_column("handled_time", known.cast(pa.timestamp(unit, zone)))
+
+
+def with_nan() -> pa.Table:
+    """What pandas makes of integers with nulls, if it is told nothing else."""
+    place = FETCHES.column_names.index("high_watermark")
+    return FETCHES.set_column(place, "high_watermark", pc.fill_null(FETCHES["high_watermark"].cast("double"), math.nan))
 
 
 def in_pandas(**kinds: str) -> pd.DataFrame:
@@ -58,6 +65,7 @@ def expected() -> list[str]:
         lambda: pa.concat_tables(FETCHES.slice(first, 999) for first in range(0, 5000, 999)),
         lambda: in_pandas(topic="category", partition="category", leader="category", handled_us="category"),
         lambda: in_pandas(offset="Int64", follower="float64"),
+        with_nan,
     ],
 )
 def test_types_of_columns(made: Callable[[], Any], expected: list[str]) -> None:
