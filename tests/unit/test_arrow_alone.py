@@ -1,4 +1,4 @@
-"""Commands that read a lake import no pandas, and explain no Altair."""
+"""Commands import no pandas, and explain no Altair."""
 
 import subprocess
 import sys
@@ -18,6 +18,13 @@ def test_a_command_that_reads_a_lake_imports_no_pandas(tmp_path: Path, monkeypat
     command = [sys.executable, "-c", CODE, "sql", "--lake", str(tmp_path), "SELECT count(*) FROM run_log"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert not {"pandas", "numba"} & set(answer.stdout.rpartition("|")[2].split())
+
+
+def test_a_command_that_reads_logs_imports_no_pandas() -> None:
+    """Although it looks at them before it opens a lake."""
+    command = [sys.executable, "-c", CODE, "look", "data/samples/mid-term"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "pandas" not in answer.stdout.rpartition("|")[2].split()
 
 
 def test_explain_imports_altair_only_for_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
