@@ -68,8 +68,9 @@ def main() -> None:
     page.write(
         given.page,
         sections,
-        f"make bench ROWS={plan.rows} PARTITIONS={plan.partitions} GROUPS='{' '.join(given.groups)}'"
-        f" ROUNDS={given.rounds} STALLS={given.stalls:g}{f' PAGE={given.page}' if given.page != PAGE else ''}",
+        f"make bench ROWS={plan.rows} PARTITIONS={plan.partitions} LINES={given.lines} ROUNDS={given.rounds}"
+        f" STALLS={given.stalls:g} GROUPS='{' '.join(given.groups)}'"
+        f"{f' PAGE={given.page}' if given.page != PAGE else ''}",
         f"""{f"Groups of measurements that were left out: {', '.join(left_out)}." if left_out else ""} The log is
         generated (`benchmarks/log.py`, seed {plan.seed}): about {plan.rows:,} fetches and appends of
         {plan.partitions:,} partitions in {plan.seconds:.0f} s, rates by Zipf's law, 40 % of the partitions idle, three
