@@ -85,8 +85,6 @@ def _explain_one_shrink(job: Job, topic: str, partition: int, at: AskedTime, rul
 
     from isr_batch.explain.shrink_data import explain_shrink
     from isr_batch.explain.shrink_text import shrink_lines
-    from isr_batch.explain.swimlane import draw_swimlane
-    from isr_batch.explain.swimlane_data import swimlane_scene
 
     with job.out.step("read the tables"):
         story = explain_shrink(job.lake, topic, partition, at, rule)
@@ -95,6 +93,9 @@ def _explain_one_shrink(job: Job, topic: str, partition: int, at: AskedTime, rul
     else:
         job.out.text(shrink_lines(story))
     if file:
+        from isr_batch.explain.swimlane import draw_swimlane  # it imports Altair, which takes a quarter of the command
+        from isr_batch.explain.swimlane_data import swimlane_scene
+
         with job.out.step(f"draw {file}"):
             draw_swimlane(swimlane_scene(job.lake, story), story, file)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isr_batch.arrow_alone import use_arrow_alone
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.window import Window, parse_window
 from pipelines.job import (
@@ -102,6 +103,7 @@ def find_logs_of_command(
     if not folder.is_dir():  # before Spark is imported
         what = f"{folder} is not a folder" if folder.exists() else f"no such folder: {folder}"
         raise NoInputError(what, "give the folder with one folder per broker")
+    use_arrow_alone()
     from isr_batch.ingest.folder.clusters import find_clusters
     from isr_batch.ingest.folder.first_look import require_readable_logs
     from isr_batch.ingest.folder.log_options import LogOptions

@@ -1,6 +1,7 @@
 """Group ISR writes into requests, as brokers do. Also used in Spark's workers, which lack most packages."""
 
 import json
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
@@ -75,7 +76,7 @@ def requests_of_writes(submits_us: Sequence[int], answer_us: int, *, batched: bo
     n, free_us = 0, submits_us[0]
     while n < len(submits_us):
         now_us = max(free_us, submits_us[n])
-        n = int(np.searchsorted(submits_us, now_us, "right")) if batched else n + 1
+        n = bisect_right(submits_us, now_us, n) if batched else n + 1
         sent_us.append(now_us)
         last.append(n - 1)
         free_us = now_us + answer_us

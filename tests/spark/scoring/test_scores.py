@@ -14,9 +14,9 @@ from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES, REPLICA_SCORES, RULE_SCORES
+from isr_batch.scoring.notified_changes import notified_at_us
 from isr_batch.scoring.scores import AGGREGATES, DERIVED, _sums, scored_by
 from tests.spark.test_jobs import put, verdict
-from udfs.kernel.notifications import notified_at_us
 
 DAY = "2026-01-01"
 HOUR_US = 3_600_000_000
@@ -123,7 +123,7 @@ def test_every_column_of_the_table_is_scored() -> None:
 
 def test_a_total_of_two_topics(rows: list[dict[str, Any]]) -> None:
     changes = sorted([1, 5, 31, 51, 60, 600, 90, 100])  # not that of the controller
-    told = notified_at_us(np.array(changes, np.int64) * 1_000_000)
+    told = notified_at_us([second * 1_000_000 for second in changes])
     expected = {
         "exposure_partition_hours": 36.0,
         "shrinks": 6,
@@ -138,7 +138,7 @@ def test_a_total_of_two_topics(rows: list[dict[str, Any]]) -> None:
         "expands": 3,
         "isr_changes": 9,
         "metadata_writes": 4,
-        "notifications": len(set(told.tolist())),
+        "notifications": len(set(told)),
         "mistakes_per_partition_day": 2 / 1.5,
         "mistake_interval_ms_p50": 30_000.0,
         "mistake_duration_ms_p50": 12_000.0,  # of 4 and 20 s
