@@ -392,23 +392,3 @@ def test_of_very_many_rows_people_see_the_first_and_programs_all(
         printed = capsys.readouterr().out
         assert (str(1 - count) in printed.replace("}", "").split()) == (as_json or count == MOST_SHOWN)
         assert ("1,000 of 1,001 rows" in printed) == (count > MOST_SHOWN and not as_json)
-
-
-@pytest.mark.parametrize("width", [40, 80, 100, 120, 200])
-def test_no_terminal_is_too_narrow_for_a_number_or_a_rule(width: int) -> None:
-    out = Output()
-    out._stdout = Console(file=io.StringIO(), width=width)
-    rows = [
-        {"rule": rule, "shrinks": 12_345, "what": "to say " * 20, "high_watermark_stalled_seconds": 123_456.7}
-        for rule in ("kafka-3.7", "kip-501-relinquish")
-    ]
-    out.table("", rows, list(rows[0]))
-    assert isinstance(out._stdout.file, io.StringIO)
-    lines = out._stdout.file.getvalue().splitlines()
-    as_table = width >= 80  # else each cell has its line, and nothing is cut into pieces
-    for rule in ("kafka-3.7", "kip-501-relinquish"):
-        (line,) = (line for line in lines if rule in line)
-        assert line.split() == [rule, "12345", *line.split()[2:-1], "123,457"] if as_table else ["rule", rule]
-    assert sum(line.split()[-1:] == ["123,457"] for line in lines) == 2
-    assert max(map(len, lines)) <= width or not as_table
-    assert "".join(lines).count("say") == 40

@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -365,28 +364,6 @@ def test_a_plan_of_another_library() -> None:
     with pytest.raises(UsageError, match="fetches is a polars LazyFrame, and") as raised:
         isr_batch.analyze(LazyFrame())
     assert "pyarrow.table(fetches.collect())" in raised.value.hint
-
-
-def test_columns_of_a_spark_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's types become Arrow's without a session; instants need a zone, and Arrow has no type for some."""
-    from pyspark.sql import types
-
-    from isr_batch.api import frames as module
-    from isr_batch.ingest.own_table.spark_source import SparkSource
-
-    monkeypatch.setattr(module, "kind_of", lambda *_: "spark")
-    rows = types.StructType([
-        types.StructField("time", types.TimestampType()),
-        types.StructField("m", types.MapType(types.StringType(), types.LongType())),
-    ])  # fmt: skip
-    odd = types.StructType([*rows, types.StructField("i", types.CalendarIntervalType())])
-    found = module.schema_of("fetches", SimpleNamespace(schema=odd, columns=odd.names))
-    assert found.field("time").type == pa.timestamp("us", "UTC")
-    assert "interval" in str(found.field("i").type)
-    of_source = SparkSource.schema.func(SimpleNamespace(_types=rows))  # type: ignore[attr-defined]
-    assert of_source == pa.schema([found.field("time"), found.field("m")])
-    with pytest.raises(UsageError, match="fetches has several columns named time"):
-        module.schema_of("fetches", SimpleNamespace(schema=rows, columns=["time", "time"]))
 
 
 def test_local_refuses_more_rows_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
