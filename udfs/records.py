@@ -1,4 +1,4 @@
-"""Types of the int64 records that the replay reads, keeps and writes, with Kafka's names.
+"""Types of the int64 records that the replay reads, keeps and writes. Names are Kafka's where Kafka has the value.
 
 Times that order events are microseconds since the epoch (``*_us``). Times that Kafka itself keeps and compares are
 milliseconds (``*_ms``), truncated from the microseconds, as a broker's clock would return them.
@@ -14,24 +14,24 @@ Int64Array = npt.NDArray[np.int64]
 NEVER_US = np.int64(2**62)
 """A time later than any event."""
 NOT_DUE = NEVER_US
-"""Due time of a fetch with no instant left to process: later than the due time of any other fetch."""
+"""Due time of a fetch that has no instant left to process. It is later than the due time of any other fetch."""
 LONG_AGO = np.int64(-(2**62))
 """A time earlier than any event."""
 UNKNOWN = np.int64(-1)
-"""An unknown offset or time; Kafka's own value for a follower that has not fetched."""
+"""An unknown offset or time. Kafka uses the same value for a follower that has not fetched."""
 
 SENT_FROM_UNKNOWN = np.int64(-2)
-"""Error code of a fetch with records in its response, whose offset no line names: the follower was behind, by an
-unknown number."""
+"""Error code of a fetch whose offset no log line names and whose response had records: the follower was behind by an
+unknown number of records."""
 
 AT_LOG_END = np.int64(-2)
-"""A follower's log end at the start of a term, if it is the leader's, and no line names the offset."""
+"""A follower's log end at the start of a term if it equals the leader's log end, but no log line names the offset."""
 BEHIND = np.int64(-3)
-"""A follower's log end at the start of a term, if it is below the leader's, because the follower was outside the ISR.
-"""
+"""A follower's log end at the start of a term if it is below the leader's log end, because the follower was outside the
+ISR."""
 
-# Kinds of input rows, in the order in which rows of equal times are replayed. The first two carry a leader's term, and
-# the last one a parameter, for udfs.batches.replay; they never reach the kernel.
+# Kinds of input rows, in the order in which rows of equal times are replayed. GOES_ON and TERM_STARTS carry a leader's
+# term, and MIN_ISR a parameter; udfs.batches.replay reads these three, and they never reach the kernel.
 GOES_ON, TERM_STARTS = np.int64(-2), np.int64(-1)
 SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE, IDLE, THIN, MIN_ISR = np.arange(10)
 
@@ -42,9 +42,9 @@ no producer waits for it."""
 
 
 NO_LINE, OWN_LINE, OTHERS_LINE, ABSENT_LINE = np.int64(0), UNKNOWN, np.int64(-2), np.int64(-3)
-"""Sources for the time of a check, and codes of CHECK rows: a line about this partition; a line about another partition
-of the leader, so that this one was checked at about that time; or the absence of a line, although the check would have
-dropped a follower when it was due, so that it ran later."""
+"""Sources for the time of a check, and codes of CHECK rows. OWN_LINE: a log line about this partition. OTHERS_LINE: a
+line about another partition of the same leader, so that this partition was checked at about that time. ABSENT_LINE: no
+line, although the check would have dropped a follower at the time when it was due, so that it must have run later."""
 
 
 class Rows(NamedTuple):
@@ -66,14 +66,17 @@ class Rows(NamedTuple):
     THIN      sparse log begins   follower                       its cadence     until_us: its end
     ========= =================== ============================== =============== ===================
 
-    For a check, the offset is the log end that its line names, or UNKNOWN, and the replica is the one that it dropped.
-    The offset of a fetch is UNKNOWN where no line names it: its session began before the log, and no request has listed
-    the partition since. If the response had no records, the follower was at the leader's log end, unless it was BEHIND
-    when the log began (a throttled follower gets no records), and stays there until its offset is named. If the
-    response had records (code SENT_FROM_UNKNOWN), the follower was behind by an unknown number of records.
+    CHECK: ``offset`` is the log end that the check's log line names, or UNKNOWN; ``replica_id`` is the follower that
+    the check dropped.
 
-    IDLE: no follower fetched from the leader, for an unknown reason. THIN: the log has too few fetches of the follower,
-    one per cadence in microseconds, to decide for every lag time whether it stopped.
+    FETCH: ``offset`` is UNKNOWN if no log line names it, because the fetch session began before the log, and no request
+    has listed the partition since. If the response to such a fetch had records (code SENT_FROM_UNKNOWN), the follower
+    was behind by an unknown number of records. If it had none, the follower was at the leader's log end, and stays
+    there until a line names its offset; but not if it was BEHIND when the log began, since a throttled follower gets no
+    records.
+
+    IDLE: no follower fetched from the leader, for an unknown reason. THIN: the log has only one fetch of the follower
+    per cadence (in microseconds), too few to decide for every lag time whether the follower stopped.
     """
 
     time_us: Int64Array
@@ -82,27 +85,27 @@ class Rows(NamedTuple):
     offset: Int64Array
     code: Int64Array
     leader_log_end_offset: Int64Array
-    """FETCH: leader's log end offset when the fetch was handled if the log says so, else UNKNOWN."""
+    """FETCH: leader's log end offset when the fetch was handled, if the log shows it, else UNKNOWN."""
     handled_us: Int64Array
-    """FETCH: an io thread took the request and read: Kafka's fetch time, and the leader's log end then."""
+    """FETCH: when an I/O thread took the request and read the log. This is Kafka's fetch time."""
     processed_us: Int64Array
-    """FETCH: when the leader's local work was done, so that its state of the follower is updated."""
+    """FETCH: when the leader's local work was done, and it updated its state of the follower."""
     released_us: Int64Array
-    """FETCH: end of the wait for data that the follower asked for."""
+    """FETCH: end of the wait for data that the follower's request allows."""
     until_us: Int64Array
-    """FETCH: response sent. SILENCE, CHECK, ISR_WRITE, IDLE, THIN: as above."""
+    """FETCH: when the response was sent. SILENCE, CHECK, ISR_WRITE, IDLE, THIN: see the table above."""
 
 
 ROW_ORDER = (
     "time_us", "kind", "handled_us", "replica_id", "offset", "code", "leader_log_end_offset", "processed_us",
     "released_us", "until_us",
 )  # fmt: skip
-"""Columns by which the rows of a set are sorted. Those after ``kind`` only decide between rows of equal times, so that
-the order is always the same."""
+"""Columns by which the rows of a replica set are sorted. Columns after ``kind`` only make the order of rows with equal
+times deterministic."""
 
 
 def int64_record(*names: str) -> np.dtype[np.void]:
-    """Make a type of records of int64 fields."""
+    """Return a record type with int64 fields of these names."""
     return np.dtype([(name, np.int64) for name in names], align=True)
 
 
@@ -276,9 +279,9 @@ the log end, and the fetch before it was from the log end as well, or from the o
 
 
 class KernelOutput(NamedTuple):
-    """The rows that the kernel writes, int64 of shape (capacity, columns).
+    """The rows that the kernel writes: int64 arrays of shape (capacity, columns).
 
-    ``filled`` has the number of rows of each.
+    ``filled`` holds the number of rows written to each of the five arrays before it.
     """
 
     replica: Int64Array
@@ -288,7 +291,8 @@ class KernelOutput(NamedTuple):
     follower_score: Int64Array
     filled: Int64Array
     latency: Int64Array
-    """For each row of ``score``, how many appends were acknowledged per bucket of latency, shape (scores, BUCKETS)."""
+    """Shape (scores, BUCKETS): for each row of ``score``, the number of appends that were acknowledged, per bucket of
+    latency."""
 
 
 RUNS_A_ROW = np.int64(48)
@@ -298,8 +302,8 @@ REPLICA_COLUMNS = (
     "in_isr",
 )  # fmt: skip
 PARTITION_COLUMNS = ("runs", "time_us", "leader_log_end_offset", "high_watermark", "isr", "acknowledged_offset")
-"""Columns of ``partition``. ``runs`` stands for several rule runs: bit b of its RUNS_A_ROW lower bits for number
-``(runs >> RUNS_A_ROW) * RUNS_A_ROW + b``."""
+"""Columns of ``partition``. ``runs`` encodes several rule runs: if bit b of its RUNS_A_ROW lower bits is set, the row
+holds for the rule run with number ``(runs >> RUNS_A_ROW) * RUNS_A_ROW + b``."""
 CHANGE_COLUMNS = (
     "rule", "time_us", "kind", "position", "isr_before", "isr_after", "high_watermark", "leader_log_end_offset",
     "follower_log_end_offset", "last_caught_up_time_ms", "lag_ms", "made_by", "true_lag_ms", "causes",
@@ -313,7 +317,7 @@ VIOLATIONS = (
     "leader_outside_isr",
     "isr_outside_assignment",
 )
-"""Invariants of Kafka's replication; the ledger counts how often a rule breaks each."""
+"""Invariants of Kafka's replication. The ledger counts how often a rule breaks each of them."""
 MEASURES = (
     "exposure_us",
     "under_min_isr_us",
@@ -333,23 +337,23 @@ MEASURES = (
     "first_violation",
 )
 SCORE_COLUMNS = ("rule", "day", *MEASURES)
-"""Columns of ``score``. ``day`` counts from 1970-01-01; ``first_violation`` is a position in VIOLATIONS, or -1."""
+"""Columns of ``score``. ``day`` counts days from 1970-01-01; ``first_violation`` is an index into VIOLATIONS, or -1."""
 FOLLOWER_MEASURES = ("judged_us", "agreed_us", "misses", "agreed_by_blame_us", "early")
 FOLLOWER_SCORE_COLUMNS = ("rule", "position", "day", *FOLLOWER_MEASURES)
 
 FOLLOWERS_A_SCORE = 16
 BUCKETS = 528
-"""Number of buckets for latencies, enough for 19 hours; longer latencies are in the last one."""
+"""Number of buckets of latency. They cover 19 hours; longer latencies are in the last bucket."""
 
 SHRINK, EXPAND, RELINQUISH, DOUBT = np.arange(4)
-"""Kinds of ISR changes; DOUBT has the reasons for which a shrink at the same time is only possible."""
+"""Kinds of ISR changes. A DOUBT row holds the reasons for which a shrink at the same time is only possible."""
 BY_RULE, BY_CONTROLLER = np.arange(2)
 CHANGE_KINDS = ("shrink", "expand", "relinquish", "doubt")
 MADE_BY = ("rule", "controller")
 
 
 def new_kernel_output(capacity: int, scores: int = 256) -> KernelOutput:
-    """Allocate room for ``capacity`` rows of each timeline and of changes, and for ``scores`` rows of scores."""
+    """Allocate arrays for ``capacity`` rows of each timeline and of changes, and for ``scores`` rows of scores."""
     return KernelOutput(
         np.empty((capacity, len(REPLICA_COLUMNS)), np.int64),
         np.empty((capacity, len(PARTITION_COLUMNS)), np.int64),

@@ -1,19 +1,19 @@
 """kafka-3.3: only a higher leader epoch resets a follower's state, and only eligible followers may join.
 
 This rule was in force from 3.3.0 to 3.6.2. The leader updates a follower's state while it reads its log for the fetch,
-under the same lock. Only a higher leader epoch resets this state; before 3.3, with KRaft, every change of the ISR gave
-all members a fresh lag time (KAFKA-13790). A follower that is fenced or shutting down may not join (KIP-841). Since
-3.5, a fetch that a follower sent before its broker restarted does not let the follower join either (KIP-903; recorded
-fetches do not show this). For each follower the leader keeps its own log end at the follower's previous fetch; this
-offset never decreases.
+under the same lock. Only a higher leader epoch resets this state; before 3.3, with KRaft, every ISR change gave all
+members a fresh lag time (KAFKA-13790). A follower that is fenced or shutting down may not join (KIP-841). Since 3.5, a
+follower cannot join by a fetch that it sent before its broker restarted (KIP-903; recorded fetches do not show this).
+The leader stores, for each follower, the leader's own log end at the follower's previous fetch. This offset never
+decreases.
 
-Known problem: up to 3.5.2 the high watermark waited for a caught-up follower outside the ISR even if it was not allowed
-to join, so a broker that was shutting down could hold it for a lag time (KAFKA-15021, fixed in 3.6: parameter
-``only_eligible_hold_high_watermark``). And while the ISR was under min.insync.replicas, the high watermark still
-advanced, so that committed records could be lost if one broker failed.
+Known problem: up to 3.5.2 the high watermark waited for every caught-up follower outside the ISR, even if this follower
+was not allowed to join. So a broker that was shutting down could hold the high watermark back for a lag time
+(KAFKA-15021, fixed in 3.6: parameter ``only_eligible_hold_high_watermark``). Another problem: while the ISR was under
+min.insync.replicas, the high watermark still advanced, so that committed records could be lost if one broker failed.
 
-With KRaft, up to 3.5 every shrink began a new leader epoch. The replay takes these terms from the brokers' logs; a
-shrink that only the replay makes begins no new term.
+With KRaft, up to 3.5 every shrink began a new leader epoch. The replay takes these terms from the brokers' logs. If the
+replay makes a shrink that the cluster did not make, this shrink begins no new term.
 
 Source: Partition.fetchRecords, isReplicaIsrEligible, maybeIncrementLeaderHW, Replica.updateFetchState,
 resetReplicaState of 3.3.2, 3.5.2, 3.6.2.
@@ -34,10 +34,10 @@ from udfs.rules.base import (
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now, and other followers as never caught up (as in kafka-2.7).
+    """The leader treats ISR members as caught up now, and other followers as never caught up (as in kafka-2.7).
 
-    A new leader sets the log end offsets of all followers to unknown; a leader that stays counts only ISR members as
-    having fetched now (before 3.3, all followers).
+    A new leader sets the log end offsets of all followers to unknown. A leader that stays sets the last fetch of ISR
+    members to now (before 3.3, of all followers).
     """
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     if leader_is_new:
@@ -51,10 +51,11 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error (3.3: unchanged).
+    """Update a follower's state with a successful fetch (3.3: unchanged).
 
-    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
-    log end at its previous fetch proves that it was caught up then. This time never decreases.
+    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the log end at
+    the follower's previous fetch proves that the follower was caught up at that previous fetch. The last-caught-up time
+    never decreases.
     """
     if fetch.fetch_offset >= fetch.leader_log_end_offset:
         follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
@@ -66,7 +67,7 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch, unless it failed; the leader's log end at the previous fetch never decreases."""
+    """Record a successful fetch; the stored log end of the leader at this fetch never decreases."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -88,7 +89,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower is eligible (new in 3.3), and has all below the high watermark and start of the epoch."""
+    """Whether the follower is eligible (new in 3.3), and has every record below high watermark and epoch start."""
     return follower.eligible != 0 and follower.log_end_offset >= max(
         leader.high_watermark, leader.leader_epoch_start_offset
     )
@@ -96,7 +97,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def caught_up(follower, leader, now_ms, params):
-    """Whether the follower's log ends where the leader's does, or it was caught up within the lag time."""
+    """Whether the log ends are equal, or the follower was caught up within the lag time."""
     return (
         follower.log_end_offset == leader.log_end_offset
         or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
@@ -111,7 +112,7 @@ def eligible(follower):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the follower is in the maximal ISR, or caught up (3.6: and eligible): the high watermark waits."""
+    """Whether the high watermark waits: the follower is in the maximal ISR, or caught up (3.6: and eligible)."""
     return follower.in_maximal_isr != 0 or (
         caught_up(follower, leader, now_ms, params)
         and (params.only_eligible_hold_high_watermark == 0 or eligible(follower))
