@@ -275,7 +275,7 @@ QUIET = int64_record(
     "longest_ack_by_arrival_us",
 )
 """A quiet stretch of a segment (``udfs.kernel.quiet``). At both ends, each follower's latest fetch is recorded and from
-the log end, and the fetch before it was from the log end as well, or from the one that the fetch before had found."""
+the log end. The previous fetch was from the log end too, or from what was the log end at the fetch before it."""
 
 
 class KernelOutput(NamedTuple):

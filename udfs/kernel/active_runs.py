@@ -1,9 +1,9 @@
-"""Index the rule runs that are replayed on their own, not with a group that shares its state (`shared_runs`)."""
+"""Slots of the state that are replayed: groups, and rule runs that do not share a group's state (`shared_runs`)."""
 
 from udfs.jit import inlined
 
 
 @inlined
 def active_run(active, k):
-    """Return the slot of the k-th rule run or group to replay; the mask shows the compiler that it is not negative."""
+    """Return the slot of the k-th rule run or group to replay; the mask tells the compiler that it is not negative."""
     return active[k] & 0xFFFF

@@ -1,9 +1,9 @@
 """Times at which a broker notifies the controller of ISR changes, rate-limited as in releases 0.9 to 2.6.
 
-A task runs every 2.5 s: if there are pending changes, and the last change is more than 5 s old or the last notification
-more than 60 s, it sends them in one notification (ReplicaManager.maybePropagateIsrChanges). A broker that changes its
-ISR through the controller (2.7 and later) sends no notifications. For such a broker, the figure is what the changes
-would have cost on an older release.
+A task runs every 2.5 s (ReplicaManager.maybePropagateIsrChanges). It sends all pending changes in one notification if
+the last change is more than 5 s old or the last notification more than 60 s. A broker that changes its ISR through the
+controller (2.7 and later) sends no notifications. For such a broker, the result shows what its changes would have cost
+on an older release.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ LOOK_US, QUIET_US, AT_LEAST_US = 2_500_000, 5_000_000, 60_000_000
 
 @entry
 def notify(change_us, notified_us):
-    """Write to ``notified_us`` when the notification that includes each change is sent."""
+    """Write to ``notified_us`` when the notification with each change is sent."""
     started_us = change_us[0] // LOOK_US * LOOK_US
     notified, waiting = started_us - AT_LEAST_US, 0
     for i in range(len(change_us)):
@@ -31,17 +31,17 @@ def notify(change_us, notified_us):
 
 
 def notified_at_us(change_us: Int64Array) -> Int64Array:
-    """Return when a broker's notification that includes each of its ISR changes is sent.
+    """Return, for each ISR change of a broker, when the notification with this change is sent.
 
     Parameters
     ----------
     change_us : int64 array of shape (changes,)
-        In order, not empty; microseconds.
+        Times of the changes in order, in microseconds.
 
     Returns
     -------
     int64 array of shape (changes,)
-        Equal for changes in the same notification.
+        Times in microseconds, equal for changes in the same notification.
     """
     notified_us: npt.NDArray[np.int64] = np.zeros(len(change_us), np.int64)
     if len(change_us):

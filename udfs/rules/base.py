@@ -1,4 +1,4 @@
-"""Class of rules: each has some small compiled functions, and attributes.
+"""The class `Rule`, which has some small compiled functions and attributes, and the defaults of these functions.
 
 The functions take records of ``udfs.records``. They may change ``follower`` and ``leader``, but only read ``fetch``
 (FETCH_STATE) and ``params`` (one int64 field per parameter). ``now_ms`` is the leader's clock.
