@@ -334,9 +334,7 @@ def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_u
 
 @inlined
 def produce_in_ledger(term, active, ledger, leaders, params, log_end_offset, now_us):
-    """Count an acks=all append in each rule run: as refused if the ISR is below min.insync.replicas, else as
-    waiting.
-    """
+    """Count an acks=all append in each rule run: refused if the ISR is below min.insync.replicas, else waiting."""
     place = add_ack_wait(ledger.waits, log_end_offset, now_us)
     for k in range(term.active):
         r = active_run(active, k)
