@@ -32,9 +32,7 @@ class FoundInJsonLine(NamedTuple):
 
 
 def room_for_json_line(longest: int) -> FoundInJsonLine:
-    """Allocate room for lines of up to ``longest`` bytes. More entries only fit into an invalid line, and are
-    dropped.
-    """
+    """Allocate room for lines of up to ``longest`` bytes; only invalid lines may have more entries than fit."""
     return FoundInJsonLine(
         np.zeros(f.SLOTS, np.int64),
         np.zeros(f.DURATIONS),
