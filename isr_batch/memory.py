@@ -23,7 +23,7 @@ def memory_bytes() -> int:
 
 
 def _memory_limit_in(file: Path) -> int | None:
-    """Return the memory limit in a container's file, in bytes; None if there is no limit."""
+    """Return the memory limit in a container's file, in bytes; None if the file sets no limit."""
     try:
         return int(file.read_text(encoding="ascii"))
     except (OSError, ValueError):  # no cgroup file, or no limit in it ("max")

@@ -47,7 +47,8 @@ class SourcesLocator:
         Returns
         -------
         SourcesLocator or None
-            If there is no such folder: the folder that came with the package, or None if the package has none.
+            If no candidate is suitable: the folder that came with the package, or None if the package has no such
+            folder.
         """
         room = next((room for room in ROOMS if function.__module__.startswith(f"{udfs.__name__}.{room}.")), "")
         # Code that includes a user's rule under development gets its own folder, so that it does not replace the code
@@ -148,8 +149,8 @@ _COMPILED = {
     "udfs.kernel.replay": "all rules, once after an install or an upgrade: half a minute or more, before the first row",
     "udfs.simulation": "the simulation, once after an install or an upgrade: a minute or more",
 }
-"""What is compiled and how long it takes, for each part that is compiled separately. The key is the beginning of the
-module name of the part's first function."""
+"""Description and duration of each part of the code that is compiled separately. The key is the beginning of the module
+name of the part's first function."""
 _OTHERS = "kernels, once after an install or an upgrade: some seconds"
 
 
@@ -168,7 +169,7 @@ def _listen_for_compiling() -> None:
 def keep_compiled_by_numba(functions: Sequence[Callable[..., object]]) -> None:
     """Let entry points of ``udfs`` load machine code from the cache on disk, and save newly compiled code there.
 
-    If there is no folder to write to, each process compiles them.
+    If no folder is writable, each process compiles them.
     """
     _listen_for_compiling()
     others, config.CACHE_LOCATOR_CLASSES = config.CACHE_LOCATOR_CLASSES, f"{__name__}.{SourcesLocator.__name__}"

@@ -52,7 +52,7 @@ def ms_text(ms: float) -> str:
 
 
 def hours_text(hours: float) -> str:
-    """Return hours in the largest unit, from years to minutes, of which there are at least two."""
+    """Return hours in the largest unit, from years to minutes, that gives a number of at least two."""
     units = ((24 * 365.25, "year"), (24 * 7, "week"), (24, "day"), (1, "hour"), (1 / 60, "minute"))
     size, unit = next((unit for unit in units if hours >= 2 * unit[0]), units[-1])
     return count_of(math.ceil(hours / size), unit)

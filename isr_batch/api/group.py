@@ -125,7 +125,7 @@ def shrink_udf_pandas(
 
 
 def _zone_of_session() -> str:
-    """Return the time zone of the active Spark session; UTC if there is no session."""
+    """Return the time zone of the active Spark session; UTC without a session."""
     if "pyspark.sql" not in sys.modules:
         return "UTC"
     from pyspark.sql import SparkSession

@@ -118,7 +118,7 @@ def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def produced_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield one row per partition in the response to a produce request, or in the request if there is no response.
+    """Yield one row per partition in the response to a produce request, or, without a response, in the request.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ and most fetches wait half a second for data."""
 
 @kernel
 def note_excuse(mine, fetch, term, excused):
-    """Store in a follower's ledger that it was dropped, and who is to blame.
+    """Store in a follower's ledger that it was dropped, and what is to blame.
 
     ``excused`` is 0 (the follower), HEARD (its leader), or UNHEARD (the rule, unless the follower turns out to be
     dead).

@@ -116,7 +116,7 @@ def serve_fetch(state, p, stage, now_us, out):
     fetch = state.fetches[p]
     if stage == READ:
         if fetch.leader_log_end_offset > state.term[0].log_end_offset:
-            # The fetch shows that there was an append. The row of this append comes later or is missing.
+            # The fetch shows an append whose row comes later or is missing.
             take_in_append_called(state, fetch.leader_log_end_offset, NOBODY_WAITS, now_us, out)
         follower_truth.truth_after_read(fetch, state.term[0], now_us)
     follower_truth.enter_instant_of_truth(fetch, stage)

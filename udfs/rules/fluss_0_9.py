@@ -11,7 +11,7 @@ Benefit: a member that died before the election leaves at the first check.
 
 Drawback: every election, and in Fluss every repeated notification, drops followers that are healthy and have not
 fetched yet. A first fetch below the log end does not help: it could only show that the follower was caught up at its
-previous fetch, and there is no previous fetch in this term.
+previous fetch, and this term has no previous fetch.
 
 A follower may join once it has every record below the high watermark, even if it has not reached the start of the
 leader's epoch. Fluss uses min.insync.replicas as configured; this rule uses at most the number of assigned replicas, as

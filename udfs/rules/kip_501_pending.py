@@ -21,8 +21,8 @@ response is stuck, but the first check after the response drops it.
 
 The proposal only changes when a follower is dropped. A follower may join the ISR, and the high watermark waits for a
 follower, on the same conditions as in Kafka 3.7. But whether the high watermark waits depends on the last-caught-up
-time, which this rule sets at the response. Before a follower's first fetch in a term there is no previous fetch, so
-this first fetch is pending only if it is from the present log end.
+time, which this rule sets at the response. A follower's first fetch in a term has no previous fetch, so it is pending
+only if it is from the present log end.
 
 Source: KIP-501, solution 1.
 """

@@ -1,4 +1,4 @@
-"""Tables with the accuracy and cost of each rule: ledger and scores. docs/verdicts-reasoning.md defines the figures."""
+"""Tables with the accuracy and cost of each rule: ledger and scores (see docs/verdicts-reasoning.md)."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Column, Table, columns, key_columns
 
