@@ -2,8 +2,8 @@
 
 This rule was in force from 0.10.2.0 to 2.0.1. It fixed KAFKA-4485: a follower that is always one batch behind, but
 keeps pace, stays in the ISR. A new term now grants every member of the ISR a fresh lag time. The high watermark now
-also waits for followers outside the ISR that were caught up within the lag time. Otherwise the high watermark could
-pass such a follower just before it joins, and the ISR would have a member without some committed records.
+also waits for followers outside the ISR that were caught up within the lag time. Otherwise, with the leader alone in
+the ISR, the high watermark could always be ahead of such a follower, which would never join.
 
 Known problem: on an idle partition, only fetches renew a follower's last-caught-up time. So if anything delays the
 fetches (slow ISR writes, a leader change), the follower is dropped although it lacks nothing. The ISR writes for
@@ -23,8 +23,8 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, TRY_TO_JOIN, 
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """The leader treats ISR members as caught up now, and other followers as never caught up (new in 0.10.2).
 
-    A new leader sets the log end offsets of all followers to unknown. A leader that stays sets the last fetch of every
-    follower to now.
+    A new leader sets the log end offsets of all followers to unknown. A leader that stays the leader sets the time of
+    every follower's last fetch to now.
     """
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0

@@ -23,8 +23,8 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """The leader treats ISR members as caught up now, and other followers as never caught up (as in kafka-0.10.2).
 
-    A new leader sets the log end offsets of all followers to unknown, and since 2.4 the time of their last fetch to
-    1970. A leader that stays sets the last fetch of every follower to now.
+    A new leader sets the log end offsets of all followers to unknown, and since 2.4 the times of their last fetches to
+    0. A leader that stays the leader sets the time of every follower's last fetch to now.
     """
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0

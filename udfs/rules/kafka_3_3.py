@@ -36,8 +36,8 @@ from udfs.rules.base import (
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """The leader treats ISR members as caught up now, and other followers as never caught up (as in kafka-2.7).
 
-    A new leader sets the log end offsets of all followers to unknown. A leader that stays sets the last fetch of ISR
-    members to now (before 3.3, of all followers).
+    A new leader sets the log end offsets of all followers to unknown. A leader that stays the leader sets the time of
+    the last fetch to now, but only for ISR members (before 3.3, for all followers).
     """
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     if leader_is_new:

@@ -1,11 +1,12 @@
 """kafka-3.7: the high watermark does not advance while the ISR is smaller than min.insync.replicas.
 
-This rule is in force in 3.7.0 to 4.4.0. It is Kafka's newest, and the baseline for the proposals. Everything except the
-high watermark works as in Kafka 3.6. A follower is out of sync if it lacks records and was not caught up within the lag
-time. A follower may join if it is eligible and has every record below the high watermark and below the start of the
-leader's epoch. The high watermark waits for the maximal ISR, and for eligible followers that are caught up. While the
-ISR is smaller than min.insync.replicas, the high watermark is frozen (KAFKA-15583, KIP-966). So when a record is
-committed, at least min.insync.replicas brokers have it, as configured at that time.
+This rule has been in force since 3.7.0, and still was in 4.4.0. It is Kafka's newest, and the baseline for the
+proposals. Everything except the high watermark works as in Kafka 3.6. A follower is out of sync if it lacks records and
+was not caught up within the lag time. A follower may join if it is eligible and has every record below the high
+watermark and below the start of the leader's epoch. The high watermark waits for the maximal ISR, and for eligible
+followers that are caught up. While the ISR is smaller than min.insync.replicas, the high watermark is frozen
+(KAFKA-15583, KIP-966). So when a record is committed, at least min.insync.replicas brokers have it, as configured at
+that time.
 
 Known problem: while the ISR is under min.insync.replicas, consumers do not see new records, not even those produced
 with acks=1. Not solved: a leader that is slow, or was stopped, still drops healthy followers (KIP-501), most often in
@@ -22,8 +23,8 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule, 
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """The leader treats ISR members as caught up now, and other followers as never caught up (as in kafka-3.3).
 
-    A new leader sets the log end offsets of all followers to unknown. A leader that stays sets the last fetch of ISR
-    members to now.
+    A new leader sets the log end offsets of all followers to unknown. A leader that stays the leader sets the time of
+    the last fetch to now, but only for ISR members.
     """
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     if leader_is_new:

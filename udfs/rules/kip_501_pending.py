@@ -19,8 +19,8 @@ this method after it has read the partition's log, before the fetch waits for da
 The parameter ``caught_up_at`` = recorded follows the proposal literally. A follower then stays in the ISR while its
 response is stuck, but the first check after the response drops it.
 
-The proposal only changes when a follower is dropped. A follower may join the ISR, and the high watermark waits for a
-follower, on the same conditions as in Kafka 3.7. But whether the high watermark waits depends on the last-caught-up
+The proposal only changes when a follower is dropped. A follower may join the ISR, and the high watermark waits for it,
+under the same conditions as in Kafka 3.7. But whether the high watermark waits depends on the follower's last-caught-up
 time, which this rule sets at the response. A follower's first fetch in a term has no previous fetch, so it is pending
 only if it is from the present log end.
 

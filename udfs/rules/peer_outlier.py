@@ -1,9 +1,9 @@
 """peer-outlier: the rule of Kafka 3.7, but a follower that lags no more than the other followers is not dropped.
 
-No one has proposed this for Kafka. HDFS detects slow datanodes in this way (off by default): a node that reports
-latencies to its peers calls one of them slow only if the others are not. Here the leader is the reporting node, and the
-measure is the time since a follower was last caught up. If the other followers in the ISR lag as well, the leader or
-its network is to blame, and no follower is dropped.
+No one has proposed this for Kafka. HDFS detects slow datanodes in this way (off by default): a node that measures its
+latencies to several peers reports a peer as slow only if the other peers are not slow. Here the leader is the measuring
+node, and the measure is the time since a follower was last caught up. If the other followers in the ISR lag as well,
+the leader or its network is to blame, and no follower is dropped.
 
 A follower is an outlier if its lag exceeds both `replica.lag.time.max.ms` and a limit computed from the lags of the
 other followers in the ISR: 3 x median, or median + 3 x 1.4826 x median absolute deviation, whichever is greater. The
@@ -14,7 +14,7 @@ other follower, this rule decides like the rule of Kafka 3.7.
 Benefit: a slow or stopped leader no longer drops all its followers at once.
 
 Drawback: followers that fail together, such as those in one rack, stay in the ISR until the controller removes them,
-and acks=all waits for them. Hadoop combines reports from several nodes; a partition has only the reports of its leader.
+and acks=all waits for them. Hadoop combines reports from several nodes. Here only the partition's leader measures.
 
 Source: Apache Hadoop, OutlierDetector.getOutlierMetrics, DataNodePeerMetrics; KIP-501 for the argument.
 """
