@@ -1,4 +1,4 @@
-"""Keep pyarrow from importing pandas, which no command needs and takes a third of a small command's time."""
+"""Keep pyarrow from importing pandas: no command needs it, and it takes a third of a small command's time."""
 
 import sys
 from collections.abc import Sequence

@@ -125,7 +125,7 @@ def unreadable_file_error(path: str) -> SchemaError:
 
 
 def out_of_memory_error(*, in_java: bool) -> StorageError:
-    """Return the error for too little memory, with the setting to raise for the JVM or outside of it."""
+    """Return the error for too little memory, with its remedy, which differs for the JVM and other memory."""
     setting = "raise spark.driver_memory (`isr-batch config show`)" if in_java else "give the machine or container more"
     return StorageError(
         "out of memory",

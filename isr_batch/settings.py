@@ -34,7 +34,7 @@ Tree = dict[str, Any]
 
 
 def _settings_switch(value: object) -> object:
-    """Convert True and False back to ``on`` and ``off``, which YAML reads as truth values."""
+    """Convert True and False, as which YAML reads ``on`` and ``off``, back to these words."""
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 

@@ -57,5 +57,5 @@ def is_table_name(place: str) -> bool:
 
 
 def absolute_address(place: str) -> str:
-    """Return a path as an absolute path, because a cluster's JVM has another working folder; an address unchanged."""
+    """Return an absolute path, because a cluster's JVM has another working folder. Addresses stay unchanged."""
     return place if is_address(place) else str(Path(place).resolve())

@@ -71,7 +71,7 @@ def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | 
 
 
 def stored_bytes(lake: Lake, name: str) -> int:
-    """Return the total size in bytes of a lake's table's data files; 0 if the lake has no such table."""
+    """Return the total size of a table's data files in bytes; 0 if the lake has no such table."""
     if not lake.has(name):
         return 0
     there = lake.direct(name)

@@ -34,7 +34,7 @@ def files_by_day(lake: Lake) -> dict[date, str]:
 
 
 def made_from(lake: Lake, name: str, column: str) -> dict[date, str]:
-    """Return, for each day, the hash of the files from which a derived table was made, which is in ``column``."""
+    """Return the hash in ``column`` of a derived table for each day: that of the files from which it was made."""
     columns = ["event_date", column]
     if lake.has(name) and lake.direct(name) is None:
         return dict(lake.read(name).select(columns).distinct().collect())

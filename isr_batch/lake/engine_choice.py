@@ -36,7 +36,7 @@ class EngineChoice:
     _said: set[str] = field(default_factory=set)
 
     def by_spark(self, amount: int, most: int, what: str) -> bool:
-        """Whether Spark does some work, and not this process.
+        """Decide whether Spark (True) or this process does some work, and report the choice.
 
         Parameters
         ----------

@@ -59,7 +59,7 @@ class MemoryTable(DirectTable):
         self._rows = rows
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
-        """Return columns of the rows that have one of the values in ``wanted``, which is by text column."""
+        """Return columns of the rows in which text columns have one of their values in ``wanted``."""
         rows = self._rows
         for column, values in wanted.items():
             rows = rows.filter(pc.is_in(rows[column], pa.array(values, pa.string())))

@@ -136,7 +136,7 @@ class SmallTables:
         return int(rows.num_rows) + sum(file.rows for file in files)
 
     def add_files(self, table: Table, files: Sequence[FileOfWorker]) -> None:
-        """Commit files that were written before. Their rows must meet the contract.
+        """Commit data files that are already written. Their rows must meet the contract.
 
         Raises
         ------

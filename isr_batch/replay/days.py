@@ -119,7 +119,7 @@ _PARTS: Final = (
 
 
 def _hash_of(kind: str, *columns: str) -> str:
-    """Return a SQL expression for a hash of columns, equal in both engines. It has 60 bits: no sign bit is set."""
+    """Return a SQL expression for a 60-bit hash of columns, which has the same value in both engines."""
     values = ", ".join(f"coalesce(lower(CAST({column} AS STRING)), '')" for column in columns)
     return f"CAST(conv(substr(md5(concat_ws('|', '{kind}', {values})), 1, 15), 16, 10) AS BIGINT)"
 

@@ -59,7 +59,10 @@ class ResultFiles(NamedTuple):
 
 
 def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | None:
-    """Return where workers write results to replace the rows that meet a condition; None if workers cannot write."""
+    """Return where and how workers write results in place of the rows that meet a condition.
+
+    It is None if workers cannot write to one of the tables.
+    """
     stores = {}
     with ArrowSql() as sql:
         small = SmallTables(lake, sql)

@@ -101,10 +101,10 @@ def replace_together(
     days: tuple[str, str],
     files: Mapping[str, Sequence[FileOfWorker]],
 ) -> dict[str, int]:
-    """Replace tables concurrently, because most of the time is spent on Spark's planning or waiting for a remote store.
+    """Replace the rows of several tables concurrently, and return the number of rows written by table.
 
-    ``where`` and ``days`` are as for `LakeEngine.replace`; ``files`` are by name of the table. Returns the number of
-    rows written, by table.
+    Most of the time is spent on Spark's planning, or waiting for a remote store. ``where`` and ``days`` are as for
+    `LakeEngine.replace`, and select the rows to replace; ``files`` are by name of the table.
     """
     with ThreadPoolExecutor(len(rows)) as pool:
         written = pool.map(lambda of: engine.replace(of, rows[of], where, days, files.get(of.name, ())), rows)
@@ -116,7 +116,7 @@ RESTORED_BY: Final = (ISR_CHANGES.name, SHRINK_VERDICTS.name)
 
 
 def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None:
-    """Set restored_time of shrinks at the edges of the window, whose follower returned in another window."""
+    """Set restored_time of shrinks whose follower was dropped in one window, and returned in another."""
     if window == Window():
         return
     names = (*_SHRINK, "restored_time")

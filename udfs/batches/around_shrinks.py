@@ -74,7 +74,10 @@ def shown_around_shrinks(state: State, since_us: int) -> Rows:
 
 
 class AroundShrinks:
-    """Selects the timeline rows around shrinks from chunks of results. It keeps rows that a later shrink may need."""
+    """Selects the timeline rows around shrinks, given the kernel's results in chunks.
+
+    Rows that a later shrink may need are kept until the next chunk.
+    """
 
     def __init__(self) -> None:
         self.terms: dict[int, _Term] = {}
@@ -116,7 +119,7 @@ class AroundShrinks:
 
 
 class _Term:
-    """State of one term: the rows after ``decided_us`` that may be needed, and the state at ``decided_us``."""
+    """State of one term: its rows after ``decided_us``, which a later shrink may need, and its state at that time."""
 
     def __init__(self, identity: Identity, before: Rows | None = None) -> None:
         self.identity = identity
@@ -128,9 +131,10 @@ class _Term:
         self.followers = [p for p, replica in enumerate(identity["assigned"]) if replica != identity["leader_id"]]
 
     def choose(self, rows: Rows, chosen: Chosen, *, ended: bool) -> None:
-        """Add the next rows of the term, and append to ``chosen`` those rows around shrinks that can be decided now.
+        """Add the next rows of the term, and append to ``chosen`` the rows around shrinks that can be selected already.
 
-        A row can be decided if the span of a shrink after the last row of the term would begin later than the row.
+        A row can be selected or dropped if any shrink after the last row of the term would begin its span later than
+        the row.
         """
         rows = {
             kind: np.concatenate([held, rows[kind]]) if len(held) else rows[kind] for kind, held in self.held.items()
@@ -198,7 +202,7 @@ class _Term:
                 yield self._last(kind, end_us + 1), {**self.identity, **unknown}
 
     def _in_effect(self, kind: str, before: Int64Array, rows: Int64Array) -> Int64Array:
-        """Return the last row of each rule run (and follower): from ``rows`` if they have one, else from ``before``."""
+        """Return the last row of each rule run (and follower), from ``rows`` if possible, else from ``before``."""
         whose = self.followers if kind == "replica" else [0]
         found, end, at_once = rows[:0], len(rows), _AT_ONCE
         # The last row of most runs is among the latest rows, so these are searched first.
@@ -259,7 +263,7 @@ def _last_row_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int6
 
 
 def _timeline_rows_joined(rows: Int64Array, kind: str, time_us: int) -> Int64Array:
-    """Set the time of rows to the start of a span, and merge rows that only differ in their rule runs."""
+    """Return rows with the start of a span as their time. Rows that only differ in their rule runs are merged."""
     rows = rows.copy()
     rows[:, _TIME[kind]] = time_us
     if kind == "replica":

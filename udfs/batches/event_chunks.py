@@ -116,7 +116,7 @@ def _dictionary_key(column: pa.Array) -> pa.Array:
 
 
 def _chunks_of_events(events: Iterator[pa.RecordBatch], kind: np.int64) -> Iterator[pa.RecordBatch]:
-    """Collect batches until they have CHUNK_ROWS events, then yield these events as one batch of chunks."""
+    """Collect batches of events until there are CHUNK_ROWS events, then yield these as a batch of chunks."""
     waiting: list[pa.RecordBatch] = []
     for batch in events:
         waiting.append(batch)
@@ -128,7 +128,7 @@ def _chunks_of_events(events: Iterator[pa.RecordBatch], kind: np.int64) -> Itera
 
 
 def _brought_together(batches: list[pa.RecordBatch], kind: np.int64) -> pa.RecordBatch:
-    """Group the events of some batches into chunks by replica set. Within a chunk, events keep their order."""
+    """Group the events in these batches into chunks by replica set. Within a chunk, events keep their order."""
     rows = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     numbers = {name: np.asarray(rows.column(name)) for name in NUMBERS}
     period = pa.array(numbers["time_us"] // PIECE_US)
@@ -159,7 +159,7 @@ def _brought_together(batches: list[pa.RecordBatch], kind: np.int64) -> pa.Recor
 
 
 def _groups_of_events(columns: list[pa.Array]) -> Ints:
-    """Number the distinct combinations of values in several columns from 0, and return the number of each row."""
+    """Number the distinct combinations of values in these columns from 0, and return the number for each row."""
     groups = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         values = np.asarray(column.indices if pa.types.is_dictionary(column.type) else column).astype(np.int64)
@@ -185,7 +185,6 @@ class Events(NamedTuple):
         return Events(self.sets, {name: column[first:end] for name, column in self.columns.items()})
 
     def __len__(self) -> int:
-        """Return the number of events."""
         return len(self.columns["set"])
 
 

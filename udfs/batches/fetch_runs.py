@@ -170,7 +170,7 @@ def _numbers_of_fetches(batch: pa.RecordBatch, name: str) -> Ints:
 
 
 def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
-    """Yield ranges of runs to expand together. A range has at most PIECE fetches, or a single run."""
+    """Yield ranges of runs to expand together: either at most PIECE fetches in total, or a single run."""
     upto = np.cumsum(1 + np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER))
     first, before = 0, 0
     while first < len(upto):

@@ -73,7 +73,7 @@ def _listed_by_fetches(batch: pa.RecordBatch, kept: tuple[str, ...]) -> pa.Recor
 
 
 def _failed_partitions(asked: UnpackedPartitions, answered: UnpackedPartitions) -> npt.NDArray[np.bool_]:
-    """Return for each partition that a fetch lists whether the response has an error for this partition."""
+    """Return, for each partition that a fetch lists, whether the response has an error for this partition."""
     bad = np.flatnonzero(answered.numbers[:, 1] > 0)
     if not len(bad):
         return np.zeros(len(asked.numbers), np.bool_)
@@ -150,7 +150,7 @@ def _listed_by_produce_requests(
     batch: pa.RecordBatch, listed: UnpackedPartitions, rows: npt.NDArray[np.int64], *, answered: bool,
     base_offset: pa.Array, error: npt.NDArray[np.int32], size: pa.Array,
 ) -> pa.RecordBatch:  # fmt: skip
-    """Return rows of `PRODUCED` for some partitions of produce requests, or of the responses to them."""
+    """Return rows of `PRODUCED` for the partitions ``rows`` of produce requests, or of the responses to them."""
     request = pa.array(listed.request()[rows])
     return pa.RecordBatch.from_pydict(
         {name: batch.column(name).take(request) for name in WHOLE}

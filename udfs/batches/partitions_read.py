@@ -61,7 +61,7 @@ class _PartitionNumbers:
         self._order: Ints = np.empty(0, np.int64)
 
     def key(self, topics: pa.Array, partitions_per_topic: Ints, partitions: Ints) -> Ints:
-        """Encode each partition as an int64: the topic's number in the upper, the partition id in the lower 32 bits."""
+        """Return each partition's key, an int64: the topic's number in the upper, the id in the lower 32 bits."""
         encoded = pc.dictionary_encode(topics)
         codes = np.array(
             [self.topics.setdefault(t, len(self.topics)) for t in encoded.dictionary.to_pylist()], np.int64
@@ -105,7 +105,7 @@ def _grown_session_cache(cache: SessionCache, partitions: int) -> SessionCache:
 
 
 class _SessionReader:
-    """Finds the partitions that fetch requests read. The current session's state is kept between batches."""
+    """Finds the partitions that fetch requests read. It keeps the state of the current session between batches."""
 
     def __init__(self) -> None:
         self.numbers = _PartitionNumbers()
@@ -207,7 +207,7 @@ def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT)
 
 
 def sessions_read(batches: Iterator[pa.RecordBatch], members: Members) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `partitions_read`, and a row with a ``reason`` per request before which requests are missing.
+    """Yield the rows of `partitions_read`, and one row with a ``reason`` per gap before a request of a session.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def sessions_read(batches: Iterator[pa.RecordBatch], members: Members) -> Iterat
 
 
 def _gaps_as_read(gaps: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows about gaps with all columns of `READ_SCHEMA`; missing columns are null."""
+    """Return rows about gaps with all columns of `READ_SCHEMA`, in which columns that the rows lack are null."""
     return pa.RecordBatch.from_pydict(
         {
             field.name: gaps.column(field.name)

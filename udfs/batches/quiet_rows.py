@@ -92,7 +92,7 @@ def unpacked_quiet(binary: bytes) -> AroundQuiet | None:
 
 @dataclass(frozen=True)
 class QuietRows:
-    """A quiet stretch, which is one item of the replay's stream instead of its rows.
+    """A quiet stretch of a segment, as one item of the replay's stream in place of its rows.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def fetches_from_below(rows: Rows, passed: QuietRows) -> bool:
 
 
 def recall_appends(history: AppendHistory, passed: Iterable[QuietRows]) -> None:
-    """Restore the appends of skipped stretches in the history, where one append stands for all appends of a stretch."""
+    """Restore the appends of skipped stretches in the history, which has a single append for each stretch."""
     first, end = history.used
     ends, times_us = history.log_end_offset[first:end].copy(), history.time_us[first:end].copy()
     for piece in passed:

@@ -152,7 +152,7 @@ class SetReplay:
         kernels.change_min_isr_in_replay(self.state, of_runs, now_us)
 
     def _params_in(self, term: Mapping[str, Any]) -> tuple[npt.NDArray[np.void], list[str]]:
-        """Return the parameters of all rule runs in a term, as records for the kernel and as JSON; cached."""
+        """Return the parameters of all rule runs in a term, as records for the kernel and as JSON. They are cached."""
         key = tuple(term[name] for name in OF_BROKER)
         if key not in self.params:
             if len(self.params) == TERMS_ALIKE:
@@ -182,7 +182,7 @@ class SetReplay:
             yield from self.flush()
 
     def advance(self, rows: Rows, until_us: int) -> Iterator[pa.RecordBatch]:
-        """Replay rows of the current term, then fire timers up to ``until_us``. Without a current term, do nothing."""
+        """Replay rows of the current term, then fire timers up to ``until_us``. Between terms, nothing is done."""
         if self.state is None or self.term_is_over:
             return
         if self.passed and fetches_from_below(rows, self.passed[-1]):
@@ -207,7 +207,7 @@ class SetReplay:
         yield from self.advance(rows(), -1)
 
     def end_term(self) -> Iterator[pa.RecordBatch]:
-        """Fire the timers up to the end of the term, write its ledger, and mark the end of its rows in the output."""
+        """Fire the timers up to the end of the term, write its ledger, and mark where its rows end in the output."""
         if self.state is not None and self.identity is not None and not self.term_is_over:
             yield from self.advance(NO_ROWS, int(NEVER_US))
             kernels.end_replay_of_term(self.state, self.out)
@@ -261,7 +261,7 @@ NO_ROWS = Rows(*(np.asarray(pa.array([], pa.int64())) for _ in Rows._fields))
 
 
 def _carry_over_to_next_term(former: State, state: State, assigned: Sequence[int]) -> None:
-    """Copy the state of followers that are assigned in both terms from the leader's former term to its next term."""
+    """Copy the state of followers that are assigned in both terms from a leader's former term to its next one."""
     known = list(former.fetches["replica_id"])
     for p, replica in enumerate(assigned):
         if replica in known:
@@ -335,13 +335,16 @@ def replay_batches(
 
 
 def _by_knowledge_of_quiet(runs: Sequence[RuleRun]) -> list[list[RuleRun]]:
-    """Split rule runs into those whose rules may skip quiet stretches and others; return the non-empty groups."""
+    """Split rule runs into those whose rules allow skipping quiet stretches and those whose rules do not.
+
+    Returns the groups that are not empty.
+    """
     knowing, others = ([run for run in runs if _run_knows_quiet(run) == known] for known in (True, False))
     return [group for group in (knowing, others) if group]
 
 
 def _run_knows_quiet(run: RuleRun) -> bool:
-    """Whether the rule of a rule run may skip quiet stretches."""
+    """Whether the rule of a rule run allows the replay to skip quiet stretches."""
     return REGISTRY[run.rule].acts_in_quiet is not always_acts
 
 

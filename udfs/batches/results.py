@@ -206,7 +206,7 @@ def named(
 
 
 def _result_of_each_run(runs: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Expand rows that several rule runs share. Return a row index and a rule run number for each pair of these."""
+    """Expand rows that several rule runs share: return one row index and rule run number per row and rule run."""
     bits = np.ascontiguousarray(runs)[:, None].view(np.uint8)
     row, bit = np.nonzero(np.unpackbits(bits, axis=1, count=int(RUNS_A_ROW), bitorder="little"))
     return row, (runs[row] >> RUNS_A_ROW) * RUNS_A_ROW + bit
@@ -305,7 +305,7 @@ def _isr_lists(
 
 
 def _result_verdicts(causes: Int64Array) -> dict[str, pa.Array]:
-    """Return the columns verdict, primary cause and causes, given bits of causes; null if no bit is set."""
+    """Return the columns verdict, primary cause and causes, given causes as bits. They are null if no bit is set."""
     bits, inverse = np.unique(causes, return_inverse=True)
     names = [[name for i, name in enumerate(CAUSES) if bit >> i & 1] for bit in bits.tolist()]
     primary = [held[0] if held else None for held in names]

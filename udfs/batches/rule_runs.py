@@ -10,7 +10,7 @@ from udfs.rules import REGISTRY, Param, Rule
 
 @dataclass(frozen=True)
 class RuleRun:
-    """A rule with the parameters that the user set. Others come from the leader's settings or the rule's defaults."""
+    """A rule, and the parameters that the user set. Other parameters come from the leader's settings or the rule."""
 
     rule: str
     params: Mapping[str, int] = field(default_factory=dict)
@@ -32,7 +32,10 @@ def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
 
 
 def params_json(run: RuleRun, term: Mapping[str, Any]) -> str:
-    """Return the parameters of a rule run in a term that results show, as JSON with sorted keys."""
+    """Return a rule run's parameters in a term, as results show them: JSON with sorted keys.
+
+    Common parameters that the user did not set are left out, except lag time and min.insync.replicas.
+    """
     rule = REGISTRY[run.rule]
     shown = {"replica_lag_time_max_ms", "min_insync_replicas", *rule.params, *run.params}
     values = {name: value for name, value in resolved_params(run, term).items() if name in shown}

@@ -46,14 +46,14 @@ def one_row_an_event(batches: Iterator[pa.RecordBatch], *, quiet: bool = False) 
 
 
 class _Segment(NamedTuple):
-    """A packed segment of the replay's stream: the batch and the position of its row, and its binaries."""
+    """A packed segment of the replay's stream: the batch ``rows``, the index of its row in it, and its binaries."""
 
     rows: pa.RecordBatch
     place: int
     packed: pa.StructScalar
 
     def pieces(self, following: tuple[pa.RecordBatch, int] | None) -> Iterator[Piece]:
-        """Yield the segment's events. A quiet stretch stays packed as one item if the next row is after it."""
+        """Yield the segment's events. If ``following``, the next row, is after its quiet stretch, this stays packed."""
         of_set = set_of(self.rows, self.place)
         try:
             around = unpacked_quiet(self.packed["quiet"].as_py() or b"")
@@ -88,7 +88,7 @@ class _Segment(NamedTuple):
         )
 
     def _rows_of(self, columns: Mapping[str, Ints], events: int) -> pa.RecordBatch:
-        """Return unpacked events as rows of the stream. Other columns than SET_COLUMNS are null."""
+        """Return unpacked events as rows of the stream, with the segment's replica set. Further columns are null."""
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(columns[field.name])
@@ -103,7 +103,7 @@ class _Segment(NamedTuple):
 
 
 def _pieces_of_stream(batches: Iterator[pa.RecordBatch], *, quiet: bool) -> Iterator[Piece]:
-    """Yield the stream in order: slices with rows of single events, and the events of each segment."""
+    """Yield the stream in order: slices with rows of single events, and the events in each segment."""
     waiting: _Segment | None = None  # whether it is unpacked depends on the next row
     for batch in batches:
         segments = batch.column("segment")

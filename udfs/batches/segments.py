@@ -75,7 +75,7 @@ class DamagedSegmentError(ValueError):
 
 
 class _Widths(NamedTuple):
-    """A width in bytes, and the smallest and largest signed integer of this width."""
+    """A width in bytes, and the smallest and largest signed integer that fits it."""
 
     width: int
     least: int
@@ -113,7 +113,7 @@ def unpack_steps(binary: bytes, steps: Ints) -> None:
 
 
 def _width_of_steps(binary: bytes, count: int) -> int:
-    """Return the width in bytes of a packed column's differences; raise if the column has not ``count`` numbers."""
+    """Return the width in bytes of a packed column's differences. Raise if it does not have ``count`` numbers."""
     if not count and not binary:
         return 0
     width = binary[8] if len(binary) > 8 else -1
@@ -169,7 +169,7 @@ def segments_of_events(events: Events) -> pa.RecordBatch:
 
 
 class _SegmentNumber:
-    """Numbers the segments of each replica set 0, 1, 2, ... The sets must come one after the other."""
+    """Numbers the segments of each replica set from 0. All segments of a set must come before those of the next."""
 
     def __init__(self) -> None:
         self._of: tuple[object, ...] = ()
@@ -196,7 +196,10 @@ def _segment_starts(events: Events) -> list[int]:
 
 
 def _days_of_events(columns: dict[str, Ints]) -> Ints:
-    """Return the UTC day of each event, as days since 1970: of an append's time, or of when a fetch was handled."""
+    """Return the UTC day under which each event is stored, as days since 1970.
+
+    For a fetch, it is the day on which the fetch was handled.
+    """
     return np.where(columns["kind"] == FETCH, columns["handled_us"], columns["time_us"]) // DAY_US
 
 

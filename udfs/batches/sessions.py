@@ -54,7 +54,7 @@ def session_requests_in_turn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 def _requests_in_turn(
     batch: pa.RecordBatch, before: pa.RecordBatch | None, after: pa.RecordBatch | None
 ) -> pa.RecordBatch:
-    """Do this for one batch, given the batch before it and the batch after it."""
+    """Do the same as `session_requests_in_turn` for one batch, given the batches before and after it, if any."""
     around = pa.Table.from_batches(
         [*([before.slice(before.num_rows - 1)] if before else []), batch, *([after.slice(0, 1)] if after else [])]
     )
@@ -84,7 +84,7 @@ def first_session_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def missing_session_requests(batch: pa.RecordBatch, members: Members = MappingProxyType({})) -> pa.RecordBatch:
-    """Return the requests whose predecessor in their session was not logged, with ``reason`` and ``detail``.
+    """Return the requests before which a request of their session is missing, with ``reason`` and ``detail``.
 
     The first request of a session in ``members`` is left out if its predecessor is in logs that were read earlier.
     """
@@ -113,7 +113,7 @@ def missing_session_requests(batch: pa.RecordBatch, members: Members = MappingPr
 
 
 def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBatch:
-    """Add the partitions that each session had before the log to the session's first logged request."""
+    """Add the partitions that each session had before the log to the first logged request of the session."""
     if not members:
         return batch
     broker, session = int64_array(batch.column("broker_id")), int64_array(batch.column("session"))
@@ -129,7 +129,7 @@ def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBa
 
 
 def _piece_with_held(piece: bytes, held: Held) -> bytes:
-    """Return the packed partitions of a request, with those that its session had before the log added in front."""
+    """Return a request's packed partitions with ``held``, its session's partitions from before the log, in front."""
     asked, gone, answered = unpacked.unpacked_fetches(pa.array([piece]))
     # All requests of a session identify topics by id, or all by name; a request without partitions fits both.
     by_id = any(each.is_id.any() for each in (asked, gone, answered)) or not (len(asked.is_id) or len(answered.is_id))

@@ -65,7 +65,7 @@ def in_set_order(pieces: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def _begin_of(piece: Piece) -> tuple[Key, Key, int]:
-    """Return the replica set of a piece's first row, the set of its last row, and the time of its first row."""
+    """Return the replica set of a piece's first row, that of its last row, and the time of its first row."""
     if isinstance(piece, QuietRows):
         return piece.of_set, piece.of_set, piece.first_us
     return set_of(piece, 0), set_of(piece, piece.num_rows - 1), piece.column("time_us")[0].as_py()

@@ -31,14 +31,14 @@ def new_ack_waits(runs: int, capacity: int) -> Int64Array:
 
 
 def middle_of_latency_bucket_us(buckets: Int64Array) -> Int64Array:
-    """Return the latency in the middle of each bucket, in microseconds."""
+    """Return the latency in the middle of each of these buckets, in microseconds."""
     shift = np.maximum(buckets // 16 - 1, 0)
     return np.where(buckets < 16, buckets, ((16 + buckets % 16) << shift) + (1 << shift) // 2)
 
 
 @kernel
 def latency_bucket(latency_us):
-    """Return the bucket of a latency: below 16 us one bucket per microsecond, above 16 buckets per power of two."""
+    """Return the number of a latency's bucket: below 16 us one bucket per us, above 16 buckets per power of two."""
     if latency_us < 16:
         return latency_us
     # The highest bit is found by binary search, which takes fewer steps than bit by bit.
@@ -52,7 +52,7 @@ def latency_bucket(latency_us):
 
 @kernel
 def clear_ack_waits(waits):
-    """Remove all waiting appends at the start of a term."""
+    """Empty ``waits`` at the start of a term."""
     for column in range(waits.shape[1]):
         waits[COUNT, column] = 0
 
@@ -135,7 +135,7 @@ def acknowledge_waits(waits, r, high_watermark, now_us, latencies):
 
 @kernel
 def forget_ack_waits(waits, r):
-    """Set that rule run ``r`` waits for no append, present or future."""
+    """Mark in ``waits`` that rule run ``r`` waits for no append, present or future."""
     waits[COUNT, FIRST_RUN + r] = FOR_NOTHING
 
 
@@ -150,7 +150,7 @@ def take_over_ack_waits(waits, to, of):
 
 @kernel
 def ack_waits_alike(waits, r, other):
-    """Whether two slots (rule runs or groups) wait for the same appends."""
+    """Whether slots ``r`` and ``other`` (rule runs or groups) wait for the same appends."""
     r, other = FIRST_RUN + r, FIRST_RUN + other
     alike = waits[COUNT, r] == waits[COUNT, other]
     for i in range(waits[COUNT, r], waits[COUNT, TIME]):

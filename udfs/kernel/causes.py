@@ -62,7 +62,7 @@ def _acknowledged_without(state, r, p):
 
 @kernel
 def _may_depend_on_earlier(state, r, p, now_us):
-    """Whether the rule's decision on a follower may depend on fetches from before the log begins."""
+    """Whether a rule run's decision on follower ``p`` may depend on fetches from before the log begins."""
     follower, term = state.followers[r, p], state.term[0]
     shown = follower.last_caught_up_time_ms > term.start_us // 1000
     return not shown and now_us < ledger_known_from_us(term, state.params[r])

@@ -41,13 +41,13 @@ show their order."""
 
 @kernel
 def is_late_no_more(late_at_us, now_us):
-    """Whether the leader's last large delay was more than LATE_FOR_US ago."""
+    """Whether the leader's last large delay, at ``late_at_us``, was more than LATE_FOR_US ago."""
     return now_us - late_at_us > LATE_FOR_US
 
 
 @kernel
 def note_lateness_for_doubts(term, from_us, until_us, now_us):
-    """Store how long the leader worked on a fetch, without silences, unless a recent delay was longer."""
+    """Store in ``term`` how long the leader worked on a fetch, without silences, unless a recent delay was longer."""
     late_us = until_us - from_us - overlap_of_spans(from_us, until_us, term.silent_from_us, term.silent_until_us)
     if late_us >= term.late_us or is_late_no_more(term.late_at_us, now_us):
         term.late_us = late_us
@@ -80,7 +80,7 @@ def check_error_us(leader, term, params, now_us):
 
 @kernel
 def write_doubt(out, mine, r, p, depends_on):
-    """Write a DOUBT row for the follower's last shrink, which is only possible, for the reason ``depends_on``."""
+    """Write a DOUBT row, which marks the last shrink of follower ``p`` as only possible, with the reason."""
     mine.depends_on = depends_on
     mine.doubt_until_us = 0
     row = out.change[out.filled[2]]
@@ -147,9 +147,9 @@ def doubt_is_over(mine, fetch, now_us):
 
 @kernel
 def what_doubt_depends_on(mine, term, fetch):
-    """Return why a shrink is only possible, given a fetch that would have kept the follower in sync.
+    """Return why a shrink is only possible, given a fetch that may have come before the check.
 
-    The fetch may have come before the check that made the shrink.
+    Had it come before the check, the check would have kept the follower.
     """
     if fetch.arrival_us <= mine.order_until_us:
         return EVENT_ORDER

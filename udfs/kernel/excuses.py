@@ -25,7 +25,7 @@ def note_excuse(mine, fetch, term, excused):
 
 @kernel
 def count_early(state, r, p, heard_us):
-    """Count the follower's last spurious shrink as early if the follower then did not fetch for a lag time.
+    """Count the last spurious shrink of follower ``p`` as early if it then did not fetch for a lag time.
 
     ``heard_us`` is the time of its next fetch, or the end of the log.
     """

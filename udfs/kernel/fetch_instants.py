@@ -17,7 +17,7 @@ ALL = UNKNOWN
 
 @kernel
 def _end_wait(state, now_us):
-    """Run the check that waited until the log reached the log end in the check's log line."""
+    """Run the check that has waited until the log reached the log end in the check's log line."""
     term = state.term[0]
     if term.log_end_offset >= term.awaited_offset:
         for r in range(term.runs):
@@ -29,7 +29,7 @@ def _end_wait(state, now_us):
 
 @inlined
 def take_in_append(state, log_end_offset, acks, now_us, out):
-    """Process an append to the leader's log: update the followers' true state, and call every rule."""
+    """Process an append to the leader's log: update the true state of followers, and the state under every rule run."""
     term = state.term[0]
     if acks == ALL:
         ledger.produce_in_ledger(term, state.active, state.ledger, state.leaders, state.params, log_end_offset, now_us)
@@ -81,7 +81,7 @@ def _for_all_rules(instant: str) -> Callable[..., Any]:
 
     @inlined
     def decide(state, p, now_us, out):
-        """Call each rule's function for this instant, and take the steps that it returns.
+        """Call each rule's function for this instant of a fetch of follower ``p``, and take the steps that it returns.
 
         These steps are to expand the ISR, to advance the high watermark, or only to write changes to the timeline.
         """
@@ -112,7 +112,7 @@ on_recorded, on_completed = _for_all_rules("on_recorded"), _for_all_rules("on_co
 
 @inlined
 def serve_fetch(state, p, stage, now_us, out):
-    """Process the next instant of a follower's fetch (``stage``), in its true state and under every rule."""
+    """Process that follower ``p``'s fetch enters ``stage``: update its true state, and its state under every rule."""
     fetch = state.fetches[p]
     if stage == READ:
         if fetch.leader_log_end_offset > state.term[0].log_end_offset:
@@ -145,7 +145,7 @@ def take_in(state, p, stage, now_us, out):
 
 @inlined
 def take_in_fetch(state, p, rows, i, out):
-    """Process the arrival of a follower's fetch, which is row ``i`` of ``rows``."""
+    """Process the arrival of a fetch of follower ``p``, which is row ``i`` of ``rows``."""
     term, now_us = state.term[0], rows.time_us[i]
     # If a follower has two connections, its previous fetch is completed before this one is processed.
     state.fetches[p].completed_us = min(state.fetches[p].completed_us, now_us)

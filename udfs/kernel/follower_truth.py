@@ -11,7 +11,7 @@ from udfs.records import ARRIVED, NEVER_US, NO_FETCH, NOT_DUE, READ, RECORDED, S
 
 @kernel
 def overlap_of_spans(from_us, until_us, other_from_us, other_until_us):
-    """Return the length of the intersection of two spans."""
+    """Return the length of the intersection of two time spans."""
     return max(0, min(until_us, other_until_us) - max(from_us, other_from_us))
 
 
@@ -69,7 +69,7 @@ def _leader_silent_us(fetch, term, from_us, now_us):
 
 @kernel
 def truth_before_pause(state, kind, from_us, until_us):
-    """Begin a period without fetches, because the leader is silent (SILENCE) or for an unknown reason (IDLE)."""
+    """Begin a period without fetches: the leader is silent (``kind`` SILENCE), or the reason is unknown (IDLE)."""
     term = state.term[0]
     for p in range(term.replicas):
         settle_truth(state.fetches[p], term, from_us)
@@ -90,7 +90,7 @@ def position_of(state, replica_id):
 
 @kernel
 def enter_instant_of_truth(fetch, stage):
-    """Move a follower's fetch to ``stage``, and set ``due`` to the time of its next stage."""
+    """Set the stage of a follower's fetch to ``stage``, and ``due`` to the time of its next stage."""
     fetch.stage = stage
     if stage == ARRIVED:
         fetch.due = 2 * min(fetch.handled_us, NOT_DUE // 2) + 1
@@ -169,7 +169,7 @@ def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offs
 
 @inlined
 def truth_after_read(fetch, term, now_us):
-    """Process that an I/O thread reads the log for a fetch; an unnamed log end follows from the appends."""
+    """Process that an I/O thread reads the log for a fetch. If the log line has no log end, appends determine it."""
     settle_truth(fetch, term, now_us)
     fetch.read_us = now_us
     fetch.held_at_read_us = fetch.held_us
@@ -201,7 +201,7 @@ def truth_after_append(fetch, term, now_us):
 
 @kernel
 def begin_truth(fetch, term):
-    """Reset a follower's true state at the start of a term. Unless the log shows its log end, this is unknown."""
+    """Reset a follower's true state at the start of a term. Its log end is unknown unless the log shows it."""
     enter_instant_of_truth(fetch, NO_FETCH)
     held = max(fetch.held_at_start, UNKNOWN) if term.begins_mid_term != 0 else 0 if term.start_offset == 0 else UNKNOWN
     fetch.log_end_offset = held
@@ -230,9 +230,9 @@ def true_lag_us(fetch, now_us):
 
 @kernel
 def truly_late_at_us(fetch, lag_time_ms):
-    """Return from when on the rule `true-lag` finds the follower out of sync, in us and rounded to a millisecond.
+    """Return the time from which the rule `true-lag` finds the follower out of sync, in microseconds.
 
-    It is NEVER_US if the follower lacks no record.
+    It is a whole millisecond, or NEVER_US if the follower lacks no record.
     """
     if fetch.missing_since_us == NEVER_US:
         return NEVER_US
@@ -241,7 +241,7 @@ def truly_late_at_us(fetch, lag_time_ms):
 
 @kernel
 def true_miss_at_us(fetch, lag_time_ms):
-    """Return when the true lag exceeds 1.5 lag times; until then every rule should have dropped the follower."""
+    """Return when the true lag exceeds 1.5 lag times, in microseconds. By then every rule should drop the follower."""
     if fetch.missing_since_us == NEVER_US:
         return NEVER_US
     return (fetch.missing_since_us // 1000 + lag_time_ms * 3 // 2 + 1) * 1000 + 1

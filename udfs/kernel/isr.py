@@ -31,7 +31,7 @@ NO_CAUSE = np.int64(0)
 
 @kernel
 def _write_isr_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader, fetch, causes, error_us):
-    """Write a result row for an ISR change (shrink, expansion or loss of leadership), with its causes."""
+    """Write a result row for an ISR change: a shrink, an expansion, or a loss of leadership."""
     row = out.change[out.filled[2]]
     out.filled[2] += 1
     row[0] = r
@@ -56,7 +56,7 @@ def _write_isr_change(out, r, p, now_us, kind, made_by, isr_after, follower, lea
 
 @inlined
 def _has_to_leave_isr(state, r, code, p, now_ms, params):
-    """Whether the rule finds a follower out of sync, and does not spare it because of the other followers' state."""
+    """Whether the rule finds follower ``p`` out of sync, and does not spare it because of other followers' state."""
     leader = state.leaders[r]
     return out_of_sync(code, state.followers[r, p], leader, state.fetches[p], now_ms, params) and not spares(
         code, state.followers[r], p, state.term[0].leader, leader, now_ms, params
@@ -65,7 +65,10 @@ def _has_to_leave_isr(state, r, code, p, now_ms, params):
 
 @inlined
 def advance_high_watermark(state, r, clock_ms):
-    """Advance the high watermark to the smallest log end of the replicas for which it waits. It never goes back."""
+    """Advance rule run ``r``'s high watermark to the lowest log end of the replicas for which it waits.
+
+    It never moves back.
+    """
     leader = state.leaders[r]
     params = state.params[r]
     code = state.codes[r]
@@ -92,7 +95,7 @@ def advance_high_watermark(state, r, clock_ms):
 
 @kernel
 def install_isr(state, r, isr, now_us):
-    """Set the committed ISR of a rule run, and discard an ISR write in flight."""
+    """Set the committed ISR of rule run ``r`` to ``isr`` (bits), and discard an ISR write in flight."""
     leader = state.leaders[r]
     leader.isr = isr
     leader.pending_isr = isr
@@ -113,7 +116,7 @@ def install_isr(state, r, isr, now_us):
 
 @inlined
 def show_followers(state, r, now_us, out, since):
-    """Write a timeline row for each follower whose state changed. Output rows from ``since`` on have the same time."""
+    """Write a timeline row for each follower whose state changed. Rows from ``since`` on have the same time."""
     leader = state.leaders[r]
     for p in range(leader.replicas):
         if p != state.term[0].leader:
@@ -122,14 +125,14 @@ def show_followers(state, r, now_us, out, since):
 
 @inlined
 def show_all(state, r, now_us, out):
-    """Write the changed state of the partition and of its followers under one rule run to the timelines."""
+    """Write the changed state of the partition and its followers under rule run ``r`` to the timelines."""
     show_followers(state, r, now_us, out, out.filled[0])
     show_leader_in_ledger(state, r, now_us, out)
 
 
 @kernel
 def commit_isr(state, r, now_us):
-    """Process the response to a rule run's ISR write: the requested ISR becomes the committed ISR."""
+    """Process the response to an ISR write of rule run ``r``: the requested ISR becomes the committed ISR."""
     leader = state.leaders[r]
     expanding = leader.pending_isr & ~leader.isr != 0
     install_isr(state, r, leader.pending_isr, now_us)
@@ -140,7 +143,7 @@ def commit_isr(state, r, now_us):
 
 @kernel
 def _write_isr(state, r, isr, now_us):
-    """Request a new ISR in a rule run. Without write latency, the response comes at once."""
+    """Send an ISR write that requests ``isr`` for rule run ``r``. Without write latency, the response comes at once."""
     leader = state.leaders[r]
     latency_us = state.params[r].isr_write_latency_ms * 1000
     state.ledger.pages[r, ISR_WRITES] += 1
@@ -159,7 +162,7 @@ def _write_isr(state, r, isr, now_us):
 
 @kernel
 def _settle_doubt(state, r, p, now_us, out):
-    """Mark a rule run's last shrink of the follower as only possible, if this fetch may have prevented it.
+    """If this fetch may have prevented rule run ``r``'s last shrink of follower ``p``, mark it as only possible.
 
     The fetch may have been recorded as soon as it was handled, and the check may have run right after that.
     """
@@ -182,7 +185,7 @@ def _settle_doubt(state, r, p, now_us, out):
 
 @kernel
 def note_returns(state, p, now_us):
-    """Process the first fetch recorded after the follower returned to the ISR of some rule runs."""
+    """Process the first recorded fetch of follower ``p`` since it returned to the ISR of some rule runs."""
     state.fetches[p].is_back = 1
     for k in range(state.term[0].active):
         mine = state.ledger.followers[active_run(state.active, k), p]
@@ -192,7 +195,7 @@ def note_returns(state, p, now_us):
 
 @kernel
 def settle_doubts(state, p, now_us, out):
-    """For each rule run that has dropped the follower, decide whether this fetch makes the shrink only possible."""
+    """For each rule run that dropped follower ``p``, decide whether this fetch makes the shrink only possible."""
     for k in range(state.term[0].active):
         r = active_run(state.active, k)
         if state.ledger.followers[r, p].doubt_until_us != 0:
@@ -201,7 +204,7 @@ def settle_doubts(state, p, now_us, out):
 
 @kernel
 def _expand_isr(state, r, p, now_us, out):
-    """Add a follower to the ISR under one rule run."""
+    """Request that follower ``p`` joins the ISR of rule run ``r``."""
     mine, fetch = state.ledger.followers[r, p], state.fetches[p]
     doubts.note_expand_in_doubt(mine, state.term[0], fetch, r, p, now_us, out)
     if mine.joined_us == NEVER_US:
@@ -216,10 +219,10 @@ def _expand_isr(state, r, p, now_us, out):
 
 @inlined
 def after_fetch(state, r, p, todo, now_us, out, since):
-    """Take the steps that a rule returned for an instant of a fetch: expand the ISR, advance the high watermark.
+    """Take the steps ``todo`` that a rule returned for a fetch of follower ``p``.
 
-    The caller then calls ``show_leaders_in_ledger`` once for all rule runs. Output rows from ``since`` on have the same
-    time.
+    They are to expand the ISR and to advance the high watermark. The caller then calls ``show_leaders_in_ledger`` once
+    for all rule runs. Rows of ``out`` from ``since`` on have the same time.
     """
     leader = state.leaders[r]
     follower = state.followers[r, p]
@@ -239,7 +242,7 @@ def after_fetch(state, r, p, todo, now_us, out, since):
 
 @kernel
 def relinquish_leadership(state, r, now_us, out):
-    """Under one rule run, the leader gives up leadership: a new leader epoch begins with the same ISR."""
+    """Let the leader give up leadership under rule run ``r``: a new leader epoch begins with the same ISR."""
     part_shared_run(state, r)
     leader = state.leaders[r]
     term = state.term[0]
@@ -269,7 +272,7 @@ def relinquish_leadership(state, r, now_us, out):
 
 @kernel
 def check_isr(state, r, now_us, out):
-    """Run one check (isr-expiration) of a rule run: drop every member that is out of sync, and write the causes."""
+    """Run one check (isr-expiration) of rule run ``r``: drop every member that is out of sync, and write the causes."""
     params = state.params[r]
     if state.leaders[r].commit_us != NEVER_US:
         return
@@ -322,7 +325,7 @@ def check_isr(state, r, now_us, out):
 
 @kernel
 def remove_from_isr(state, r, p, now_us, out):
-    """Remove a replica from the ISR of a rule run because the controller removed it. The rule has no say in this."""
+    """Remove replica ``p`` from the ISR of rule run ``r``, because the controller did; the rule is not asked."""
     leader = state.leaders[r]
     follower = state.followers[r, p]
     if follower.in_maximal_isr == 0:

@@ -102,9 +102,9 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
 
 @kernel
 def ledger_known_from_us(term, params):
-    """Return from when on a rule run's state does not depend on events before the log.
+    """Return the time from which a rule run's state does not depend on events before the log.
 
-    If the log begins in mid-term, this is a lag time and a check period after its beginning.
+    For a log that begins in mid-term, this is a lag time and a check period after its beginning.
     """
     if term.begins_mid_term == 0:
         return term.start_us
@@ -169,7 +169,7 @@ def begin_ledger(state, isr_at_start):
 
 @kernel
 def settle_ledger(page, leader, params, now_us):
-    """Add the time from the last update to ``now_us`` to the integrals, with the rule run's current state."""
+    """Add the time since the last update, up to ``now_us``, to a rule run's integrals over time."""
     elapsed_us = now_us - page[SETTLED_US]
     if elapsed_us <= 0:
         return
@@ -194,7 +194,7 @@ def settle_ledger(page, leader, params, now_us):
 
 @kernel
 def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
-    """Add the time from the last update to ``now_us`` for which the rule's answer about a follower was right."""
+    """Add the time since the last update, up to ``now_us``, for which a rule's answer about a follower was right."""
     if mine.judged == 0 or now_us <= mine.settled_us:
         return
     late_us = min(max(truly_late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)
@@ -213,11 +213,11 @@ def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
 
 @kernel
 def settle_ledger_of_follower(state, r, p, now_us):
-    """Add the time up to ``now_us`` for which a rule run's answer about a follower was right, by two measures.
+    """Add the time up to ``now_us`` for which rule run ``r``'s answer about follower ``p`` was right, in two measures.
 
-    By lag, a follower belongs in the ISR if `true-lag` finds it in sync; but if it is outside the ISR and below the
-    high watermark, it belongs outside. By blame, a rule run is wrong from a spurious shrink until the follower is back,
-    and from a miss until the follower has caught up or leaves.
+    By lag, a follower belongs in the ISR if `true-lag` finds it in sync; but outside the ISR and below the high
+    watermark, it belongs outside. By blame, a rule run is wrong from a spurious shrink until the follower is back, and
+    during a miss.
     """
     in_isr, high_watermark = state.followers[r, p].in_isr, state.leaders[r].shown_high_watermark
     _sum_up_accuracy(state.ledger.followers[r, p], state.fetches[p], in_isr, high_watermark, state.params[r], now_us)
@@ -225,7 +225,7 @@ def settle_ledger_of_follower(state, r, p, now_us):
 
 @kernel
 def look_at_risk_for_ledger(page, leader, term, fetches, now_us):
-    """Count the committed records that would be lost if the worst ISR member became leader; 0 under a sound rule."""
+    """Count the committed records that would be lost if the worst ISR member became leader (0 under a sound rule)."""
     at_risk = 0
     for p in range(term.replicas):
         known = fetches[p].log_end_offset
@@ -253,7 +253,7 @@ def _count_acknowledged_in_ledger(waits, page, r, high_watermark, now_us):
 
 @inlined
 def is_in_ledger(leader):
-    """Whether the partition's state under this rule run is still the one that the ledger last counted."""
+    """Whether the partition's state under a rule run has not changed since the ledger counted it."""
     return (
         leader.log_end_offset == leader.shown_log_end_offset
         and leader.high_watermark == leader.shown_high_watermark
@@ -264,7 +264,7 @@ def is_in_ledger(leader):
 
 @inlined
 def show_leader_in_ledger(state, r, now_us, out):
-    """Write a timeline row and update the ledger, if the partition's state under one rule run has changed."""
+    """If the partition's state under rule run ``r`` has changed, write a timeline row and update the ledger."""
     if not is_in_ledger(state.leaders[r]):
         _show_in_ledger(state, r, now_us, out)
 

@@ -26,7 +26,7 @@ NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
 
 @inlined
 def note_lack_for_misses(state, p, now_us):
-    """Schedule the search for misses, because the time since which the follower lacks records has changed."""
+    """Schedule the search for misses, because the time since which follower ``p`` lacks records has changed."""
     term = state.term[0]
     due_us = max(shared_runs_part_at_us(state.fetches[p], term.least_lag_time_ms), now_us + 1)
     term.miss_due_us = min(term.miss_due_us, due_us)
@@ -34,7 +34,7 @@ def note_lack_for_misses(state, p, now_us):
 
 @inlined
 def misses_before_arrival(state, p, now_us, log_end_offset):
-    """Update the ledgers before a fetch changes what is known about the follower's log end.
+    """Update the ledgers before a fetch changes what is known about the log end of follower ``p``.
 
     ``log_end_offset`` is the log end that the fetch shows, or -1.
     """
@@ -46,9 +46,9 @@ def misses_before_arrival(state, p, now_us, log_end_offset):
 
 @kernel
 def _settle_misses_of_runs(state, p, now_us, back):
-    """Update the ledgers of rule runs that have the follower outside the ISR, or for which it is late.
+    """Update the ledgers of rule runs that have follower ``p`` outside the ISR, or by whose lag time it is late.
 
-    If ``back`` (the follower's log became shorter), update all ledgers.
+    If ``back`` (the follower's log became shorter), all ledgers are updated.
     """
     fetch = state.fetches[p]
     for k in range(state.term[0].active):
@@ -61,7 +61,7 @@ def _settle_misses_of_runs(state, p, now_us, back):
 
 @inlined
 def misses_after_arrival(state, p, now_us):
-    """Update the ledgers after a fetch has changed what is known about the follower's log end."""
+    """Update the ledgers after a fetch has changed what is known about the log end of follower ``p``."""
     fetch, term = state.fetches[p], state.term[0]
     below = fetch.error_code == 0 and fetch.log_end_offset < term.highest_high_watermark
     if fetch.quiet == 0 or term.runs_at_risk > 0 or below:
@@ -72,7 +72,10 @@ def misses_after_arrival(state, p, now_us):
 
 @kernel
 def _look_at_misses_of_runs(state, p, now_us):
-    """Update each rule run's ledger for a fetch. Set ``quiet`` unless something about the follower is open."""
+    """Update each rule run's ledger for a fetch of follower ``p``.
+
+    The follower's field ``quiet`` becomes 1 if no rule run needs to look at its next fetches.
+    """
     fetch = state.fetches[p]
     fetch.quiet = 1
     for k in range(state.term[0].active):
@@ -98,7 +101,7 @@ def _look_at_misses_of_runs(state, p, now_us):
 
 @kernel
 def stop_judging_misses(state, p, now_us):
-    """Stop judging answers about a follower that the controller removed, until the follower fetches again."""
+    """Stop judging answers about follower ``p``, which the controller removed, until the follower fetches again."""
     state.fetches[p].quiet = 0
     part_shared_runs(state)
     for r in range(state.term[0].runs):

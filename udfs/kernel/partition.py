@@ -36,7 +36,10 @@ NOBODY = np.int64(-1)
 
 @kernel
 def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out):
-    """Reset the state at the start of a term. The caller has already set ``state.term`` and ``state.params``."""
+    """Reset the state at the start of a term, whose description the caller has put into ``state.term``.
+
+    The caller has also set ``state.params``.
+    """
     term = state.term[0]
     shared_runs.part_shared_runs(state)
     term.log_end_offset = term.start_offset
@@ -150,7 +153,7 @@ def fire_timers(state, until_us, out):
 
 @kernel
 def _note_check(state, r, due_us, ran_us, code, log_end_offset):
-    """Set when a check of a rule run ran, as a log line shows it.
+    """Set when a check of rule run ``r`` ran, as a log line shows it.
 
     A line about another partition is ignored if the check runs when the leader wakes up from a silence. The timestamp
     of the line is truncated to a millisecond. Within this millisecond, the check came after the append that the line

@@ -39,7 +39,7 @@ is recorded."""
 
 @kernel
 def may_pass_over(state, quiet, latest):
-    """Whether the replay may skip a quiet stretch: no rule run does anything within it.
+    """Whether the replay may skip a quiet stretch, because no rule run acts within it.
 
     At its start, each follower's latest fetch is from the log end. So no producer waits for an acknowledgement, and no
     record is at risk.
@@ -103,7 +103,7 @@ def pass_over(state, quiet, latest, latencies, out):
 
 @kernel
 def _take_in_latest_fetches(state, p, until_us, latest, out):
-    """Process a follower's latest fetch in the stretch. The fetch before it is only passed to the rules."""
+    """Process the latest fetch of follower ``p`` in a skipped stretch. The fetch before it is only passed to rules."""
     fetch, last = state.fetches[p], 0
     for i in range(len(latest.time_us)):
         if latest.replica_id[i] == fetch.replica_id:
@@ -147,7 +147,7 @@ def _stays_late_after_stretch(term, quiet):
 
 @kernel
 def _may_pass_over(state, replica_id):
-    """Whether the follower is in every ISR with nothing undecided, and the leader was awake since its last fetch."""
+    """Whether a follower is in every ISR, nothing about it is open, and its leader was awake since its last fetch."""
     term = state.term[0]
     for p in range(term.replicas):
         fetch = state.fetches[p]
@@ -159,7 +159,7 @@ def _may_pass_over(state, replica_id):
 
 @kernel
 def _pass_over_run(state, r, quiet, latencies):
-    """Add a skipped stretch to a rule run's ledger, and move its high watermark to the log end after the stretch."""
+    """Add a skipped stretch to rule run ``r``'s ledger, and move its high watermark to the log end after it."""
     leader, page = state.leaders[r], state.ledger.pages[r]
     way = BY_ARRIVAL if ADVANCED_BY_ARRIVAL >> state.codes[r] & 1 else BY_RECORD
     ledger.settle_ledger(page, leader, state.params[r], quiet.until_us)

@@ -147,7 +147,7 @@ def walk_through_segment(walk, rows, quiet, latencies):
 
 @inlined
 def _begin_quiet_walk(walk, quiet):
-    """Reset the state of the pass before the first row."""
+    """Reset ``walk``, the state of a pass over the rows, before the first row."""
     leader = walk.leader[0]
     quiet.longest_held_us = quiet.longest_fetch_us = 0
     leader.log_end = UNKNOWN
@@ -222,7 +222,7 @@ def _settle_quiet_stalls(walk, now_us):
 
 @inlined
 def _advance_quiet_high_watermarks(walk, now_us, latencies):
-    """Advance both high watermarks to the smallest log end, by recorded fetches and by arrived fetches."""
+    """Advance both high watermarks to the lowest log end, one by recorded fetches and one by arrived fetches."""
     leader = walk.leader[0]
     for way in range(2):
         pace, least = walk.paces[way], leader.log_end
@@ -236,7 +236,7 @@ def _advance_quiet_high_watermarks(walk, now_us, latencies):
 
 @inlined
 def _acknowledge_in_quiet(walk, way, now_us, latencies):
-    """Count the acks=all appends that the high watermark number ``way`` has reached, and their latencies."""
+    """Count the acks=all appends that a high watermark has reached, by latency; ``way`` is BY_RECORD or BY_ARRIVAL."""
     pace = walk.paces[way]
     while pace.acknowledged < walk.leader[0].waits and walk.waits[pace.acknowledged, 1] <= pace.high_watermark:
         latency_us = now_us - walk.waits[pace.acknowledged, 0]
@@ -247,7 +247,7 @@ def _acknowledge_in_quiet(walk, way, now_us, latencies):
 
 @inlined
 def _walk_quiet_append(walk, log_end_offset, acks, now_us, quiet, latencies):
-    """Process an append in the pass; return false if it rules out a quiet stretch."""
+    """Process an append during the pass. Return false if there can be no quiet stretch with it."""
     leader = walk.leader[0]
     if acks == UNKNOWN:  # -1 is acks=all
         i = leader.waits
@@ -277,7 +277,7 @@ def _walk_quiet_append(walk, log_end_offset, acks, now_us, quiet, latencies):
 
 @inlined
 def _walk_quiet_fetch(walk, rows, i, quiet, latencies):
-    """Process the arrival of a fetch; return false if it rules out a quiet stretch."""
+    """Process the arrival of a fetch during the pass. Return false if there can be no quiet stretch with it."""
     now_us, offset = rows.time_us[i], rows.offset[i]
     p = 0
     while walk.followers[p].replica_id != rows.replica_id[i]:
@@ -319,7 +319,10 @@ def _walk_quiet_fetch(walk, rows, i, quiet, latencies):
 
 @inlined
 def _walk_quiet_to(walk, until_us, quiet, latencies):
-    """Process the later instants of fetches up to ``until_us`` by time; at equal times, responses come first."""
+    """Process later instants of fetches up to ``until_us``, by time; at equal times, responses come first.
+
+    Return false if there can be no quiet stretch with one of them.
+    """
     while True:
         due, which = NOT_DUE, 0
         for p in range(len(walk.followers)):
@@ -334,7 +337,7 @@ def _walk_quiet_to(walk, until_us, quiet, latencies):
 
 @inlined
 def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
-    """Process the next instant of a fetch, such as its response; return false if it rules out a quiet stretch."""
+    """Process that a fetch enters ``stage``. Return false if there can be no quiet stretch with it."""
     leader = walk.leader[0]
     follower.stage = stage
     if stage == READ:
@@ -364,7 +367,7 @@ def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
 
 @inlined
 def _record_in_quiet(follower, now_us, quiet):
-    """Process that a fetch is recorded: update how far and how long followers were behind."""
+    """Process that a fetch is recorded: update how far and how long a follower was behind at most."""
     handled_ms = follower.handled_us // 1000
     behind, moved = follower.log_end - follower.offset, follower.offset - follower.recorded_offset
     if behind > 0 and moved > 0 and follower.recorded_at_ms != UNKNOWN:
@@ -379,7 +382,7 @@ def _record_in_quiet(follower, now_us, quiet):
 
 @inlined
 def _note_quiet_lateness(quiet, late_us, now_us):
-    """Store the leader's delay if it is the largest of the stretch, or the largest recent one."""
+    """Store the leader's delay ``late_us`` if it is the largest of the stretch, or the largest recent one."""
     if late_us >= quiet.latest_peak_us:
         quiet.latest_peak_us = late_us
         quiet.latest_peak_at_us = now_us

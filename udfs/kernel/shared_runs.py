@@ -99,7 +99,7 @@ def _take_over_shared_slot(state, to, of):
 
 @inlined
 def run_shared_with(state, r):
-    """Return the slot with a rule run's state, which is its own or its group's.
+    """Return the slot with the state of rule run ``r``, which is its own or its group's.
 
     In the latter case, the rule run's times (last ISR change, last ISR write, due check) are copied to the group's
     slot.
@@ -116,7 +116,7 @@ def run_shared_with(state, r):
 
 @kernel
 def _count_in(state, r, times):
-    """Add the group's counters to those of a rule run (``times`` = 1), or subtract them (``times`` = -1)."""
+    """Add the group's counters to those of rule run ``r`` (``times`` = 1), or subtract them (``times`` = -1)."""
     g = state.leaders[r].group
     page, of_group = state.ledger.pages[r], state.ledger.pages[g]
     for place in range(ledger.PLACES):
@@ -132,7 +132,7 @@ def _count_in(state, r, times):
 
 @kernel
 def _add_extremes(state, r):
-    """Merge the group's maxima and first violation into those of a rule run."""
+    """Merge the maxima and the first violation of its group into those of rule run ``r``."""
     page, of_group = state.ledger.pages[r], state.ledger.pages[state.leaders[r].group]
     for place in (ledger.ACKS_ALL_LATENCY_MAX_US, ledger.LOSS_RECORDS_MAX):
         page[place] = max(page[place], of_group[place])
@@ -143,7 +143,7 @@ def _add_extremes(state, r):
 
 @kernel
 def _clear_extremes_of_shared(state, g):
-    """Clear a group's maxima and first violation, because another rule run joins."""
+    """Clear the maxima and the first violation of group ``g``, because another rule run joins it."""
     page = state.ledger.pages[g]
     page[ledger.ACKS_ALL_LATENCY_MAX_US] = 0
     page[ledger.LOSS_RECORDS_MAX] = 0
@@ -153,14 +153,14 @@ def _clear_extremes_of_shared(state, g):
 
 @inlined
 def part_shared_run(state, r):
-    """Take a rule run out of its group, if it is in one. From then on it is replayed separately."""
+    """Take rule run ``r`` out of its group, if it is in one. From then on it is replayed separately."""
     if state.leaders[r].along != 0:
         _part_from_shared_run(state, r)
 
 
 @kernel
 def _part_from_shared_run(state, r):
-    """Give a rule run that leaves its group a copy of the group's state and counters."""
+    """Take rule run ``r`` out of its group, with a copy of the group's state and counters."""
     term, leader = state.term[0], state.leaders[r]
     g = leader.group
     _take_over_shared_slot(state, r, g)
@@ -200,7 +200,7 @@ def part_shared_runs(state):
 
 @kernel
 def _take_away_shared_slot(state, place):
-    """Remove a slot from the list of slots that are replayed."""
+    """Remove slot ``place`` from the list of slots to replay."""
     term = state.term[0]
     term.active -= 1
     for i in range(term.active):
@@ -210,7 +210,7 @@ def _take_away_shared_slot(state, place):
 
 @kernel
 def _least_lag_time_of_group_ms(state, g):
-    """Return the smallest lag time of the rule runs that are in a group now."""
+    """Return the smallest lag time of the rule runs that are in group ``g`` now."""
     least_ms = NEVER_US // 1000000
     for r in range(state.term[0].runs):
         if state.leaders[r].along != 0 and state.leaders[r].group == g:
@@ -220,7 +220,7 @@ def _least_lag_time_of_group_ms(state, g):
 
 @inlined
 def join_shared_run(state, r, now_us):
-    """Let a rule run join its group, if all followers are in the ISR and its state equals the group's."""
+    """Let rule run ``r`` join its group, if all followers are in the ISR and its state equals the group's."""
     leader = state.leaders[r]
     if leader.group != NO_GROUP and leader.along == 0 and leader.isr_size == leader.replicas:
         _join_shared_run(state, r, now_us)
@@ -266,7 +266,7 @@ def _join_shared_run(state, r, now_us):
 
 @kernel
 def _settle_shared_slot(state, place, now_us):
-    """Add the time up to ``now_us`` to the integrals in a slot's ledger."""
+    """Add the time up to ``now_us`` to all integrals in the ledger of slot ``place``."""
     ledger.settle_ledger(state.ledger.pages[place], state.leaders[place], state.params[place], now_us)
     for p in range(state.term[0].replicas):
         if p != state.term[0].leader:
@@ -275,7 +275,7 @@ def _settle_shared_slot(state, place, now_us):
 
 @kernel
 def _may_join_group(state, r, now_us):
-    """Whether nothing is open in a rule run that would keep it from joining its group.
+    """Whether nothing is open in rule run ``r`` that would keep it from joining its group.
 
     That is: no ISR write in flight, no record at risk, no follower late, unjudged or in doubt. And the high watermark
     must not be able to rise, because some releases only advance it when a follower's offset changes.
@@ -311,7 +311,7 @@ def _may_join_group(state, r, now_us):
 
 @kernel
 def _is_like_its_shared_run(state, r):
-    """Whether the state of a rule run equals that of its group."""
+    """Whether the state of rule run ``r`` equals that of its group."""
     g = state.leaders[r].group
     for name in literal_unroll(_OF_LEADER):
         if state.leaders[r][name] != state.leaders[g][name]:
@@ -327,7 +327,7 @@ def _is_like_its_shared_run(state, r):
 
 @kernel
 def _start_group(state, r):
-    """Start an empty group with the state of its first rule run and with cleared counters."""
+    """Start the empty group of rule run ``r`` with the rule run's state and cleared counters."""
     term, g = state.term[0], state.leaders[r].group
     _take_over_shared_slot(state, g, r)
     ledger.clear_ledger(state.ledger.pages[g], state.ledger.followers[g])

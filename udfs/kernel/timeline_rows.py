@@ -30,7 +30,7 @@ def bit_of_timeline_run(r):
 
 @inlined
 def _joins(row, runs):
-    """Add rule runs to a timeline row.
+    """Add the rule runs ``runs`` (encoded) to a timeline row.
 
     Return False if they are of another block, or if one of them already has this row.
     """
@@ -72,10 +72,11 @@ def caught_up_times(instant: str) -> Callable[..., Any]:
 
 @inlined
 def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
-    """Write a follower's row if its log end, its membership, or while it is behind its last-caught-up time changed.
+    """Write a timeline row for follower ``p`` if its state differs from its last row.
 
-    A row is also written if the follower was caught up other than by a fetch from the log end, or if its lag changed
-    and the log has no offsets, since then only this row shows whether the follower is behind. Output rows from
+    The row is needed if the log end or the membership changed, or, while the follower is behind, its last-caught-up
+    time. It is also needed if the follower was caught up other than by a fetch from the log end, or if its lag changed
+    in a log without offsets, since then only this row shows whether the follower is behind. Rows of ``out`` from
     ``since`` on have the same time.
     """
     behind = follower.log_end_offset != leader.log_end_offset
@@ -122,7 +123,7 @@ def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
 
 @inlined
 def show_leader_in_timeline(rows, filled, since, now_us, leader):
-    """Write a timeline row for the partition's state. Output rows from ``since`` on have the same time."""
+    """Write a timeline row for the partition's state. Rows from ``since`` on have the same time."""
     for i in range(filled[1] - 1, max(since, filled[1] - LOOK_BACK) - 1, -1):
         if (
             rows[i, 2] == leader.log_end_offset

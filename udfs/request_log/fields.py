@@ -170,7 +170,7 @@ def _named_as_in_text(field: FieldOfRequest) -> FieldOfRequest:
 
 
 def _fields_of_context(context: int) -> tuple[FieldOfRequest, ...]:
-    """Return the fields of a context, in both spellings."""
+    """Return the fields of a context, each in its present spelling and in that before Kafka 2.8."""
     fields = FIELDS.get(context, ())
     return tuple(dict.fromkeys((*fields, *map(_named_as_in_text, fields))))
 
@@ -197,7 +197,7 @@ def bucket_of_field(length, first, last):
 
 
 def _fields_by_bucket() -> npt.NDArray[np.int64]:
-    """Return the index of each field by context and bucket of its name."""
+    """Return an array with the index of the field for each context and bucket of names, or -1."""
     fields = np.full((CONTEXTS, BUCKETS), -1)
     number = 0
     for context in range(CONTEXTS):

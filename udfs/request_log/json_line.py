@@ -32,7 +32,7 @@ class FoundInJsonLine(NamedTuple):
 
 
 def room_for_json_line(longest: int) -> FoundInJsonLine:
-    """Allocate room for lines of up to ``longest`` bytes; only invalid lines may have more entries than fit."""
+    """Allocate room for the values of lines of up to ``longest`` bytes, enough for any valid line."""
     return FoundInJsonLine(
         np.zeros(f.SLOTS, np.int64),
         np.zeros(f.DURATIONS),
@@ -48,7 +48,7 @@ _bucket_of = kernel(f.bucket_of_field)
 
 @inlined
 def _json_field_named(text, begin, end, context):
-    """Return the index of the field with this name in a context; -1 if the member is not read."""
+    """Return the index of the field of a context whose name is ``text[begin:end]``; -1 if such a member is not read."""
     length = end - begin
     if length == 0:
         return -1

@@ -54,7 +54,7 @@ class PieceLists(NamedTuple):
 
 @kernel
 def write_unsigned_piece(number, out, at):
-    """Write a non-negative number with seven bits per byte, and return the position after it."""
+    """Write a non-negative number to ``out`` at ``at``, seven bits per byte. Return the position after it."""
     while number >= 128:
         out[at] = (number & 127) | 128
         number >>= 7
@@ -65,15 +65,15 @@ def write_unsigned_piece(number, out, at):
 
 @kernel
 def write_signed_piece(number, out, at):
-    """Write a number of any sign with seven bits per byte, and return the position after it."""
+    """Write a number of any sign to ``out`` at ``at``, seven bits per byte. Return the position after it."""
     return write_unsigned_piece((number << 1) ^ (number >> 63), out, at)
 
 
 @kernel
 def write_name_piece(text, topics, row, out, at):
-    """Write the id of a topic entry (`udfs.request_log.fields`), or its name if it has no id.
+    """Write the id of topic entry ``row`` to ``out`` at ``at``, or its name if it has no id.
 
-    Returns the position after it.
+    Returns the position after it. `udfs.request_log.fields` describes topic entries.
     """
     begin, end = topics[row, f.ID_BEGIN], topics[row, f.ID_END]
     is_id = begin != f.NULL
@@ -89,7 +89,7 @@ def write_name_piece(text, topics, row, out, at):
 
 @inlined
 def _read_varint(data, at):
-    """Read an unsigned number with seven bits per byte. Return the number and the position after it."""
+    """Read the unsigned number at ``at``, seven bits per byte. Return the number and the position after it."""
     number, shift = np.int64(0), 0
     while data[at] >= 128:
         number |= np.int64(data[at] & 127) << shift

@@ -99,7 +99,7 @@ def _is_topic_nameless(topics, row, with_name):
 
 @kernel
 def _answers_of(topics, row, is_produce):
-    """Return the first row and the number of a topic's partitions in the response. The number may be `NULL`."""
+    """Return the first row and the number of a topic's partitions in the response; the number is `NULL` without any."""
     if not is_produce and topics[row, f.PARTITIONS] != NULL:
         return topics[row, f.PARTITIONS_FIRST], topics[row, f.PARTITIONS]
     return topics[row, f.OLDER_FIRST], topics[row, f.OLDER]
@@ -138,7 +138,7 @@ def _asked_for(values, is_produce):
 
 @kernel
 def _is_odd_request(found, is_produce):
-    """Whether a request lacks a topic name or partitions, or has an impossible partition, offset, epoch or size."""
+    """Whether a requested partition lacks a topic name, or has an impossible id, offset, epoch or size."""
     _values, _durations, topics, partitions, _forgotten, _stack = found
     first, count = _asked_for(found.values, is_produce)
     for t in range(first, first + max(count, 0)):
@@ -158,7 +158,7 @@ def _is_odd_request(found, is_produce):
 
 @kernel
 def _is_odd_answer(found, is_produce):
-    """Whether a fetch forgets, or a response has, an impossible partition; also offsets and sizes are checked."""
+    """Whether a forgotten partition, or one in the response, lacks a topic name or has an impossible number."""
     values, _durations, topics, partitions, forgotten, _stack = found
     first = values[f.FORGOTTEN_FIRST]
     for t in range(first, first + (0 if is_produce else max(values[f.FORGOTTEN], 0))):
@@ -196,7 +196,7 @@ def _without_end(text, at, end):
 
 @kernel
 def _has_mark(text, at, end):
-    """Whether a second request begins in a line: the line contains `_MARK` again.
+    """Whether a line contains `_MARK` again, so that a second request begins in it.
 
     JSON has few spaces, so each eight bytes without a space are skipped at once.
     """

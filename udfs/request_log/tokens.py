@@ -30,7 +30,10 @@ def after_blanks(text, at, end):
 
 @inlined
 def _other_than_plain(word):
-    """Return a word with a bit set in the first byte that is a quote, backslash or control character, or else 0."""
+    """Mark the first byte of a word that is a quote, a backslash or a control character, by its highest bit.
+
+    Without such a byte, the result is 0. Bits of later bytes have no meaning.
+    """
     quote, backslash = word ^ _QUOTES, word ^ _BACKSLASHES
     return (((word - _SPACES) & ~word) | ((quote - ONES) & ~quote) | ((backslash - ONES) & ~backslash)) & HIGH
 
@@ -127,7 +130,7 @@ def whole_number(text, at, end):
 
 @inlined
 def real_number(text, at, end):
-    """Parse a number with decimals or an exponent.
+    """Parse a number with decimals or an exponent as a float.
 
     It is correctly rounded if it has at most 15 digits, and its power of ten is from 10^-22 to 10^22. Otherwise the
     last digits may be wrong.
@@ -178,7 +181,7 @@ def after_word(text, at, end, more):
 
 @inlined
 def is_literal(text, at, end, first, length):
-    """Whether null, true or false is at ``at``: the ``length`` bytes of "nulltruefalse" from ``first`` on."""
+    """Whether a literal is at ``at``: ``length`` bytes of "nulltruefalse", from index ``first`` on."""
     if at + length > end:
         return False
     for k in range(length):

@@ -32,11 +32,11 @@ class UnpackedPartitions(NamedTuple):
     numbers: Ints
 
     def request(self) -> Ints:
-        """Return the row of the request to which each partition belongs."""
+        """Return for each partition the row of its request."""
         return np.repeat(np.arange(len(self.per_request)), self.per_request)
 
     def topic_by_partition(self) -> pa.Array:
-        """Return the topic of each partition."""
+        """Return for each partition its topic."""
         return self.topics.take(pa.array(np.repeat(np.arange(len(self.per_topic)), self.per_topic)))
 
 
@@ -91,7 +91,7 @@ def with_topics_in_front(
 
 
 def _write_varint(number: int, out: bytearray) -> None:
-    """Append an unsigned number with seven bits per byte."""
+    """Append an unsigned number to ``out``, with seven bits per byte."""
     while number >= _MORE:
         out.append(number % _MORE | _MORE)
         number //= _MORE
@@ -121,7 +121,7 @@ def _zigzag_decoded(numbers: Ints) -> Ints:
 def _unpacked_pieces(
     packed: pa.Array, numbers: tuple[int, int, int]
 ) -> tuple[UnpackedPartitions, UnpackedPartitions, UnpackedPartitions]:
-    """Unpack pieces into their three lists."""
+    """Decode pieces into their three lists. ``numbers`` is `FETCH_NUMBERS` or `PRODUCE_NUMBERS` of `pieces`."""
     rows = len(packed)
     _valid, edges, data = packed.buffers()
     # Both arrays are always read-only. For writable arrays, numba would compile the function again.

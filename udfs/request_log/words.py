@@ -51,6 +51,6 @@ def first_byte(_typing: Any, word: Any) -> Any:
 
 @inlined
 def word_without(text, at, byte):
-    """Whether the next eight bytes do not contain a certain byte. ``byte`` is a word with this byte in all places."""
+    """Whether a byte is not among the next eight bytes of a text. ``byte`` is a word filled with it (`filled_with`)."""
     differs = word_at(text, at) ^ byte
     return (differs - ONES) & ~differs & HIGH == 0

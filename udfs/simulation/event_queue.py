@@ -29,13 +29,13 @@ def set_queued_timer(world, which, time_us):
 
 @inlined
 def queued_timer_us(world, which):
-    """Return when timer ``which`` fires."""
+    """Return the time of timer ``which``; NEVER_US if it is not set."""
     return world.timers[len(world.timers) // 2 + which]
 
 
 @kernel
 def next_queued_timer_us(world):
-    """Return when the earliest of all timers fires."""
+    """Return the time of the earliest of all timers."""
     return world.timers[1]
 
 
@@ -68,7 +68,7 @@ def _move(world, i, j):
 
 @kernel
 def push_event(world, time_us, kind, who, serial):
-    """Add an event to the queue."""
+    """Add an event to the queue: its time, its kind, the partition or follower, and the number of its term."""
     group = world.group[0]
     last = len(world.event_us) - 1  # a separate slot for the current event
     world.event_us[last] = time_us

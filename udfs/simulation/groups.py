@@ -113,7 +113,7 @@ class GroupPlan:
 
 
 def group_world(plan: GroupPlan) -> World:
-    """Return the state of a group before its first event, as planned."""
+    """Return the state of a plan's group before its first event."""
     faults = np.array(list(plan.faults), FAULT) if plan.faults else np.zeros(0, FAULT)
     world = new_world(len(plan.gap_us), plan.brokers, faults, max_in_flight=5, seed=plan.seed)
     group: Any = world.group[0]
@@ -141,7 +141,7 @@ def group_world(plan: GroupPlan) -> World:
 
 
 def _terms(plan: GroupPlan) -> Mapping[str, int]:
-    """Return a plan's leader settings under the names of a TERM row's fields."""
+    """Return the leader settings of a plan, named like the fields of a TERM row, to resolve a rule's parameters."""
     return {
         "replica_lag_time_max_ms": plan.replica_lag_time_max_ms,
         "min_insync_replicas": plan.min_insync_replicas,

@@ -28,7 +28,7 @@ def request_is_void(world, kind, who, serial):
 def forget_void_requests(world):
     """Remove void requests from the event queue.
 
-    They could fill the queue if elections follow each other faster than producers send.
+    They could fill the queue if elections follow each other faster than producers send requests.
     """
     group = world.group[0]
     events = group.events
@@ -41,13 +41,13 @@ def forget_void_requests(world):
 
 @kernel
 def _written_log_end(world, p, f, now_us):
-    """Return the follower's log end at ``now_us``, without records that are in transit or being written."""
+    """Return the log end of follower ``f`` at ``now_us``. Records in transit or being written do not count."""
     return world.fetches[p, f].fetch_offset if now_us < world.peers[f].written_us else world.held[p, f]
 
 
 @kernel
 def _label_isr_change(world, label, p, change):
-    """Fill in WHOSE_COLUMNS of an ISR change: its partition, and the replica's true state before the change."""
+    """Fill in ``label`` (WHOSE_COLUMNS) for an ISR change: its partition, and the replica's true state before it."""
     group, leader = world.group[0], world.leaders[p, 0]
     at_us, who, isr, high_watermark = change[1], change[3], change[4], change[6]
     history = AppendHistory(world.history_offset[p], world.history_us[p], world.history_used[p])
@@ -99,7 +99,7 @@ def _note_isr_changes(world, log, p, now_us):
 
 @kernel
 def start_request(world, who, now_us):
-    """Give a request to a free I/O thread, or queue it until a thread is free."""
+    """Give the request ``who`` to a free I/O thread, or queue it until a thread is free."""
     group = world.group[0]
     if group.busy == group.io_threads:
         world.queue[(group.queue_first + group.queued) % len(world.queue)] = who

@@ -58,5 +58,5 @@ def label_score_row(world, log, p):
 
 @kernel
 def write_event_row(log, broker, from_us, until_us, kind):
-    """Write an event of a whole broker, such as a silence, as a row of the log."""
+    """Write a row for an event that concerns a whole broker, such as a silence."""
     _write_log_row(log.events, log.filled, EVENTS, (broker, from_us, until_us, np.int64(kind)))

@@ -51,7 +51,7 @@ from udfs.simulation.world import (
 
 @inlined
 def _settle_in_loop(world, log, p, now_us):
-    """After each step: acknowledge appends up to the high watermark, label ISR changes, set the partition's timer."""
+    """After a step in partition ``p``: acknowledge committed appends, label ISR changes, and set the timer."""
     leader = world.leaders[p, 0]
     if world.partitions[p].in_flight > 0:
         acknowledge_producers(world, log, p, now_us)
@@ -118,7 +118,7 @@ def _end_of_loop(world, log, p, now_us):
 
 @inlined
 def _take_in_row_in_loop(world, log, p, kind, who, offset, code, until_us, now_us):
-    """Process an event like a row of a log. The later instants of a fetch are still unknown."""
+    """Process an event in partition ``p`` as if it were a row of a log. Later instants of a fetch are still unknown."""
     row, state = world.row, partition_state_of_world(world, p)
     row.time_us[0] = now_us
     row.kind[0] = kind
@@ -134,7 +134,7 @@ def _take_in_row_in_loop(world, log, p, kind, who, offset, code, until_us, now_u
 
 @inlined
 def _fetch_step_in_loop(world, log, p, f, stage, now_us):
-    """Process stage ``stage`` of a follower's fetch in one partition."""
+    """Process that the fetch of follower ``f`` enters ``stage`` in partition ``p``."""
     state = partition_state_of_world(world, p)
     _run_timers_in_loop(world, log, p, state, now_us)
     take_in(state, f, stage, now_us, world.out)
@@ -197,7 +197,7 @@ def _request_taken_in_loop(world, log, f, now_us):
 
 @kernel
 def _record_in_loop(world, log, f, now_us):
-    """Record the follower's fetch, partition by partition. Each expansion may delay the partitions after it."""
+    """Record the fetch of follower ``f``, partition by partition. An ISR write may delay the remaining partitions."""
     group, peer = world.group[0], world.peers[f]
     for p in range(peer.next_partition, len(world.partitions)):
         isr = world.leaders[p, 0].isr
@@ -220,7 +220,7 @@ def _record_in_loop(world, log, f, now_us):
 
 @kernel
 def _answer_in_loop(world, f, now_us):
-    """Choose the records of a response. A wait beyond the one that the fetch asked for is the leader's delay."""
+    """Choose the records of follower ``f``'s response. A wait beyond the requested one is the leader's delay."""
     group, peer = world.group[0], world.peers[f]
     peer.phase = UNDER_WAY
     peer.received = 0
@@ -237,7 +237,7 @@ def _answer_in_loop(world, f, now_us):
 
 @kernel
 def _answered_in_loop(world, log, f, now_us):
-    """Process that a response was sent: the follower writes the records and sends its next fetch."""
+    """Process that the response to follower ``f`` was sent: the follower writes the records and fetches again."""
     peer = world.peers[f]
     for p in range(len(world.partitions)):
         world.fetches[p, f].completed_us = now_us
@@ -354,7 +354,7 @@ def _happen_in_loop(world, log, kind, who, now_us):
 
 @kernel
 def _fire_timer_in_loop(world, log, which, due_us):
-    """Fire timer ``which``: of a partition (check, commit, giving up leadership), or of a parked fetch."""
+    """Fire timer ``which``. It is that of a partition (check, ISR write, leadership), or that of a parked fetch."""
     group, partitions = world.group[0], len(world.partitions)
     if which < partitions:
         now_us = next_instant_of_world_us(group, due_us)
@@ -368,7 +368,7 @@ def _fire_timer_in_loop(world, log, which, due_us):
 
 @entry
 def simulation_loop(world, log, room):
-    """Simulate until the log is nearly full (returns 0) or until the end (returns 1)."""
+    """Simulate until a table of the log has over ``room`` rows (returns 0), or until the end (returns 1)."""
     group = world.group[0]
     if group.started == 0:
         _start_loop(world, log)

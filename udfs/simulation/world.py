@@ -234,7 +234,7 @@ def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_
 
 
 def new_world_log(partitions: int, capacity: int) -> WorldLog:
-    """Allocate a log with room for ``capacity`` rows of each table, and some more for each partition."""
+    """Allocate a log for ``capacity`` rows per table, and for the last rows of each partition."""
     rows = capacity + 8 * partitions
     return WorldLog(
         fetches=np.zeros((rows, len(FETCH_COLUMNS)), np.int64),
@@ -266,9 +266,9 @@ def apply_fault_to_world(peer, kind, value):
 
 @kernel
 def produce_gap_of_world_us(world, p):
-    """Return a random time to a partition's next produce request, exponentially distributed (splitmix64).
+    """Return the time to a partition's next produce request: its mean, or a random time with this mean.
 
-    With ``regular``, it is always the mean.
+    Random times are exponentially distributed (splitmix64).
     """
     mean_us = world.partitions[p].gap_us
     if world.partitions[p].regular != 0:

@@ -71,7 +71,7 @@ class DirectTable:
         return sum(int(file["size_bytes"]) for file in self.data_files())
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
-        """Read columns of the rows that have one of the values in ``wanted``, which is by text column.
+        """Read columns of the rows in which text columns have one of their values in ``wanted``.
 
         Raises
         ------

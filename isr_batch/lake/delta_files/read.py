@@ -61,7 +61,7 @@ def dataset_of(store: Store, folder: FileSystem, files: Sequence[File], schema: 
 def read_file(
     store: Store, folder: FileSystem, file: File, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]
 ) -> pa.Table:
-    """Read the rows of a file that have one of the values in ``wanted``, which is by text column.
+    """Read columns of those rows of a file in which text columns have one of their values in ``wanted``.
 
     Raises
     ------
