@@ -33,7 +33,7 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> Any:
-        """The function as registered with numba, once. numba compiles it when it compiles a caller."""
+        """The function, registered with numba once. numba compiles it when it compiles a caller."""
         from numba import njit
 
         from udfs.linking import LinkedForCallers
@@ -74,7 +74,7 @@ class Entry(Kernel):
 
     @cached_property
     def compiled(self) -> Any:
-        """The function as registered with numba, once. numba compiles it at its first call."""
+        """The function, registered with numba once. numba compiles it at its first call."""
         from numba import njit
 
         from udfs.linking import LinkedForPython

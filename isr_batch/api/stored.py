@@ -80,7 +80,7 @@ def folder_of(owner: object) -> str:
 
 
 def rows_where(rows: pa.Table, where: Mapping[str, str] | None) -> pa.Table:
-    """Return the rows that have these values in these columns."""
+    """Return the rows that have, in each column named in ``where``, the value given there."""
     for name, value in (where or {}).items():
         rows = rows.filter(pc.equal(rows[name], value))
     return rows

@@ -104,7 +104,7 @@ def timelines_of_results(
     fetch_log: pa.Table,
     window: Window = Window(),  # noqa: B008 frozen
 ) -> dict[str, pa.Table]:
-    """Return the rows of both timelines for the results of a replay, as the views of a lake show stored results.
+    """Convert the results of a replay to the rows of both timelines that the views of a lake would show.
 
     Parameters
     ----------

@@ -157,7 +157,7 @@ class _HeldResultFiles:
 
 
 def _sets_that_may_go_on(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return which rows are changes of each rule's last replica set.
+    """Return which rows are ISR changes of the last replica set that each rule has in these rows.
 
     More changes of this set may follow, and all changes of a set must be processed together.
     """

@@ -35,7 +35,7 @@ _RESTORED: Final = f"""
 
 
 def scored_result_tables(engine: Asks, results: Rows, tables: Sequence[Table] = SCORED_TABLES) -> dict[Table, Rows]:
-    """Return the rows of the tables from which scores are computed, or of some of these tables, with time and day."""
+    """Convert results to rows of the tables from which scores are computed, or of some of these tables."""
     if len(tables) == 1:  # one query is faster to plan than two
         (table,) = tables
         return {table: engine(_sql_of_result_table(table).replace("{changes}", f"({_CHANGES})"), results=results)}

@@ -115,7 +115,7 @@ def _caught_up(fetch, now_us):
 def _was_caught_up_at_previous_read(fetch):
     """Store that the follower was caught up when its previous fetch was read, unless it was caught up later.
 
-    Its log has now reached what was the log end at that read.
+    It is called if the follower's log has reached what was the leader's log end at that read.
     """
     if fetch.previous_read_us > fetch.caught_us:
         fetch.caught_us = fetch.previous_read_us
@@ -126,7 +126,7 @@ def _was_caught_up_at_previous_read(fetch):
 
 @kernel
 def _explain_since_caught(fetch):
-    """When a fetch arrives, restart the sums of delays at the time when the follower was last caught up."""
+    """When a fetch arrives, let the sums of delays begin at the time when the follower was last caught up."""
     fetch.since_us = fetch.caught_us
     fetch.held_us -= fetch.held_at_caught_us
     fetch.silent_us -= fetch.silent_at_caught_us

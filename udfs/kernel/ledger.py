@@ -102,10 +102,7 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
 
 @kernel
 def ledger_known_from_us(term, params):
-    """Return the time from which a rule run's state does not depend on events before the log.
-
-    For a log that begins in mid-term, this is a lag time and a check period after its beginning.
-    """
+    """Return when a rule run's state no longer depends on events before the log, if the log begins in mid-term."""
     if term.begins_mid_term == 0:
         return term.start_us
     return term.start_us + (params.replica_lag_time_max_ms + params.check_period_ms + 1) * 1000

@@ -75,7 +75,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower has every record below the high watermark and the epoch's start (2.7: unchanged)."""
+    """Whether the follower has every record below the high watermark and the epoch start (2.7: unchanged)."""
     return follower.log_end_offset >= max(leader.high_watermark, leader.leader_epoch_start_offset)
 
 
