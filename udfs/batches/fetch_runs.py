@@ -186,7 +186,7 @@ def _fetches_of_runs(rows: pa.RecordBatch, later_by: pa.Array) -> pa.RecordBatch
     is_later = np.append(False, np.diff(source) == 0)
     steps = np.zeros((len(source), len(LATER)), np.int64)
     steps[is_later] = np.asarray(later_by.flatten()).reshape(-1, len(LATER))
-    # Sums up to each fetch within its run: the sum over all runs, minus that before the run.
+    # Running sums within each run: those over all rows, minus their values at the first fetch of the run.
     later = steps.cumsum(axis=0)
     later -= np.repeat(later[~is_later], 1 + counts, axis=0)
     columns = {name: rows.column(name).take(pa.array(source)) for name in rows.schema.names}

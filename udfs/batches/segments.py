@@ -151,8 +151,8 @@ def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield _segments_of_events(rest, [*_segment_starts(rest), len(rest)], number)
         events = sorted_events(events)
         starts = _segment_starts(events)
-        # Later chunks begin no earlier than the last one, so only the last segment that begins before that may
-        # continue.
+        # Later chunks begin no earlier than the last chunk of this batch. So of the segments that begin before this
+        # chunk, only the last may get further events.
         begins = int(np.searchsorted(events.columns["set"], events.columns["set"][-1]))
         last_us = batch.column("first_us")[-1].as_py()
         known = begins + int(np.searchsorted(events.columns["time_us"][begins:], last_us))

@@ -45,5 +45,5 @@ def notified_at_us(change_us: Int64Array) -> Int64Array:
     """
     notified_us: npt.NDArray[np.int64] = np.zeros(len(change_us), np.int64)
     if len(change_us):
-        notify(np.array(change_us), notified_us)  # Arrow's array is read-only, a type not compiled
+        notify(np.array(change_us), notified_us)  # copied, because read-only arrays would be compiled again
     return notified_us

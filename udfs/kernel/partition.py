@@ -198,8 +198,8 @@ def take_in_row(state, rows, i, out):
         if p >= 0:
             state.fetches[p].named_us = rows.until_us[i]
             if log_end_offset == UNKNOWN:
-                # From the rule of 2.1 on, a follower that lacks no records is not dropped, so the leader's line proves
-                # a lack.
+                # Since 2.1, a follower that lacks no records is not dropped. So the leader's line shows that this
+                # follower lacked records.
                 log_end_offset = state.fetches[p].log_end_offset + 1
         for r in range(term.runs):
             _note_check(state, r, now_us, rows.until_us[i], rows.code[i], log_end_offset)
