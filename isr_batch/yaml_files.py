@@ -54,7 +54,7 @@ class _YamlLoader(yaml.SafeLoader):
         self.depth = self.nodes = 0
 
     def refuse(self, what: str) -> BadYamlError:
-        """Return the error that refuses the element at the loader's position."""
+        """Return an error with the problem ``what``, which names the loader's position in the file."""
         return BadYamlError(problem=what, problem_mark=self.get_mark())
 
     def fetch_flow_collection_start(self, token: object) -> None:

@@ -71,9 +71,9 @@ class Rows(NamedTuple):
 
     FETCH: ``offset`` is UNKNOWN if no log line names it, because the fetch session began before the log, and no request
     has listed the partition since. If the response to such a fetch had records (code SENT_FROM_UNKNOWN), the follower
-    was behind by an unknown number of records. If it had none, the follower was at the leader's log end, and stays
-    there until a line names its offset; but not if it was BEHIND when the log began, since a throttled follower gets no
-    records.
+    was behind by an unknown number of records. If the response had none, the follower was at the leader's log end, and
+    stays there until a line names its offset. Only for a follower that was BEHIND when the log began, such a response
+    proves nothing, because a throttled follower gets no records either.
 
     IDLE: no follower fetched from the leader, for an unknown reason. THIN: the log has only one fetch of the follower
     per cadence (in microseconds), too few to decide for every lag time whether the follower stopped.

@@ -34,7 +34,10 @@ def files_by_day(lake: Lake) -> dict[date, str]:
 
 
 def made_from(lake: Lake, name: str, column: str) -> dict[date, str]:
-    """Return the hash in ``column`` of a derived table for each day: that of the files from which it was made."""
+    """Return, for each day of a derived table, the hash of the files from which its rows were made.
+
+    ``column`` is the column of the table with this hash, which `files_by_day` has computed.
+    """
     columns = ["event_date", column]
     if lake.has(name) and lake.direct(name) is None:
         return dict(lake.read(name).select(columns).distinct().collect())

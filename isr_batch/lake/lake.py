@@ -290,7 +290,7 @@ class Lake:
         self.was_written(table.name)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
-        """Update columns of existing rows, given rows with the same key, where the first of the columns differs."""
+        """Update ``columns`` of existing rows from ``rows`` with the same ``key``, if the first column differs."""
         retrying(lambda: amend(self.identifier(table.name), rows, key, columns), table.name)
         self.was_written(table.name)
 

@@ -134,7 +134,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """Update columns of existing rows, given rows with the same key, where the first of the columns differs."""
+        """Update ``columns`` of existing rows from ``rows`` with the same ``key``, if the first column differs."""
 
 
 def appends_text(days: Days) -> str:

@@ -51,7 +51,7 @@ class MemoryLake(Lake):
 
 
 class MemoryTable(DirectTable):
-    """A table in memory. It has those methods of a `DirectTable` that reading needs."""
+    """A table in memory, with the methods of a `DirectTable` that are needed to read it."""
 
     size_bytes = 0
 

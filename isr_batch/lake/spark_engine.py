@@ -87,7 +87,7 @@ class BySpark(LakeEngine):
     def with_struct(
         self, name: str, columns: Sequence[str], struct: str, fields: Sequence[str], days: tuple[str, str]
     ) -> DataFrame:
-        """Open columns of a table, with the location of each row instead of the struct, which `stream` reads.
+        """Open columns of a table. In place of the struct is each row's location, by which `stream` reads it later.
 
         If the struct had the data (`LakeEngine.with_struct`), Spark would move all of it through its memory, to disk,
         and through a pipe to its Python workers.

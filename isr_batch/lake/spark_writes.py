@@ -55,7 +55,7 @@ def conformed(table: Table, rows: DataFrame) -> DataFrame:
 
 
 def amend(identifier: str, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> None:
-    """Update columns of a table's rows, given rows with the same key, where the first of the columns differs."""
+    """Update ``columns`` of a table's rows from ``rows`` with the same ``key``, if the first column differs."""
     given = f"given_{uuid.uuid4().hex}"
     same = " AND ".join(f"there.{name} = given.{name}" for name in key)
     changed = f"there.{columns[0]} IS DISTINCT FROM given.{columns[0]}"

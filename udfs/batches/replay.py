@@ -349,7 +349,7 @@ def _run_knows_quiet(run: RuleRun) -> bool:
 
 
 def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.RecordBatch]:
-    """Replay one batch of the stream, split where a replica set, a term or a min.insync.replicas begins."""
+    """Replay one batch of the stream, in parts: a replica set, a term or a new min.insync.replicas begins each."""
     rows = kernel_rows(batch)
     # The rows of a set are adjacent: if the first and the last row of a batch are of one set, all are.
     alone = set_of(batch, 0) == set_of(batch, batch.num_rows - 1)

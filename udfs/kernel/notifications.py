@@ -17,7 +17,7 @@ LOOK_US, QUIET_US, AT_LEAST_US = 2_500_000, 5_000_000, 60_000_000
 
 @entry
 def notify(change_us, notified_us):
-    """Write to ``notified_us`` when the notification with each change is sent."""
+    """Write to ``notified_us``, for each ISR change, when the notification that includes it is sent."""
     started_us = change_us[0] // LOOK_US * LOOK_US
     notified, waiting = started_us - AT_LEAST_US, 0
     for i in range(len(change_us)):

@@ -47,7 +47,7 @@ def begin_pending(follower, fetch, leader_log_end_offset):
 
 @kernel
 def on_arrival(follower, leader, fetch, params):
-    """Unmark the previous fetch; with ``pending_from`` = arrival, mark this one, if it qualifies, when it arrives."""
+    """End the pending time of the previous fetch; with ``pending_from`` = arrival, mark this fetch if it qualifies."""
     follower.pending_fetch = 0
     if params.pending_from == ARRIVAL:
         begin_pending(follower, fetch, leader.log_end_offset)

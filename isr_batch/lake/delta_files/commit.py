@@ -98,5 +98,8 @@ def now_ms() -> int:
 
 
 def _instant_in_commit(us: int, up: int) -> str:
-    """Return an instant as text for the statistics in Delta's log, in ms: rounded down, or up if ``up`` is 999."""
+    """Return an instant as text for the statistics in Delta's log, in whole milliseconds.
+
+    It is rounded down, or up if ``up`` is 999.
+    """
     return f"{np.datetime64((us + up) // 1000, 'ms')}Z"

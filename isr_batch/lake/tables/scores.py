@@ -4,12 +4,12 @@ from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Column, 
 
 
 def _count_columns(**comments: str) -> tuple[Column, ...]:
-    """Return columns for counts, from their names and comments."""
+    """Return one BIGINT column per count, given the comment on each count by name."""
     return tuple(Column(name, "BIGINT", comment) for name, comment in comments.items())
 
 
 def _measure_columns(**comments: str) -> tuple[Column, ...]:
-    """Return columns for measures, from their names and comments."""
+    """Return one DOUBLE column per measure, given the comment on each measure by name."""
     return tuple(Column(name, "DOUBLE", comment) for name, comment in comments.items())
 
 
