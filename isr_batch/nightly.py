@@ -1,4 +1,4 @@
-"""Replay a window as one unit of work: lease, replay, comparison with the brokers, scores, days marked as done."""
+"""Replay a window as one unit of work: lease, replay, comparison of the rules, scores, marking days as done."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -29,8 +29,8 @@ from isr_batch.window import Window
 from udfs.batches.rule_runs import RuleRun
 
 Step = Callable[[str], AbstractContextManager[dict[str, Any]]]
-"""Function that returns a context: it shows the step's name while the step runs, and then the values that the step has
-put into the dict."""
+"""Returns, for a step's name, a context that shows this name while the step runs, and at the end the values that the
+step has put into the context's dict."""
 
 
 @contextmanager
@@ -51,8 +51,8 @@ def replay_window(  # noqa: PLR0913 four of them have a default
 ) -> None:
     """Replay a window under the given rule runs, and update all tables that are derived from a replay.
 
-    The days are marked as done at the very end. If the command is killed earlier, they stay unmarked, so `backfill`
-    replays them again.
+    The days are marked as done at the very end. If the command is killed before that, they stay unmarked, so that
+    `backfill` replays them again.
 
     Parameters
     ----------
@@ -62,8 +62,8 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     window : Window
         Days to replay; all by default.
     run : Run, optional
-        Receives the numbers of events read and rows written as soon as each step is done, so that the run log has them
-        even if a later step fails.
+        Receives the numbers of events read and rows written after each step, so that the run log has them even if a
+        later step fails.
     step : callable
         Shows progress.
     elr : {"auto", "off", "on"}
@@ -75,9 +75,9 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     Raises
     ------
     NoInputError
-        When the lake holds nothing to replay in the window.
+        If the lake has nothing to replay in the window.
     SchemaError
-        When a result table was written by another version.
+        If a result table was written by another version.
     """
     run = run or Run()
     lake.require(OUTPUT_TABLES)
@@ -99,9 +99,9 @@ def replay_window(  # noqa: PLR0913 four of them have a default
 
 
 def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: str, config_hash: str) -> bool:
-    """Whether this command has already replayed all days of a window with these rule runs, and the results are current.
+    """Whether this command has already replayed all days of a window with these rule runs, and results are current.
 
-    They are if neither the input tables nor the settings nor the code have changed since.
+    Results are current if input tables, settings and code have not changed since.
     """
     if not read_columns(lake, REPLAYED_DAYS.name, ["run_id"]).num_rows:
         return False
@@ -124,10 +124,10 @@ def stale_days(lake: Lake) -> list[date]:
 
 
 def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:
-    """Maintain the tables, then pack the segments again that a replay reads.
+    """Maintain the tables, then pack again the segments that a replay reads.
 
-    Compaction replaces data files of the log, and segments have a hash of the names of the files that they were packed
-    from, so that they must be packed again. Parameters and returned rows are those of
+    Compaction replaces data files of the log. Each segment stores a hash of the names of the files from which it was
+    packed, so it must be packed again. Parameters and returned rows are those of
     `isr_batch.lake.maintain.maintain_tables`.
     """
     with leased(lake):

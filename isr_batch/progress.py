@@ -1,4 +1,4 @@
-"""Count the progress of long work in this process: the work counts its parts, and the terminal shows the count.
+"""Count the progress of long work in this process, so that the terminal can show it.
 
 Spark counts its own work (`isr_batch.session.running_tasks`).
 """
@@ -27,7 +27,7 @@ _now: list[WorkDone] = []
 
 
 def counted(parts: Iterable[tuple[Part, float]], total: float, unit: str) -> Iterator[Part]:
-    """Yield parts one after the other; a part's size is counted as done when the next part is requested."""
+    """Yield parts one after the other. A part's size is counted as done once the next part is requested."""
     key, done, place = object(), 0.0, len(_now)
     _now.append(WorkDone(key, done, total, unit))
     try:
@@ -51,5 +51,5 @@ def uncounted(what: str) -> Iterator[None]:
 
 
 def progress_now() -> WorkDone | None:
-    """Return the progress of the innermost work; None if no work is being counted."""
+    """Return the progress of the innermost piece of work; None if nothing is being counted."""
     return _now[-1] if _now else None

@@ -28,13 +28,13 @@ SECTIONS: Final[dict[str, type[MappedColumns]]] = {
     "fetches": FetchColumns, "appends": AppendColumns, "epochs": EpochColumns, "changes": ChangeColumns,
 }  # fmt: skip
 CLUSTER: Final = "cluster"
-"""Name of the cluster if the caller gives none."""
+"""Name of the cluster if the caller does not give one."""
 _EXAMPLE: Final = (
     'name columns, such as mapping={"replica_id": "follower", "handled_time": {"column": "ts", "unit": "ms"}}'
 )
 _ARGUMENTS: Final = {"replica_lag_time_max_ms": "lag_time_ms"}
 _ALSO: Final = {"partition_id": "partition"}
-"""For a column of ours, another name under which it is found in the caller's frame."""
+"""For a column of ours, an alternative name in the caller's frame."""
 
 
 def given_mapping(
@@ -53,12 +53,12 @@ def given_mapping(
         "handled_time": {"column": "ts", "unit": "ms"}}``, possibly with ``cluster_id`` and other keys of a mapping file
         that are not sections; None, to find all columns by name.
     schemas : mapping of str to pa.Schema
-        Columns of each frame, by section. The columns of a section that the mapping does not have are found by name.
+        Columns of each frame, by section. If the mapping lacks a section, the columns for it are found by name.
     cluster_id : str, optional
         Name of the cluster. If omitted, the first of these that exists: the mapping's ``cluster_id``; the column
         ``cluster_id``, if all frames have it; the constant `CLUSTER`.
     **settings : int or None
-        Further keys at the top level of the mapping; a value of None keeps the mapping's own.
+        Further keys at the top level of the mapping. None keeps the value in the mapping.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def _as_sections(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
-    """Return the sections of a mapping as a dict, not yet checked, and the words for the mapping in messages.
+    """Return the sections of a mapping as a dict that is not checked yet, and the name of the mapping in messages.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
 
 
 def _given_by_name(section: type[MappedColumns], schema: pa.Schema, known: Mapping[str, Any]) -> dict[str, str]:
-    """Map each of our columns that the frame has under the same name."""
+    """Return the mapping of those of our columns that the frame has under the same name."""
     found = {}
     for name in section.model_fields:
         there = next((column for column in (name, _ALSO.get(name)) if column in schema.names), None)
@@ -131,7 +131,7 @@ def _given_by_name(section: type[MappedColumns], schema: pa.Schema, known: Mappi
 
 
 def _missing_in_given(name: str, schema: pa.Schema, columns: Mapping[str, Any]) -> list[str]:
-    """Return a message for each required column of a section to which no column of the frame is mapped."""
+    """Return one message per required column of a section to which no column of the frame is mapped."""
     section = SECTIONS[name]
     missing = [
         column for column, field in section.model_fields.items() if field.is_required() and column not in columns
@@ -148,7 +148,7 @@ def given_rules(rules: Sequence[str] | str) -> list[RuleRun]:
     Raises
     ------
     UsageError
-        If a rule is unknown, or has parameters.
+        If a rule is unknown or none is given.
     """
     given: Any = rules  # callers may not check their types
     if not isinstance(given, Iterable) or isinstance(given, Mapping):

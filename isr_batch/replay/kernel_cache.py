@@ -1,6 +1,7 @@
-"""Keep the machine code of the replay's and the simulation's kernels on disk, compiled once per machine.
+"""Store the machine code of the replay's and the simulation's kernels on disk, so that a machine compiles them once.
 
-``python -m isr_batch.replay.kernel_cache`` compiles the replay (`make setup`); without it, the first replay does.
+``python -m isr_batch.replay.kernel_cache`` compiles the kernels of the replay (`make setup`). Otherwise the first
+replay compiles them.
 """
 
 from functools import lru_cache
@@ -31,7 +32,7 @@ def keep_compiled() -> None:
 
 @lru_cache(maxsize=1)
 def keep_packing_compiled() -> None:
-    """Let numba load and save machine code as `keep_compiled` does, for the functions that pack segments."""
+    """Do the same as `keep_compiled`, for the functions that pack segments."""
     numba_cache.keep_compiled_by_numba((walk_through_segment,))
 
 

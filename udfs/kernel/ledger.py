@@ -1,8 +1,8 @@
-"""Count what a rule costs and how often it is right, during the replay of one set: exact integrals, no samples.
+"""Count what a rule costs and how often it is right, during the replay of one replica set: exact integrals, no samples.
 
 docs/verdicts-reasoning.md defines the counters. Integrals over time are those of the states in partition_timeline. A
-rule run's counters of one UTC day are called a page here. They are written and cleared at midnight and at the end of a
-term: one row per rule run, and one per rule run and follower.
+rule run's counters of one UTC day are called a page here. At midnight and at the end of a term, pages are written and
+cleared. There is one output row per rule run, and one per rule run and follower.
 """
 
 from typing import NamedTuple
@@ -61,7 +61,7 @@ EACH = np.int64(-1)
 
 
 class Ledger(NamedTuple):
-    """All counters of the current day of one set, for R rule runs and n replicas."""
+    """All counters of the current day of one replica set, for R slots (rule runs and groups) and n replicas."""
 
     pages: Int64Array
     """The counters of each rule run: MEASURES, then working entries, then latency buckets; shape (R, PLACES)."""
@@ -72,7 +72,7 @@ class Ledger(NamedTuple):
 
 
 def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
-    """Make an empty ledger with room for ``waits`` waiting appends; beyond that, neighbouring appends are merged."""
+    """Return an empty ledger with room for ``waits`` waiting appends. Beyond that, neighbouring appends are merged."""
     return Ledger(
         np.zeros((runs, PLACES), np.int64), np.zeros((runs, replicas), FOLLOWER_PAGE), new_ack_waits(runs, waits)
     )
@@ -80,10 +80,7 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
 
 @kernel
 def ledger_known_from_us(term, params):
-    """Return when a lag time and a check period have passed since a log that begins in mid-term began.
-
-    From then on, a rule run's state no longer depends on events from before the log.
-    """
+    """Return when a rule run's state no longer depends on events before the log, if the log begins in mid-term."""
     if term.begins_mid_term == 0:
         return term.start_us
     return term.start_us + (params.replica_lag_time_max_ms + params.check_period_ms + 1) * 1000
@@ -99,7 +96,7 @@ def _count_violation_in_ledger(page, promise, now_us):
 
 @kernel
 def clear_ledger(page, followers):
-    """Clear a rule run's counters after they were written; the number of records at risk stays."""
+    """Clear a rule run's counters after they were written, except the number of records at risk."""
     for place in range(PLACES):
         if place not in (SETTLED_US, AT_RISK):
             page[place] = 0
@@ -114,7 +111,7 @@ def clear_ledger(page, followers):
 
 @kernel
 def begin_ledger(state, isr_at_start):
-    """Open a term's ledger; ISR members are judged after a lag time at the latest, others when they fetch."""
+    """Open a term's ledger. Members of the ISR are judged after a lag time at the latest, others once they fetch."""
     ledger, term = state.ledger, state.term[0]
     clear_ack_waits(ledger.waits)
     term.day_ends_us = (term.start_us // DAY_US + 1) * DAY_US
@@ -145,7 +142,7 @@ def begin_ledger(state, isr_at_start):
 
 @kernel
 def settle_ledger(page, leader, params, now_us):
-    """Add the time from the last update to ``now_us`` to the integrals, under the rule run's current state."""
+    """Add the time since the last update, up to ``now_us``, to a rule run's integrals over time."""
     elapsed_us = now_us - page[SETTLED_US]
     if elapsed_us <= 0:
         return
@@ -172,7 +169,7 @@ def settle_ledger(page, leader, params, now_us):
 
 @kernel
 def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
-    """Add the time from the last update to ``now_us`` in which the rule's answer about a follower was right."""
+    """Add the time since the last update, up to ``now_us``, for which a rule's answer about a follower was right."""
     if mine.judged == 0 or now_us <= mine.settled_us:
         return
     late_us = min(max(truly_late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)
@@ -192,11 +189,11 @@ def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
 
 @kernel
 def settle_ledger_of_follower(state, r, p, now_us):
-    """Add the time up to ``now_us`` in which a rule run's answer about a follower was right, by two measures.
+    """Add the time up to ``now_us`` for which rule run ``r``'s answer about follower ``p`` was right, in two measures.
 
-    By lag, a follower belongs in the ISR if `true-lag` finds it in sync, unless it is outside the ISR and below the
-    high watermark. By blame, a spurious shrink is wrong until the follower is back, and a member of the ISR is right
-    until it is a miss.
+    By lag, a follower belongs in the ISR if `true-lag` finds it in sync; but outside the ISR and below the high
+    watermark, it belongs outside. By blame, a rule run is wrong from a spurious shrink until the follower is back, and
+    during a miss.
     """
     in_isr, high_watermark = state.followers[r, p].in_isr, state.leaders[r].shown_high_watermark
     _sum_up_accuracy(state.ledger.followers[r, p], state.fetches[p], in_isr, high_watermark, state.params[r], now_us)
@@ -204,7 +201,7 @@ def settle_ledger_of_follower(state, r, p, now_us):
 
 @kernel
 def look_at_risk_for_ledger(page, leader, term, fetches, now_us):
-    """Count the acknowledged records that would be lost if the worst ISR member became leader; 0 under a sound rule."""
+    """Count the committed records that would be lost if the worst ISR member became leader (0 under a sound rule)."""
     at_risk = 0
     for p in range(term.replicas):
         known = fetches[p].log_end_offset
@@ -232,7 +229,7 @@ def _count_acknowledged_in_ledger(waits, page, r, high_watermark, now_us):
 
 @inlined
 def is_in_ledger(leader):
-    """Whether the state that the ledger last counted is still the partition's state under this rule run."""
+    """Whether the partition's state under a rule run has not changed since the ledger counted it."""
     return (
         leader.log_end_offset == leader.shown_log_end_offset
         and leader.high_watermark == leader.shown_high_watermark
@@ -243,14 +240,14 @@ def is_in_ledger(leader):
 
 @inlined
 def show_leader_in_ledger(state, r, now_us, out):
-    """After a change of the partition's state under one rule run, write a timeline row and update the ledger."""
+    """If the partition's state under rule run ``r`` has changed, write a timeline row and update the ledger."""
     if not is_in_ledger(state.leaders[r]):
         _show_in_ledger(state, r, now_us, out)
 
 
 @inlined
 def show_leaders_in_ledger(state, now_us, out):
-    """Do what ``show_leader_in_ledger`` does for all rule runs."""
+    """Do the same as ``show_leader_in_ledger``, for all rule runs."""
     _show_in_ledger(state, EACH, now_us, out)
 
 
@@ -314,7 +311,7 @@ def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_u
 
 @inlined
 def produce_in_ledger(term, active, ledger, leaders, params, log_end_offset, now_us):
-    """Count an acks=all append under each rule run: refused if the ISR is below min.insync.replicas, else waiting."""
+    """Count an acks=all append in each rule run: refused if the ISR is below min.insync.replicas, else waiting."""
     place = add_ack_wait(ledger.waits, log_end_offset, now_us)
     for k in range(term.active):
         r = active_run(active, k)
@@ -342,7 +339,7 @@ def _write_ledger(ledger, r, day, out):
 
 @kernel
 def close_ledger(state, now_us, out):
-    """Write the counters of the day as score rows, and clear them for the next day."""
+    """Write the day's counters as score rows, and clear them for the next day."""
     ledger, term = state.ledger, state.term[0]
     day = term.day_ends_us // DAY_US - 1
     term.day_ends_us += DAY_US
@@ -369,7 +366,7 @@ def close_ledger(state, now_us, out):
 
 @kernel
 def end_ledger(state, now_us, out):
-    """Write the counters at the end of a term; appends that waited over a lag time were never acknowledged."""
+    """Write the counters at the end of a term. Appends that have waited for over a lag time were never acknowledged."""
     last_us = now_us - IN_FLIGHT_US * state.term[0].ends_mid_term
     for r in range(state.term[0].runs):
         lag_us = state.params[r].replica_lag_time_max_ms * 1000

@@ -1,4 +1,4 @@
-"""Tables of evidence from the lines of server.log, state-change.log and gc.log alone."""
+"""Tables of evidence that is derived from server.log, state-change.log and gc.log alone."""
 
 from isr_batch.lake.tables.contract import DATE, SOURCE, Table, columns, key_columns
 

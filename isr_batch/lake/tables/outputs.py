@@ -34,7 +34,7 @@ DEPENDS_ON = {
 }
 """For each value of depends_on (why a shrink is only possible), its description."""
 SHOWN_ERROR_MS = 100
-"""A shrink's time is described as uncertain in texts only from this error on, in ms."""
+"""Smallest error of a shrink's time, in ms, for which texts describe the time as uncertain."""
 
 _CHANGE = columns("""
     change_time TIMESTAMP NOT NULL -- when the rule changed the ISR
