@@ -1,4 +1,4 @@
-"""Split runs of identical fetches into one row per fetch, so that part of a run can be replaced."""
+"""Split runs of fetches into one row per fetch, so that part of a run can be replaced."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -16,7 +16,8 @@ _LAST: Final[Mapping[str, str]] = {
     "handled_time": "last_handled_time",
     "completed_time": "timestamp_micros(unix_micros(completed_time) + CAST({sum} AS BIGINT))",
 }
-"""SQL for an instant of the last fetch of a run, by the column with that instant of the first fetch."""
+"""Keys are columns of ``fetch_log`` with a time of a run's first fetch. Values are SQL for the same time of its last
+fetch."""
 _SUM_IN_SPARK: Final = (
     "aggregate(sequence(1, run_length - 1), 0L, (later_us, i) -> later_us + get(later_by, 6 * i - 2))"
 )
@@ -24,20 +25,21 @@ _SUM_HERE: Final = "list_sum(later_by[5 : 6 * run_length : 6])"
 
 
 def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] | tuple[datetime, datetime]) -> None:
-    """Split the runs of fetches that lie only partly in a time span into one row per fetch.
+    """Split each run of fetches that is only partly in a period into one row per fetch.
 
-    After that, the fetches in the span can be replaced row by row. The content of ``fetch_log`` stays the same.
+    Afterwards, the fetches in the period can be replaced without losing those outside it. ``fetch_log`` still has the
+    same fetches.
 
     Parameters
     ----------
     lake : Lake
-        A lake; it need not have a ``fetch_log``.
+        A lake, with or without a ``fetch_log``.
     of_rows : str
-        SQL condition, valid in both engines, of the rows to be considered.
+        SQL condition for the rows to look at, valid in both Spark and DuckDB.
     time : str
-        Column that decides whether a fetch is in the span: handled_time or completed_time.
+        Column that decides whether a fetch is in the period: handled_time or completed_time.
     span : (str, str) or (datetime, datetime)
-        First and last instant of the span, inclusive, in UTC; text must be castable to TIMESTAMP.
+        First and last instant of the period, both included, in UTC. Text must be castable to TIMESTAMP.
     """
     if not lake.has(FETCH_LOG.name):
         return
@@ -56,7 +58,7 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
         first, until = engine.listed(edges)[0].values()
         if first is None:
             return
-        # The affected runs may be on several days, each run within one.
+        # The runs to split may be on several days, but no run crosses midnight.
         days = (first[:10], until[:10])
         near = (
             f"({of_rows}) AND event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}' "
@@ -76,7 +78,7 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
 
 
 def _later(place: int) -> str:
-    """Return SQL for how much later the n-th fetch of a run is than the first: a sum over ``later_by``."""
+    """Return SQL for the time from a run's first fetch to its n-th, which is a sum over ``later_by``."""
     return f"CAST(coalesce(list_sum(later_by[{place} : 6 * n : 6]), 0) AS BIGINT)"
 
 
@@ -92,7 +94,7 @@ _OF_EACH: Final = ", ".join(
 
 
 def _take_apart_in_spark(lake: Lake, near: str, across: str) -> None:
-    """Do what `take_runs_apart` does, in Spark; ``across`` selects the runs to split."""
+    """Do in Spark the last step of `take_runs_apart`: replace the runs that meet ``across`` by single fetches."""
     found = lake.read(FETCH_LOG.name).where(near)
     is_across = F.coalesce(F.expr(across), F.lit(False))
     single = single_fetches(found.where(is_across)).withColumns(
