@@ -54,7 +54,7 @@ class _Place(NamedTuple):
 
 
 class ConvertedExports:
-    """Converts each export once: later readers get its lines from a temporary file, deleted with the process."""
+    """Converts each export once, and keeps its lines in a temporary file for as long as the process runs."""
 
     def __init__(self) -> None:
         self.file = TemporaryFile(prefix="isr-batch-")  # noqa: SIM115 closed by the finalizer

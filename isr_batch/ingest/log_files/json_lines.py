@@ -53,7 +53,7 @@ def _json_fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.Strin
 
 
 def _json_schema(paths: Sequence[str], first: object) -> pa.Schema:
-    """Return the types of the fields: numbers where the first object has numbers, otherwise text."""
+    """Return a schema of these fields for Arrow's parser: numbers where the first object has some, otherwise text."""
     tree: dict[str, Any] = {}
     for path in paths:
         *parents, leaf = path.split("/")

@@ -184,7 +184,7 @@ class AddedRows:
         return with_dictionaries(rows, self.target.checked)
 
     def commit(self) -> None:
-        """Commit the written files; files that replace a day come first, because others may add rows to that day."""
+        """Add the written files to the table. Days that are replaced come first, because files may add rows to them."""
         name = self.table.name
         for day, rows in self._days_again.items():
             where = f"cluster_id = {sql_literal(self.target.cluster_id)} AND event_date = DATE'{day}'"

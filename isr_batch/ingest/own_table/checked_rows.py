@@ -66,7 +66,7 @@ class Checked:
         return [name for name in self.schema.names if name not in REFUSED]
 
     def completed(self, rows: pa.Table) -> pa.Table:
-        """Convert results of the SELECT to rows of the lake, with the omitted columns, and instants as timestamps."""
+        """Convert results of the SELECT to rows of the lake: add the columns that it omits, and convert instants."""
         for name, value in self.constants.items():
             if name in rows.column_names:  # a looked-up leader epoch may be there already
                 continue
@@ -156,7 +156,7 @@ def checked_rows(
 
 
 def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str]) -> dict[str, object]:
-    """Return the columns with the same value in all rows: given constants, and defaults of unmapped columns."""
+    """Return the columns with the same value in all rows: mapped constants, and defaults of unmapped columns."""
     defaults = {"leader_epoch": NO_EPOCH, "error_code": 0, "made_by": "leader"}
     given = {name: value.constant for name, value in values.items() if value.source is None}
     absent = {name: defaults.get(name) for name in types if name not in values and name not in INSTANTS}
@@ -224,7 +224,7 @@ def _back_us(table: Table) -> str:
 
 
 def _instants_in_order(table: Table) -> dict[str, str]:
-    """Return, for each instant of a fetch, SQL that raises it to the instant before, if rounding has swapped them."""
+    """Return, by instant of a fetch, SQL that raises it to the instants before it if rounding has swapped them."""
     if table is not FETCH_LOG:
         return {}
     return {name: f"greatest({', '.join(INSTANTS[: i + 1])})" for i, name in enumerate(INSTANTS) if i}

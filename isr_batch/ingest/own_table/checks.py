@@ -19,7 +19,9 @@ _CHECK: Final = ("broker_id", "kind", "event_us", "end_us")
 
 
 def silences_until_changes(sql: ArrowSql, silences: pa.Table, changes: pa.Table) -> pa.Table:
-    """End silences at the leader's first ISR change: a leader that wakes up checks ISRs before it handles a fetch.
+    """End each silence at the leader's first ISR change in it.
+
+    A leader that wakes up checks its ISRs before it handles a fetch, so it was awake at that time.
 
     Parameters
     ----------
@@ -28,6 +30,11 @@ def silences_until_changes(sql: ArrowSql, silences: pa.Table, changes: pa.Table)
         ``broker_id``, ``kind``, ``event_us``, ``end_us``.
     changes : pa.Table
         Rows of ``observed_isr_changes``.
+
+    Returns
+    -------
+    pa.Table
+        ``silences`` with the new ``end_us``.
     """
     text = """
         SELECT broker_id, silences.kind, event_us,

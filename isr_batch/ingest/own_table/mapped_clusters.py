@@ -1,4 +1,4 @@
-"""Record which columns are mapped for clusters from users' tables, and list what their results lack."""
+"""Record which columns are mapped for each cluster from a user's table, and list what its results lack."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,21 +21,20 @@ _SECTIONS = ("fetches", "appends", "epochs", "changes")
 
 
 def mapped_by(mapping: TableMapping) -> dict[str, list[str]]:
-    """Return the mapped columns of each table of a mapping."""
+    """Return the names of the mapped columns, by section of the mapping."""
     sections = {name: getattr(mapping, name) for name in _SECTIONS}
     return {name: sorted(mapped_columns(section.columns)) for name, section in sections.items() if section}
 
 
 def require_same_mapping(lake: Lake, clusters: Iterable[str], mapping: TableMapping) -> None:
-    """Check that all earlier rows of these clusters were read with the same columns mapped.
+    """Raise an error if earlier rows of these clusters were read with other columns mapped.
 
-    If the arrival of a fetch were mapped today but not yesterday, the same fetch would be in the lake as two different
-    rows.
+    Otherwise, the same fetch could be in the lake twice, for example once with and once without its arrival time.
 
     Raises
     ------
     UsageError
-        When other columns were mapped, or when the rows came from broker logs.
+        When other columns were mapped, or when the lake has broker logs of such a cluster.
     """
     wanted = {"cluster_id": [*clusters]}
     if (of_logs := read_columns(lake, INGESTED_FILES.name, ["cluster_id"], wanted)).num_rows:
@@ -63,7 +62,7 @@ def require_same_mapping(lake: Lake, clusters: Iterable[str], mapping: TableMapp
 
 
 def mapped_cluster(mapping: TableMapping) -> dict[str, Any]:
-    """Return the columns of a row of ``mapped_clusters`` that follow from the mapping."""
+    """Return the columns of ``mapped_clusters`` whose values are derived from the mapping."""
     given = mapping.model_fields_set
     return {
         "mapped": json.dumps(mapped_by(mapping)),
@@ -76,7 +75,7 @@ def mapped_cluster(mapping: TableMapping) -> dict[str, Any]:
 
 
 def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: TableMapping) -> None:
-    """Record which columns are mapped for these clusters."""
+    """Write the rows of ``mapped_clusters`` for these clusters."""
     settings = mapped_cluster(mapping)
     stored = read_columns(small.lake, MAPPED_CLUSTERS.name, ["cluster_id", *settings], {"cluster_id": clusters})
     same = {row["cluster_id"] for row in stored.to_pylist() if settings.items() <= row.items()}
@@ -88,13 +87,19 @@ def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: 
 
 
 def lacking_input(lake: Lake) -> list[dict[str, Any]]:
-    """Return what results lack because of missing input: ``cluster_id``, ``missing``, ``what_the_results_lack``."""
+    """Return the input that is missing for each cluster, and the results that are therefore missing or uncertain.
+
+    Returns
+    -------
+    list of dict
+        ``cluster_id``, ``missing``, ``what_the_results_lack``.
+    """
     rows = read_columns(lake, MAPPED_CLUSTERS.name, MAPPED_CLUSTERS.column_names).to_pylist()
     return [lack for row in sorted(rows, key=lambda row: row["cluster_id"]) for lack in _lacks_of_cluster(row)]
 
 
 def _lacks_of_cluster(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what one cluster's results lack because of columns that are not mapped."""
+    """Return the rows of `lacking_input` for one cluster: a row of ``mapped_clusters``."""
     mapped = json.loads(cluster["mapped"])
     rows = []
 
