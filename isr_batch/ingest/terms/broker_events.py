@@ -181,8 +181,8 @@ def broker_processes(  # noqa: PLR0913, PLR0917 all that processes are known by
     while it is paused, it may still write a few lines, but its last requests are not logged.
 
     ``check_origin_ms`` is a time at which isr-expiration ran. The task runs with a fixed period from the start of the
-    process; a run may be late, but never early. Therefore the origin is the check after which most other checks are in
-    phase or slightly late. Without checks, it is the time at which the task was scheduled, as far as that is logged.
+    process; a run may be late, but never early. Therefore the origin is the check that most other checks follow by a
+    multiple of the period, or slightly more. Without checks, it is the time at which the task was scheduled, if logged.
     Without that, it is the removal in ``noted`` with which most others are in phase. A single removal may be the
     controller's, so it leaves the phase unknown.
 

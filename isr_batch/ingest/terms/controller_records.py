@@ -154,8 +154,8 @@ def _records_of_settings(sources: ParsedLogs) -> pa.Table:
 def _unclean_restarts(sources: ParsedLogs) -> pa.Table:
     """Return the registrations of brokers that were not shut down cleanly since their previous registration.
 
-    The controller itself knows a clean shutdown from the broker's registration, which reports a file on its disk. No
-    record has this; a controlled shutdown in the records is used in its place.
+    The controller itself decides by the clean-shutdown file on the broker's disk, which the broker reports when it
+    registers. No record has this, so a controlled shutdown in the records is used in its place.
     """
     return sources.sql(
         """
