@@ -1,4 +1,4 @@
-"""Describe storms (shrinks by checks near in time): the broker they point at, and when the ISRs were complete again."""
+"""Describe storms, which are shrinks by related checks: the suspected broker, and when the ISRs were complete again."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,12 +13,30 @@ from isr_batch.evidence.suspects import EITHER, STRONG
 
 
 class Storm(NamedTuple):
-    """Related shrinks: time, replicas, suspected broker and reason, and when the ISR was complete again.
+    """Related shrinks, and the broker that they point at.
 
-    ``broker`` is None where no single broker is suspected. ``also`` has the other brokers that strong evidence points
-    at, each with its number of replicas. ``since`` is when the first follower was last caught up, or the first shrink.
-    ``whole_after_ms`` is the time from the first shrink until the last replica was back, None if one is not seen to
-    come back.
+    Attributes
+    ----------
+    first, last : datetime
+        Times of the first and the last shrink.
+    since : datetime
+        When the first follower was last caught up; the time of the first shrink if that is not logged.
+    since_is_printed : bool
+        Whether it is logged.
+    replicas, partitions : int
+        Numbers of dropped replicas, and of their partitions.
+    broker : int or None
+        The suspected broker; None if no single broker is suspected.
+    also : list of (int, int)
+        Other brokers that strong evidence points at, each with its number of replicas.
+    suspect, strength, reason : str
+        Role of the suspected broker, strength of the evidence, and reason.
+    lines : list of str
+        Lines that support the reason, as ``file:line``.
+    whole_after_ms : int or None
+        Time from the first shrink until the last replica was back; None if a replica's return is not seen.
+    whole_at_most : bool
+        Whether this time is an upper bound.
     """
 
     first: datetime
@@ -38,7 +56,7 @@ class Storm(NamedTuple):
 
 
 def storms(evidence: pa.Table) -> list[Storm]:
-    """Return the storms in the evidence about one cluster, in the order of time.
+    """Return the storms in the evidence about one cluster, in chronological order.
 
     Parameters
     ----------
@@ -49,7 +67,7 @@ def storms(evidence: pa.Table) -> list[Storm]:
 
 
 def storms_in_rows(rows: Iterable[Row]) -> list[Storm]:
-    """Return the storms in some rows of the evidence, in the order of time."""
+    """Return the storms in rows of the evidence, in chronological order."""
     grouped: dict[datetime, list[Row]] = defaultdict(list)
     for row in rows:
         if row["storm_time"] is not None:
@@ -60,7 +78,7 @@ def storms_in_rows(rows: Iterable[Row]) -> list[Storm]:
 def _storm_of_rows(rows: Sequence[Row]) -> Storm:
     votes = Counter((row["suspect_broker"], row["suspect"] != EITHER) for row in rows)
     (broker, alone), _ = max(votes.items(), key=lambda vote: (vote[0][1], vote[1]))
-    # If the suspect is a leader, its own rows show more than those of the leaders that dropped it.
+    # If a leader is suspected, its own shrinks are better evidence than shrinks by leaders that dropped it.
     voters = [row for row in rows if row["suspect_broker"] == broker]
     others = Counter(
         row["suspect_broker"] for row in rows
@@ -89,10 +107,10 @@ def _storm_of_rows(rows: Sequence[Row]) -> Storm:
 
 
 def storm_suspect(storm: Storm) -> str:
-    """Return the words for the broker that a storm points at."""
+    """Return words for the broker that is suspected in a storm."""
     return suspect_in_words(storm.broker, storm.suspect)
 
 
 def suspect_in_words(broker: int | None, suspect: str) -> str:
-    """Name a suspected broker, or the link to it."""
+    """Return words for a suspected broker, or for the link to it."""
     return f"broker {broker} or the link to it" if suspect == EITHER else f"broker {broker}"
