@@ -1,4 +1,4 @@
-"""Write the drops of the brokers with their verdicts as CSV, for a spreadsheet."""
+"""Write the brokers' drops with their verdicts as CSV, for a spreadsheet."""
 
 import csv
 import io
@@ -14,16 +14,15 @@ HEAD: Final = (
     "cluster", "time_utc", "topic", "partition", "leader", "follower", "made_by", "verdict", "cause", "certainty",
     "since_caught_up_ms", "back_after_ms", "points_at_broker", "points_at", "incident", "explained_by",
 )  # fmt: skip
-"""Columns of the file, which has one row per follower that left an ISR. Incidents are numbered from 1 for each broker.
-"""
+"""Columns of the file, which has one row per follower that left an ISR. Incidents are numbered from 1 per broker."""
 
 
 FORMULA: Final = frozenset("=+-@\N{MINUS SIGN}")
-"""Characters that begin a formula in a spreadsheet, also in full width or after blanks."""
+"""Characters that begin a formula in a spreadsheet, also as full-width characters or after spaces."""
 
 
 def verdicts_csv(own: OwnShrinks, lake: str) -> str:
-    """Return all drops of a lake as CSV, by cluster and time; unknown values are empty, and no cell is a formula.
+    """Return all drops of a lake as CSV, by cluster and time. Unknown values are empty, and no cell can be a formula.
 
     Parameters
     ----------
@@ -34,7 +33,7 @@ def verdicts_csv(own: OwnShrinks, lake: str) -> str:
     Returns
     -------
     str
-        CSV by RFC 4180 with all fields quoted, except that lines end with a newline only.
+        CSV as in RFC 4180 with all fields quoted, but with lines that end in a newline alone.
     """
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
@@ -44,7 +43,7 @@ def verdicts_csv(own: OwnShrinks, lake: str) -> str:
 
 
 def _csv_text_guarded(cell: object) -> object:
-    """Put an apostrophe before text that a spreadsheet would evaluate: topic and folder names are untrusted."""
+    """Put an apostrophe in front of text that a spreadsheet would evaluate. Names of topics are not trusted."""
     if not isinstance(cell, str):
         return cell
     first = unicodedata.normalize("NFKC", cell.strip()[:1])
@@ -52,7 +51,7 @@ def _csv_text_guarded(cell: object) -> object:
 
 
 def _csv_cells(one: Row, lake: str) -> list[object]:
-    """Return the cells of one drop, in the order of the columns."""
+    """Return the cells of a drop, in the order of the columns."""
     back = None if one["restored_us"] is None else (one["restored_us"] - one["change_us"]) // 1000
     known = one["fault_id"] is not None
     return [
