@@ -1,4 +1,4 @@
-"""Write a Markdown page that compares two rules, for the discussion of a proposal."""
+"""Write a Markdown page that compares two rules, for the discussion of a proposal (KIP)."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -58,7 +58,7 @@ _FIGURES: Final = {
     "flaps": "shrinks reverted within the lag time",
 }
 EXACT: Final = 1000
-"""Figures below this are shown with fractions, to four digits."""
+"""Figures below this are shown with four significant digits, larger ones as whole numbers."""
 _PAIRED: Final = {
     "spurious": "mistakes: spurious shrinks (by blame)",
     "within_lag": "mistakes by lag: shrinks of a follower within the lag time",
@@ -106,16 +106,16 @@ def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] =
     Parameters
     ----------
     lakes : sequence of Lake
-        Each with a replay of both rules.
+        Lakes with a replay of both rules.
     old, new : str
-        Rules.
+        Names of the rules.
     stories : sequence of dict
-        Rows of ``experiment_results``, of these rules and of others.
+        Rows of ``experiment_results``. Rows of other rules are ignored.
 
     Raises
     ------
     UsageError
-        When a name is not a rule, or both are the same.
+        When a name is not that of a rule, or both are the same.
     NoInputError
         When a lake has no replay of a rule.
     """
@@ -142,7 +142,7 @@ def stories_in(lake: Lake) -> list[Row]:
 
 
 def _order(row: Row, old: str) -> tuple[object, ...]:
-    """Return the sort key of a result: scenario, seed, then the old rule first."""
+    """Return a sort key for results of experiments: scenario, seed, then the old rule first."""
     return row["scenario"], row["seed"], row["rule"] != old
 
 
@@ -183,7 +183,7 @@ def _interval(values: Floats, sign: str = "") -> str:
 
 
 def _added(causes: Sequence[Sequence[Row]]) -> list[Row]:
-    """Add up the shrinks of several lakes by cause."""
+    """Sum the shrinks in several lakes by cause."""
     names = [name for name in causes[0][0] if name != "cause"]
     added = {
         cause: {name: sum(row[name] for rows in causes for row in rows if row["cause"] == cause) for name in names}
@@ -193,7 +193,7 @@ def _added(causes: Sequence[Sequence[Row]]) -> list[Row]:
 
 
 def _figures(runs: Sequence[Row]) -> list[str]:
-    """Return the table with the figures of these rule runs."""
+    """Return the table with all figures of these rule runs."""
     columns = [f"{row['rule']}, {_params_on_kip_page(row['params_json'])}" for row in runs]
     rows = [
         {"figure": title} | {column: row[name] for column, row in zip(columns, runs, strict=True)}
