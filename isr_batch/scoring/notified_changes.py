@@ -1,14 +1,20 @@
-"""Compute when a broker notifies the controller of ISR changes. Used in Spark's workers, which lack most packages."""
+"""Compute when a broker notifies the controller of ISR changes.
+
+This is used in Spark's workers, where most packages are not installed.
+"""
 
 import pyarrow as pa
 
 
 def with_notified(changes: pa.Table) -> pa.Table:
-    """Add ``notified_us``, the time of the notification, to each ISR change of one broker under one rule.
+    """Add ``notified_us``, the time of the notification, to each ISR change of a broker under one rule run.
 
-    ``change_us`` is the time of the change.
+    Parameters
+    ----------
+    changes : pa.Table
+        ISR changes with their time in ``change_us``.
     """
-    # Imported here, because the kernels take a second to import, and commands that only show results do not need them.
+    # Imported here, because importing the kernels takes a second, and commands that only show results do not need them.
     from isr_batch.replay.kernel_cache import keep_compiled
     from udfs.kernel.notifications import notified_at_us
 

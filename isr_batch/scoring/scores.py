@@ -1,8 +1,8 @@
-"""Score rules: aggregate the replay's ledger and verdicts in any grouping.
+"""Score rules: aggregate the replay's ledger and verdicts, in any grouping.
 
-The figures of a rule run come from a few sources. Each is aggregated separately, in all groupings at once, and the
-results are joined. Sixty aggregates over a union of all sources took two to three times as long. The SQL is in the
-common subset of Spark and DuckDB. docs/verdicts.md has the definitions.
+The figures of a rule run come from several sources. Each source is aggregated separately, in all groupings at once, and
+the results are joined. Sixty aggregates over a union of all sources took two to three times as long. The SQL is valid
+in both Spark and DuckDB. docs/verdicts.md defines the figures.
 """
 
 import json
@@ -30,25 +30,28 @@ FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "replica_id", *RUN)
 LAG_TIME_MS: Final = "CAST(get_json_object(params_json, '$.replica_lag_time_max_ms') AS BIGINT)"
 
 REPLICATES: Final = 200
-"""Number of bootstrap replicates: enough for a 95 % interval with two digits."""
+"""Number of bootstrap replicates. It suffices for a 95 % interval with two digits."""
 PRIME: Final = 2**31 - 1
 RULE_OF_THREE: Final = 3.0
-"""Upper end of a 95 % interval for the number of events when none was observed."""
+"""Upper end of a 95 % interval for the number of events if none was observed."""
 _JUDGED: Final = "verdict IN ('spurious', 'genuine')"
 
 
 def _seconds_score(name: str) -> str:
-    """Return SQL for the sum of a column of microseconds, in seconds."""
+    """Return SQL for the sum, in seconds, of a column in microseconds."""
     return f"sum({name}) / 1e6"
 
 
 def _percentile_score(name: str, share: float, verdict: str) -> str:
-    """Return SQL for a percentile of a column over the shrinks with this verdict."""
+    """Return SQL for a percentile of a column over the shrinks that have this verdict."""
     return f"percentile(CASE WHEN verdict = '{verdict}' THEN {name} END, {share})"
 
 
 def _between(share: str) -> str:
-    """Return SQL for a percentile of latencies, weighted by the number of appends; ``upto`` is the running total."""
+    """Return SQL for a percentile of latencies, weighted by the number of appends.
+
+    Column ``upto`` must have the running total of appends, and ``total`` the total.
+    """
     place = f"{share} * (total - 1)"
     low, high = (f"min(CASE WHEN upto > {end}({place}) THEN latency_ms END)" for end in ("floor", "ceil"))
     return f"{low} + ({high} - {low}) * ({share} * (max(total) - 1) - floor({share} * (max(total) - 1)))"
@@ -107,7 +110,7 @@ AGGREGATES: Final = {
                 "caught_up", "keeping_pace", "slow_leader", "unacked_only", "follower_stopped", "follower_slow",
             )
         },
-        # Whole milliseconds are stored: a true lag of the lag time and a fraction is stored as the lag time.
+        # Whole milliseconds are stored, so a true lag that is a fraction above the lag time is stored as the lag time.
         "precision_by_lag":
             f"(count_if({_JUDGED} AND true_lag_ms >= {LAG_TIME_MS})) / "
             f"nullif(count_if({_JUDGED} AND true_lag_ms IS NOT NULL), 0)",
@@ -137,7 +140,7 @@ AGGREGATES: Final = {
         "acks_all_latency_ms_p99": _between("0.99"),
     },
 }  # fmt: skip
-"""For each source of figures, the columns of a score that come from it, as SQL."""
+"""By source, the columns of a score that are aggregated from it, as SQL."""
 DERIVED: Final = {
     "exposure_follower_hours": "coalesce(exposure_follower_hours, 0)",
     "exposure_partition_hours": "coalesce(exposure_partition_hours, exposure_follower_hours)",
@@ -149,14 +152,14 @@ DERIVED: Final = {
     "mistakes_per_partition_day_low": "coalesce(low, 0) / (exposure_partition_hours / 24)",
     "mistakes_per_partition_day_high": f"coalesce(high, {RULE_OF_THREE}) / (exposure_partition_hours / 24)",
 }
-"""Columns of a score that are computed from its other columns, as SQL; each may use those before it."""
+"""Columns of a score that are computed from its other columns, as SQL. Each may use those before it."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """The results of a replay, sweep or experiment that scores are computed from; members are named after their tables.
+    """The results of a replay, sweep or experiment from which scores are computed. Each field is the table of its name.
 
-    Eligible leaders are known only after a replay; without them, figures based on them are null.
+    Eligible leaders are only known after a replay. Without them, the figures based on them are null.
     """
 
     isr_changes: EngineRows
@@ -170,17 +173,17 @@ TABLES: Final = tuple(field.name for field in fields(Results))
 
 
 def results_in(engine: LakeEngine, replayed: EngineRows) -> Results:
-    """Split rows of ``udfs.batches.results.RESULT_SCHEMA``, of the kinds SCORED, into the results for scores."""
+    """Split rows of ``udfs.batches.results.RESULT_SCHEMA``, of the kinds SCORED, into the tables of `Results`."""
     return Results(**{table.name: rows for table, rows in scored_result_tables(engine, replayed).items()})
 
 
 Facts = Mapping[str, EngineRows]
-"""Input of scores: for each source of figures, rows with DIMENSIONS (replica_id is null for whole partitions) and
-columns to aggregate."""
+"""Input of scores. By source, rows with DIMENSIONS (replica_id is null for whole partitions) and columns to aggregate.
+"""
 
 
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:
-    """Return the rows from which scores are computed, by source."""
+    """Return the rows that scores are computed from, by source."""
     tables = {name: rows for name, rows in vars(results).items() if rows is not None}
     known = (source for source in _SOURCES if source != "heirs" or "eligible_leaders" in tables)
     return {source: engine(_SOURCES[source], **tables) for source in known} | {
@@ -201,7 +204,7 @@ _SOURCES: Final = {
             || ', leader epoch ' || CAST(leader_epoch AS STRING) AS first_violation
         FROM {{partition_scores}}
     """,
-    # A rule run under which every ISR was complete has no row in eligible_leaders: its times are 0, not null.
+    # If every ISR was complete under a rule run, it has no row in eligible_leaders, and its times are 0, not null.
     "heirs": f"""
         SELECT {_OF_PARTITION}, unix_micros(until_time) - unix_micros(from_time) AS us, size(isr) = 1 AS alone, heir_id,
           offline_if_leader_dies AS offline, lost_records_max, size(active) AS others, lost_by_first_active_max,
@@ -211,7 +214,7 @@ _SOURCES: Final = {
         SELECT {_OF_PARTITION}, 0, false, NULL, false, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL
         FROM {{partition_scores}}
     """,
-    # Partitions are summed up first, because each later aggregate reads all rows again.
+    # Rows are summed over partitions first, because each later aggregate reads all rows again.
     "latencies": f"""
         SELECT {_OF_PARTITION}, bucket.latency_ms AS latency_ms, sum(bucket.appends) AS appends
         FROM (SELECT {_OF_PARTITION}, explode(acks_all_latencies) AS bucket FROM {{partition_scores}}) AS buckets
@@ -244,8 +247,8 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         The engine of the rows.
     facts : Facts
         Result of `score_inputs`.
-    groups : sequence of sequences of str
-        Groupings by some of DIMENSIONS, without the run; dimensions that a grouping omits are null in its rows.
+    groups : sequence of sequence of str
+        Groupings: names in DIMENSIONS, except the rule run. Dimensions that a grouping lacks are null in its rows.
 
     Returns
     -------
@@ -256,7 +259,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     columns = ["low", "high", *(name for aggregates in AGGREGATES.values() for name in aggregates)]
 
     def keys_of(source: str) -> list[str]:
-        """Return the dimensions that a source of figures has."""
+        """Return the dimensions that the rows of a source have."""
         dimensions = DIMENSIONS[:-1] if source in {"costs", "heirs", "latencies"} else DIMENSIONS
         return [name for name in keys if name in (dimensions[:-1] if source in BY_BROKER else dimensions)]
 
@@ -267,7 +270,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         return f"GROUP BY GROUPING SETS ({sets})"
 
     def side_by_side(source: str, own: Mapping[str, str]) -> str:
-        """Return SQL for the columns of all sources, null in all but this one, so that sources can be united."""
+        """Return SQL for the columns of all sources, null except for this source, for a union of sources."""
         known = keys_of(source)
         return ", ".join(
             [*(name if name in known else f"NULL AS {name}" for name in keys),
@@ -279,7 +282,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         for source in AGGREGATES
         if source in facts and source != "latencies"
     }
-    # Percentiles are expensive, except those of latencies, which have only as many rows as a group has buckets.
+    # Percentiles of latencies are computed from their few buckets, because SQL's percentile is expensive.
     of_partition = ", ".join(keys_of("latencies"))
     parts["latencies"] = f"""
         SELECT {side_by_side("latencies", AGGREGATES["latencies"])} FROM (
@@ -296,7 +299,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     parts["intervals"] = f"SELECT {side_by_side('intervals', ends)} FROM {{sums}} GROUP BY {', '.join(keys)}"
     sources = {**facts, "sums": _sums(engine, facts["verdicts"], keys, grouped("verdicts", "block"))}
     counts = {name for of_source in AGGREGATES.values() for name, text in of_source.items() if text.startswith("count")}
-    # Each column has a value in the rows of only one source, so that max finds it.
+    # Each column has values in the rows of only one source, so max selects them.
     values = (f"coalesce(max({name}), 0) AS {name}" if name in counts else f"max({name}) AS {name}" for name in columns)
     whole = f"""
         SELECT {", ".join(keys)}, {", ".join(values)} FROM ({" UNION ALL ".join(parts.values())}) AS parts
@@ -312,11 +315,12 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
 
 
 def _sums(engine: LakeEngine, verdicts: EngineRows, keys: Sequence[str], grouped: str) -> EngineRows:
-    """Count each group's mistakes in each bootstrap replicate; a block is one broker pair's shrinks in one hour.
+    """Count the mistakes of each group in each bootstrap replicate.
 
-    Shrinks come in bursts, so blocks are drawn, not shrinks: the count of each block is a Poisson variable with mean 1.
-    Its value is derived from a hash of the block and two numbers of the replicate, multiplied and added modulo a prime:
-    the same in every run, and independent for two blocks (Carter and Wegman, 1979).
+    Shrinks come in bursts, so blocks are drawn, not shrinks. A block has the shrinks of a pair of brokers in an hour,
+    and how many times it is drawn is a Poisson variable with mean 1. Its value is derived from a hash of the block,
+    which is multiplied by a number of the replicate and added to another, modulo a prime. It is the same in every run,
+    and independent for any two blocks (Carter and Wegman, 1979).
     """
     numbers = random.Random(1)
     replicates = engine.rows(pa.table({
@@ -347,7 +351,7 @@ _POISSON: Final = " + ".join(
     f"CASE WHEN {{share}} > {step} THEN 1 ELSE 0 END"
     for step in (0.36787944, 0.73575888, 0.91969860, 0.98101184, 0.99634015, 0.99940582, 0.99991676)
 )
-"""SQL for a Poisson variable with mean 1, from a uniform variable by the inverse distribution function."""
+"""SQL that turns a uniform variable into a Poisson variable with mean 1, by the inverse distribution function."""
 
 
 def write_scores(lake: Lake) -> int:
@@ -356,7 +360,7 @@ def write_scores(lake: Lake) -> int:
     Returns
     -------
     int
-        Rows written.
+        Number of rows written.
     """
     by_topic = [("event_date", "topic"), ("event_date",), ("topic",), ()]
     by_broker = [(*day, broker) for day in (("event_date",), ()) for broker in ("leader_id", "replica_id")]
@@ -375,9 +379,9 @@ def scored_by(engine: LakeEngine, groups: Sequence[Sequence[str]]) -> EngineRows
 
 
 def rules_side_by_side(lake: Lake) -> Rows:
-    """Return the scores of each rule run over the whole lake; ``T`` is its lag time in ms.
+    """Return the scores of each rule run over the whole lake, with its lag time in ms as ``T``.
 
-    Rules are in the order of their releases; a rule that never shrinks has a row as well.
+    Rules are in the order of their releases. A rule that makes no shrink has a row, too.
     """
     with engine_for(lake, TABLES) as engine:
         rows = engine.listed(scored_by(engine, [()]))
