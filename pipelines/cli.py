@@ -1,4 +1,4 @@
-"""The command line `isr-batch`: it turns options into settings, calls the library, and returns an exit code."""
+"""Command line `isr-batch`, which turns options into settings, calls the library, and returns an exit code."""
 
 import sys
 import traceback
@@ -62,7 +62,7 @@ from pipelines.timeline_cli import timeline_command
 
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001
-    """Print the version and end, if ``--version`` is given."""
+    """Print the version and end the command, if ``--version`` is given."""
     if asked:
         from importlib.metadata import version
 
@@ -71,7 +71,7 @@ def _show_version(asked: bool) -> None:  # noqa: FBT001
 
 
 def _type_in_help(option: TyperOption, ctx: typer.Context) -> str | None:
-    """Return what a help page says of an option's value; typer says ``<bool>`` of a flag, which takes none."""
+    """Return the type of an option's value for a help page; None for a flag, for which typer would print ``<bool>``."""
     return option.metavar or (None if option.is_flag else option.display_type(ctx))
 
 
