@@ -60,7 +60,7 @@ class Wording(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """The words that every line of this wording contains, whatever its partition. Lines are selected by them."""
+        """Words that every line of the wording contains, whatever its partition. Lines are selected by them."""
         return self.text[self.text.index("<<") + 2 : self.text.index(">>")]
 
 

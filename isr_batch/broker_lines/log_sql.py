@@ -75,7 +75,7 @@ def _log_sql_planned_once(_process: int) -> ArrowSql:
 
 
 def rows_of(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
-    """Parse the lines that have one of these forms, into the columns `SOURCE` and those of the forms.
+    """Parse the lines that have one of the given forms, into the columns `SOURCE` and those of the forms.
 
     Parameters
     ----------

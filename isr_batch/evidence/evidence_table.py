@@ -45,7 +45,7 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
 
 
 def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
-    """Write rows of shrink_evidence, in place of earlier rows about the same leaders in the period of these logs.
+    """Write rows of shrink_evidence, in place of earlier rows about the same leaders and the same period.
 
     Parameters
     ----------

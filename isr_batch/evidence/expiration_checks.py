@@ -35,7 +35,7 @@ class CheckBurst:
     starts_ms : (int, int) or None
         Smallest and largest lastCaughtUpTimeMs of the follower; None if the lines do not have it.
     place : EvidencePosition
-        The first line.
+        Place of the first line.
     partitions : int
         Number of partitions.
     period_us : int

@@ -56,7 +56,7 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
     lines : pa.Table
         Columns of `LINES`, in any order. Lines that are not evidence are ignored.
     span_us : dict of int to (int, int), optional
-        By broker, the times of the first and the last line of its logs. By default, those of the given lines.
+        Times of the first and the last line of a broker's logs, by broker; by default, those of ``lines``.
     """
     if span_us is None:
         stamped = lines.filter(pc.is_valid(lines["stamp_us"]))

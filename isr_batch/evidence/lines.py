@@ -105,23 +105,23 @@ class FoundLines:
     Attributes
     ----------
     settings : dict
-        By broker and name of the setting.
+        Values of settings, by broker and name of the setting.
     min_isr : dict
         min.insync.replicas by topic, from lines about the creation of its logs.
     releases : dict
-        By broker.
+        Kafka releases, by broker.
     process_starts : dict
-        By broker, time (microseconds since 1970) and line of each start.
+        Time (in microseconds since 1970) and line of each start of a broker, by broker.
     least_lag_ms : dict
-        By leader, the shortest lag at which it dropped a follower.
+        Shortest lag at which a leader dropped a follower, by leader.
     span_us : dict
-        By broker, times of the first and the last line of its logs.
+        Times of the first and the last line of a broker's logs, by broker.
     server_us : dict or None
         The same for its server.log, if that has lines at INFO. None: server.log covers all times.
     created : dict
-        By topic and partition, times and lines of the creation of a log, or of the first term.
+        Times and lines of the creation of a log, or of the first term, by topic and partition.
     elections : dict
-        By topic and partition, times at which another broker began to lead. The first known leader counts too.
+        Times at which another broker began to lead, by topic and partition. The first known leader counts too.
     """
 
     attempts: list[AttemptLine] = field(default_factory=list)

@@ -51,7 +51,7 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
 
 
 def missing_server_log(brokers: Sequence[int]) -> str:
-    """Return the sentence that server.log of these brokers is missing, and why it is needed."""
+    """Return the sentence that server.log of some brokers is missing, and why it is needed."""
     return f"server.log of {brokers_text(brokers)} is missing, and only it shows which replicas the leader dropped."
 
 
@@ -74,7 +74,7 @@ def absent_brokers(changes: Iterable["Row"], brokers: Collection[int]) -> list[s
 
 
 def uninformed_leaders(brokers: Sequence[int]) -> str:
-    """Return the sentence that the logs do not show which replicas these brokers dropped as leaders."""
+    """Return the sentence that the logs do not show which replicas some brokers dropped as leaders."""
     return (
         f"Nothing shows which replicas {brokers_text(brokers)} dropped: server.log is missing or has no lines at INFO."
     )

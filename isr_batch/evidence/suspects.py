@@ -164,7 +164,7 @@ class _SuspectScales:
         }
 
     def weigh(self, one: SuspectedShrink, check: ExpirationCheck) -> None:
-        """Fill in suspect, strength, spurious, reason and lines of a shrink in this check."""
+        """Fill in suspect, strength, spurious, reason and lines of a shrink, from its check."""
         row = one.shrink
         leader, follower = self._of_leader[check.number], self._of_follower[check.number, row.replica_id]
         if row.failing_ms:

@@ -57,7 +57,6 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: 
     topic, partition : str, int
         Topic and partition. If several clusters of the lake have them, the nearest shrink of all is used.
     at : AskedTime
-        The time.
     rule : str
         Name of the rule that made the shrink.
 
@@ -285,7 +284,7 @@ def _observed_shrink(engine: LakeEngine, shrink: Row) -> Row | None:
 
 
 def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
-    """Return the decision of each other rule run: it dropped this follower too, kept it, or had dropped it before."""
+    """Return the decision of each other rule run: it dropped the follower too, kept it, or had dropped it before."""
     if shrink["made_by"] != "rule":
         return ()
     of_follower = {name: shrink[name] for name in FOLLOWER}
@@ -328,7 +327,7 @@ def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
 
 
 def rows_to_explain(engine: LakeEngine, name: str, key: Row) -> Rows:
-    """Return the rows of a table that have these values in the columns of ``key``."""
+    """Return the rows of a table that have the values of ``key`` in the columns of that name."""
     same = " AND ".join(f"{column} = {engine.literal(value)}" for column, value in key.items())
     return engine(f"SELECT * FROM {{{name}}} WHERE {same}", **{name: engine.table(name)})
 

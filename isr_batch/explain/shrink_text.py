@@ -373,7 +373,7 @@ def _restored_text(story: ShrinkStory, follower: DroppedFollower) -> str:
 
 
 def _observed_text(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Return words about whether the brokers' logs have this shrink too, and how far apart the two are."""
+    """Return words about whether the brokers' logs have the shrink too, and how far apart the two are."""
     if follower.observed_us is None:
         return "the brokers' logs have no shrink of this follower within one lag time of this one"
     maker = "" if follower.observed_by == "unknown" else f" by the {follower.observed_by},"
@@ -381,7 +381,7 @@ def _observed_text(story: ShrinkStory, follower: DroppedFollower) -> str:
 
 
 def _others_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """Return lines about the decisions of other rule runs on this follower."""
+    """Return lines about the decisions of other rule runs on the follower."""
     groups: dict[str, list[str]] = {}
     for stand in follower.stands:
         if stand.stand == "made":

@@ -90,7 +90,7 @@ def fetches_of_spans(lake: Lake) -> FetchesOfSpans | None:
 
 
 def _fetches_around_drops(lake: Lake, spans: pa.Table) -> pa.Table:
-    """Read the fetches in progress in these periods from a lake."""
+    """Read from a lake the fetches in progress in some periods."""
     days = _day_of_absence(min(spans["from_us"].to_pylist())), _day_of_absence(max(spans["until_us"].to_pylist()))
     with engine_for_a_partition(lake) as engine:
         # Fetches are stored by the day on which they were handled, which may be after the day of their arrival.

@@ -112,7 +112,7 @@ def _incident_line_numbers_text(lines: set[int]) -> str:
 
 
 def _incident_query(incident: Row, kind: str) -> str:
-    """Return the query for the rows that support a statement of this kind."""
+    """Return the query for the rows that support a kind of statement about an incident."""
     fault, rule = incident["fault_id"], f"rule = '{incident['rule']}'"
     table, which = {
         "unreached": ("shrink_verdicts", f"{rule} AND verdict = 'genuine' AND leader_id = {fault}"),

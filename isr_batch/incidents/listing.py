@@ -43,7 +43,7 @@ def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime |
 
 
 def _require_known_broker(own: OwnShrinks, broker: int) -> None:
-    """Raise an error if a broker does not lead, replicate or drop anything in these logs."""
+    """Raise an error if a broker does not lead, replicate or drop anything in the lake."""
     terms = own.tables["leader_epochs"].select(["leader_id", "assigned"]).to_pylist()
     there = {row["leader_id"] for row in terms} | {replica for row in terms for replica in row["assigned"]}
     there |= {row[side] for row in own.drops.to_pylist() for side in ("leader_id", "replica_id")}
@@ -52,7 +52,7 @@ def _require_known_broker(own: OwnShrinks, broker: int) -> None:
 
 
 def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) -> int:
-    """Return the time from ``at`` to the nearest drop of these incidents, in microseconds.
+    """Return the time from ``at`` to the nearest drop of the incidents, in microseconds.
 
     It is negative if the drop was before ``at``, and 0 without drops.
     """

@@ -141,7 +141,7 @@ def ask_own_shrinks(name: str, values: dict[str, str], **tables: pa.Table) -> pa
     name : str
         Name of the file.
     values : dict of str to str
-        By name, the text that replaces ``$name`` in the query.
+        Texts that replace ``$name`` in the query, by name.
     **tables : pa.Table
         The tables that the query reads.
     """

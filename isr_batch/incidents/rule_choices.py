@@ -214,7 +214,7 @@ def _cost_of_choices(values: Sequence[float | None]) -> Span | None:
 
 
 def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
-    """Return the name of a rule run: the rule, and its parameters if several runs have this rule and lag time."""
+    """Return the name of a rule run, with its parameters if several runs have the same rule and lag time."""
     if sum((other["rule"], other["T"]) == (row["rule"], row["T"]) for other in rows) == 1:
         return str(row["rule"])
     others = [

@@ -330,9 +330,9 @@ def incidents_answer(
     ----------
     own : OwnShrinks
     better : mapping of str to sequence of str, optional
-        By cluster, sentences about a better rule.
+        Sentences about a better rule, by cluster.
     by_lines : mapping of str to sequence of str, optional
-        By cluster that cannot be judged, the evidence in server.log, which replaces the incidents.
+        Evidence in server.log, for each cluster that cannot be judged. It replaces the incidents.
     most : int
         Maximum number of lines.
     """

@@ -156,7 +156,7 @@ class ReadFiles:
     work : PlanOfFiles
         The plan by which the files were read.
     times : dict
-        By file name: ``first_time``, ``last_time`` and ``days``, a list of dates.
+        Maps file names to ``first_time``, ``last_time`` and ``days``, a list of dates.
     """
 
     work: PlanOfFiles
@@ -231,7 +231,7 @@ class ReadFiles:
         return (min(days) - timedelta(days=1), max(days) + timedelta(days=1)) if days else None
 
     def rows(self, done_at: Sequence[str]) -> str:
-        """Return the SQL condition for the fetches or appends in the lake that the new rows of these files replace.
+        """Return the SQL condition for the fetches or appends in the lake that the new rows replace.
 
         Parameters
         ----------
@@ -261,7 +261,7 @@ class ReadFiles:
         Parameters
         ----------
         begins : mapping of int to datetime
-            By broker, the time from which all its earlier lines are known.
+            Time from which all earlier lines of a broker are known, by broker.
         """
         recorded = [record.span[1] for record in self.work.gone if record.kind == METADATA and record.span]
         # If no line of a broker is kept from earlier logs, the lines that are read are all its lines.

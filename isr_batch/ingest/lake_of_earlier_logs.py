@@ -88,7 +88,7 @@ WHERE cluster_id IN (:clusters) AND fetch_offset IS NULL AND source_file IN (:fi
 
 
 def fetches_without_offset(lake: Lake, cluster_id: str, files: Sequence[str]) -> int:
-    """Return how many fetches in these request logs have no known offset, as their session began before the log."""
+    """Count the fetches in some request logs whose offset is unknown, because their session began before the log."""
     with LakeSql(lake) as sql:
         return int(sql(_WITHOUT_OFFSET, clusters=[(cluster_id,)], files=[(name,) for name in files])[0]["fetches"])
 

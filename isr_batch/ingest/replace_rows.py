@@ -78,12 +78,12 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
     small : SmallTables, optional
         Writer for small tables of the same lake. Required if ``tables`` has Arrow tables.
     replaced : mapping of str to str, optional
-        By table, a SQL condition for the existing rows to replace. Tables that are not listed have the rows replaced
-        that are in the period of the new rows. All of the cluster's quarantine is replaced by default.
+        SQL condition for the existing rows to replace, by table. In tables that are not listed, rows in the period of
+        the new rows are replaced, in quarantine all rows of the cluster.
     replaced_days : (str, str), optional
         First and last event_date of the rows that ``replaced`` selects; unbounded by default.
     left_alone : mapping of str to str, optional
-        By table, a SQL condition for existing rows to keep.
+        SQL condition for existing rows to keep, by table.
 
     Returns
     -------
@@ -158,7 +158,7 @@ class _Given(NamedTuple):
     cached : list of DataFrame
         Frames to unpersist after writing.
     spans : dict
-        By table, the first and last instant of its rows.
+        First and last instant of the rows, by table.
     refused : int
         Number of rows that violate their table's contract.
     """
@@ -303,7 +303,7 @@ def _upto(time: str) -> str:
 
 
 def _span_of_rows(times: pa.ChunkedArray) -> Span | None:
-    """Return the first and last of these times, as text in Spark's format; None if there are no times."""
+    """Return the first and last of several times, as text in Spark's format; None if there are no times."""
     if not len(times):
         return None
     plain = times.cast(pa.timestamp("us"))  # as text in Arrow, because Python's datetime lacks the year 0

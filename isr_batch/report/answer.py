@@ -24,9 +24,9 @@ class Answer:
     own : OwnShrinks
         The brokers' own drops.
     better : mapping of str to list of str
-        By cluster, sentences about a better rule.
+        Sentences about a better rule, by cluster.
     by_lines : mapping of str to list of str
-        By cluster that the replay cannot judge, the evidence in log lines.
+        Evidence in log lines, for each cluster that the replay cannot judge.
     """
 
     own: OwnShrinks

@@ -39,7 +39,7 @@ def brokers_on_page(
     fetches : sequence of dict
         Result of `fetches_between_brokers`.
     incidents : mapping of int to sequence of (str, str)
-        By broker, title and anchor of the incidents that point at it.
+        Title and anchor of the incidents that point at a broker, by broker.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def _brokers_of_cluster(rows: pa.Table, cluster_id: str, by: str) -> list[Row]:
 
 
 def _with_instants_in_us(rows: pa.Table, *names: str) -> pa.Table:
-    """Add, for each of these time columns, a column ``*_us`` with microseconds since 1970."""
+    """Add a column ``x_us``, in microseconds since 1970, for each time column ``x``."""
     for name in names:
         rows = rows.append_column(f"{name}_us", rows[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
     return rows

@@ -193,7 +193,7 @@ def _added(causes: Sequence[Sequence[Row]]) -> list[Row]:
 
 
 def _figures(runs: Sequence[Row]) -> list[str]:
-    """Return the table with all figures of these rule runs."""
+    """Return the table with all figures of the rule runs."""
     columns = [f"{row['rule']}, {_params_on_kip_page(row['params_json'])}" for row in runs]
     rows = [
         {"figure": title} | {column: row[name] for column, row in zip(columns, runs, strict=True)}

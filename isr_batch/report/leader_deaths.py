@@ -25,7 +25,7 @@ def leader_deaths_sentences(sql: LakeSql, clusters: Mapping[str, Row]) -> dict[s
     ----------
     sql : LakeSql
     clusters : mapping of str to dict
-        By cluster name: ``rule``, which the brokers ran, and ``lag_time_ms``.
+        ``rule``, which the brokers ran, and ``lag_time_ms``, by cluster name.
     """
     if not sql.lake.has("eligible_leaders"):
         return {name: [] for name in clusters}

@@ -90,7 +90,7 @@ def write_report(
     own : OwnShrinks, optional
         Result of `own_shrinks`, if the caller already has it.
     warnings : mapping of str to sequence of str, optional
-        By cluster, the result of `isr_batch.ingest.folder.folder_warnings.folder_warnings`.
+        Results of `isr_batch.ingest.folder.folder_warnings.folder_warnings`, by cluster.
     """
     own = own or own_shrinks(lake)
     scores = read_scores_for_choices(lake)

@@ -58,7 +58,7 @@ def draw_pictures(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[DrawnP
     ----------
     sql : LakeSql
     ran : mapping of str to str
-        By cluster, the rule that charts about a single rule show.
+        Rule that charts about a single rule show, by cluster.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def _values_of_picture(ran: Mapping[str, str]) -> dict[str, Sequence[tuple[str, 
 
 
 def sql_of_picture(name: str) -> str:
-    """Return the SQL of a chart, from the folder ``sql/`` next to this file."""
+    """Return the SQL of a chart, from the package's folder ``sql``."""
     return (files("isr_batch.report") / "sql" / f"{name}.sql").read_text(encoding="utf-8").strip()
 
 
@@ -117,7 +117,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
     own = "the rule that the brokers ran"
 
     def made(name: str, title: str, how: str, draw: Callable[[Rows], Spec]) -> Picture:
-        """Return the chart with this name, and its query."""
+        """Return the chart of that name, with its query."""
         return Picture(name, title, how, lake_sql_for_spark(sql_of_picture(name), **_values_of_picture(ran)), draw)
 
     return [

@@ -121,7 +121,7 @@ def validate(lake: Lake) -> BrokerCheckSummary:
 
 
 def _mark_possible(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
-    """Set these changes to ``possible``. They are many if the brokers did not run the rule of their release."""
+    """Set refuted changes to ``possible``. They are many if the brokers did not run the rule of their release."""
     with leased(lake):
         # Spark recomputes ``refuted`` from isr_changes, so this table is written last, and a crash loses nothing.
         for table in (SHRINK_VERDICTS, ISR_CHANGES):
@@ -218,12 +218,20 @@ def _summary_of_broker_check(engine: LakeEngine) -> BrokerCheckSummary:
 
 
 def ask_broker_check(engine: LakeEngine, name: str, tables: dict[str, Rows]) -> Rows:
-    """Run a query in this package's folder ``sql``."""
+    """Run a query of the package's folder ``sql``."""
     return engine(text_of("isr_batch.scoring", name, **_TEXTS), **tables)
 
 
 def _releases_to_check(engine: LakeEngine, tables: dict[str, Rows]) -> tuple[Rows, list[str]]:
-    """Return the brokers' releases, each with its rule (``ran``) and ``checks_per_lag_time``, and all these rules."""
+    """Return the brokers' releases, and the rules that they ran.
+
+    Returns
+    -------
+    releases : Rows
+        Columns ``version``, ``ran`` (the rule of the release) and ``checks_per_lag_time``.
+    rules : list of str
+        Names of the rules.
+    """
     known = "SELECT DISTINCT broker_version FROM {terms} WHERE broker_version IS NOT NULL ORDER BY broker_version"
     versions = [row["broker_version"] for row in engine.listed(engine(known, **tables))]
     ran = [rule_of_release(apache_release(version)) for version in versions]

@@ -62,7 +62,7 @@ _LEADER: Final = "cluster_id, event_date, leader_id, rule"
 
 
 def _sum(names: Sequence[str]) -> str:
-    """Return SQL that sums these columns."""
+    """Return SQL that sums columns."""
     return ", ".join(f"CAST(sum({name}) AS DOUBLE) AS {name}" for name in names)
 
 

@@ -64,7 +64,7 @@ def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineR
     )
 
     def runs(stand: str) -> str:
-        """Return SQL for the list of rule runs that made this decision."""
+        """Return SQL for the list of rule runs that made a decision."""
         return f"array_sort(collect_list(CASE WHEN stand = '{stand}' THEN run END))"
 
     def by_run(name: str) -> str:

@@ -258,7 +258,7 @@ def _row(
     enabled = known.enabled
 
     def heir(elr: int | None) -> int | None:
-        """Return the broker that would be elected with this ELR; None if there could be no leader."""
+        """Return the broker that would be elected with an ELR; None if there could be no leader."""
         return next(iter(state.among(order, state.isr) or state.among(order, elr or 0)), None)
 
     if_on, if_off = heir(state.elr_if_on), heir(0)

@@ -45,7 +45,7 @@ def poisson_interval_of_mistakes(events: int) -> tuple[float, float]:
 
 
 def _mean_where(most: int, probability: float) -> float:
-    """Return the mean of a Poisson variable that is at most ``most`` with this probability."""
+    """Return the mean of a Poisson variable that is at most ``most`` with the given probability."""
     low, high = 0.0, 2.0 * most + 10
     while high - low > 1e-12 * high:
         mean = (low + high) / 2

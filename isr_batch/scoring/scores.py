@@ -43,7 +43,7 @@ def _seconds_score(name: str) -> str:
 
 
 def _percentile_score(name: str, share: float, verdict: str) -> str:
-    """Return SQL for a percentile of a column over the shrinks that have this verdict."""
+    """Return SQL for a percentile of a column over the shrinks with the given verdict."""
     return f"percentile(CASE WHEN verdict = '{verdict}' THEN {name} END, {share})"
 
 
@@ -270,7 +270,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         return f"GROUP BY GROUPING SETS ({sets})"
 
     def side_by_side(source: str, own: Mapping[str, str]) -> str:
-        """Return SQL for the columns of all sources, null except for this source, for a union of sources."""
+        """Return SQL for the columns of all sources, null except for one source, for a union of sources."""
         known = keys_of(source)
         return ", ".join(
             [*(name if name in known else f"NULL AS {name}" for name in keys),

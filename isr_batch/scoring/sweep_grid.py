@@ -181,7 +181,7 @@ def _params(rule: str) -> dict[str, Param]:
 
 
 def _refuse_grid(wrong: list[str]) -> None:
-    """Raise an error with these mistakes, if there are any."""
+    """Raise an error that lists the mistakes, if there are any."""
     if wrong:
         raise ValueError("; ".join(wrong))
 

@@ -40,7 +40,7 @@ class Engine(Protocol):
         """
 
     def select(self, rows: Rows, names: Sequence[str]) -> Rows:
-        """Return only the columns with these names."""
+        """Return the rows with only the given columns."""
 
     def where(self, rows: Rows, condition: str) -> Rows:
         """Return the rows that meet a SQL condition, which must be valid in both Spark and DuckDB."""

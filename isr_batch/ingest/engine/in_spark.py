@@ -270,7 +270,7 @@ def _counted_in_spark(packets: DataFrame) -> int:
 
 @lru_cache(maxsize=1)
 def worker_sql() -> ArrowSql:
-    """Return this worker's SQL engine, which the first call opens."""
+    """Return the SQL engine of the worker process, which the first call opens."""
     return log_sql()
 
 

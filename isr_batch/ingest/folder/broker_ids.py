@@ -111,7 +111,7 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
     ----------
     candidates : sequence of Candidate
     properties : mapping of Path to mapping
-        By folder, the settings in its server.properties.
+        Settings in server.properties, by folder.
 
     Returns
     -------

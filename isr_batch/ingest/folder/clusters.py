@@ -34,7 +34,7 @@ def find_clusters(
     Returns
     -------
     dict of str to (Path, LogFolder)
-        By cluster name, its folder and the folder's listing.
+        Folder of each cluster and its listing, by cluster name.
 
     Raises
     ------

@@ -319,7 +319,7 @@ def _read_kinds(kinds: Iterable[str], layout: Layout) -> list[str]:
 
 
 def _find_brokers_of_jvms(found: LogFolder) -> None:
-    """Assign each gc.log to a broker, if all other logs in its folder are of this broker."""
+    """Assign each gc.log to a broker, if all other logs in its folder are of that broker."""
     of_jvms = found.of_kind(GC)
     found.files = [file for file in found.files if file.kind != GC]
     beside = [(Path(file.name).parent, file.broker_id) for file in found.files if file.broker_id is not None]
@@ -334,14 +334,16 @@ def _find_brokers_of_jvms(found: LogFolder) -> None:
 
 
 def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Counter[str]]) -> list[LogFile]:
-    """Return one entry per file and kind of log that has lines in it, with the number of these lines.
+    """Return one entry per file and kind of log, with the number of lines of that kind.
+
+    Files that are not in ``counts`` are returned unchanged.
 
     Parameters
     ----------
     files : iterable of LogFile
         Files with fingerprints.
     counts : dict
-        By path and source of a file, its number of lines by kind of log.
+        Number of lines per kind of log, by path and source of the file.
     """
     listed: list[LogFile] = []
     seen: set[tuple[str, str | None]] = set()
@@ -375,7 +377,7 @@ def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path
 
 
 def _why_not_opened(root: Path, path: Path) -> str | None:
-    """Return why a file must not be opened; None if it may. The file is not opened, because opening a FIFO blocks."""
+    """Return why a file must not be opened; None if it may be opened. To open a FIFO would block."""
     try:
         if _printable(str(path.resolve())) != str(path.resolve()):
             return "file name is not text"

@@ -17,7 +17,7 @@ class LogOptions:
     stamp_format : str, optional
         Format of timestamps that could be read in several ways, in Python's strftime syntax.
     zones : dict of (int or None) to str
-        By broker, the time zone of timestamps that name none. The zone of key None applies to all other brokers.
+        Time zone of timestamps that name none, by broker. The zone of key None applies to all other brokers.
     """
 
     stamp_format: str | None = None

@@ -65,7 +65,7 @@ def left_out_rows(found: LogFolder) -> list[dict[str, Any]]:
 
 
 def capabilities(found: LogFolder) -> Iterator[Capability]:
-    """Yield the analyses that these logs allow, and the logs that are missing or contradictory."""
+    """Yield the possible analyses of a folder's logs, and the logs that are missing or contradictory."""
     yield from (
         Capability(each.source_file, f"{each.reason}: {each.detail}", "")
         for each in found.refused if each.reason == NO_PROPERTIES

@@ -119,7 +119,7 @@ def listing_sentence(name: str, listing: Listing) -> str:
 
 
 _NAMED = 5
-"""Maximum number of partitions that the sentence names."""
+"""Maximum number of partitions per broker that a sentence names."""
 _ID_CHARACTERS = 22
 _NOT_LISTED = "N/A"
 

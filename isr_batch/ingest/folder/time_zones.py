@@ -170,7 +170,7 @@ def _between_brokers(begun: dict[tuple[str, ...], dict[int, int]], known: Contai
     Parameters
     ----------
     begun : dict
-        By leader epoch, the time at which each broker logged its beginning.
+        Times at which each broker logged the beginning of a leader epoch, by leader epoch.
     known : container of int
         Brokers whose shift from UTC is known.
     """

@@ -45,7 +45,7 @@ def find_evidence(sql: ArrowSql, read: LinesOfInterest, every: LinesOfInterest |
 def _widen_evidence_span(
     spans_us: dict[int, tuple[int, int]], broker_id: int, first_us: int | None, last_us: int | None
 ) -> None:
-    """Extend a broker's period in ``spans_us``, in place, so that it includes these times."""
+    """Extend a broker's period in ``spans_us``, in place, so that it includes two times, if they are known."""
     if first_us is None or last_us is None:
         return
     first, last = spans_us.get(broker_id, (first_us, last_us))

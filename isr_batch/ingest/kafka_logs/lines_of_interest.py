@@ -82,9 +82,9 @@ class LinesOfInterest:
         Lines of server.log and state-change.log to be stored in the lake, with the columns of
         `isr_batch.ingest.kafka_logs.earlier_logs.KEPT_LINES`.
     used : dict of str to int
-        By kind of log, the number of lines of interest. For state-change.log, the number of all lines with a timestamp.
+        Number of lines of interest, by kind of log. For state-change.log, all lines with a timestamp are counted.
     settings : dict of (int, str) to int
-        By broker and Kafka's name, the settings in files next to the logs.
+        Settings in files next to the logs, by broker and Kafka's name.
     """
 
     server: pa.Table
@@ -167,7 +167,7 @@ def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLog
 
 
 def _read_lines_of_interest(engine: Engine, files: Sequence[LogFile]) -> pa.Table:
-    """Return the lines of interest of these files, and summaries of all their lines."""
+    """Return the lines of interest of several files, and summaries of all their lines."""
     overlapping = frozenset(_brokers_with_overlapping_logs([file for file in files if file.kind == STATE_CHANGE]))
     return engine.collect(
         engine.map(lines.read_lines(engine, list(files)), partial(_choose_lines_of_interest, overlapping), _FOUND)
@@ -240,7 +240,7 @@ def _with_stamps_of_exceptions(value: pa.StringArray, of_server: pa.BooleanArray
 
 
 def _brokers_with_overlapping_logs(files: Sequence[LogFile]) -> list[int | None]:
-    """Return the brokers with several of these files of one kind of log, which may be overlapping copies."""
+    """Return the brokers that have several of the files, which may be overlapping copies."""
     return [broker for broker, times in Counter(file.broker_id for file in files).items() if times > 1]
 
 

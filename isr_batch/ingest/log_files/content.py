@@ -233,7 +233,6 @@ class Fingerprinter:
     Parameters
     ----------
     path : str
-        The file.
     beginnings : sequence of int
         Lengths of prefixes, in unpacked bytes, to hash in addition to `HASHED_BYTES`.
     range_bytes : int

@@ -70,7 +70,7 @@ class ConvertedExports:
         key : hashable
             Identifies the content: path, size and time of change of the file.
         chunks : iterator of bytes
-            The unpacked content.
+            Unpacked content of the file.
         unit : pattern, optional
             Only for a text to be reversed: the pattern that separates its events.
 

@@ -169,7 +169,7 @@ def _stamp_field(columns: Mapping[str, Sequence[str]], forms: Sequence[StampForm
 
 
 def form_of(texts: Sequence[str], forms: Sequence[StampForm] = EVENT_FORMS) -> StampForm | None:
-    """Return the first form that most of these times have; None if no form fits most of them."""
+    """Return the first form that most of the texts have; None if most of them fit no form."""
     return next((f for f in forms if _share_of_events(re.compile(f.pattern).fullmatch, texts) >= _FITS), None)
 
 

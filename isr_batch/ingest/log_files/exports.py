@@ -227,7 +227,7 @@ def _of_batch(each: object) -> list[Event] | None:
 def _events_of_export_table(each: object) -> list[Event] | None:
     """Return the rows of an Azure table as events; None if this is not such a table.
 
-    An Azure table has its rows as lists of values, and their names in ``columns``.
+    Such a table has rows as lists of values, and the names of the values in ``columns``.
     """
     if not isinstance(each, dict):
         return None

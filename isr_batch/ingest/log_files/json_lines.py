@@ -18,7 +18,6 @@ def read_json_fields(values: pa.StringArray, paths: Sequence[str]) -> list[pa.St
     Parameters
     ----------
     values : string array
-        The lines.
     paths : sequence of str
         Names of the fields. For a nested field, names are separated by slashes.
     """
@@ -53,7 +52,7 @@ def _json_fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.Strin
 
 
 def _json_schema(paths: Sequence[str], first: object) -> pa.Schema:
-    """Return a schema of these fields for Arrow's parser: numbers where the first object has some, otherwise text."""
+    """Return a schema of fields for Arrow's parser, numbers where the first object has some and text otherwise."""
     tree: dict[str, Any] = {}
     for path in paths:
         *parents, leaf = path.split("/")

@@ -6,7 +6,7 @@ from typing import Final
 
 _LOOKED_AT: Final = 1 << 16
 _IN_FRONT: Final = 400
-"""Number of bytes at the start of a line in which its time is searched."""
+"""Number of bytes at the start of a line that are searched for its time."""
 _TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|\b1\d{12}(?:\d{3}){0,2}\b|\b1\d{9}\.\d+")
 _NOT_DIGITS = re.compile(rb"\D")
 _DIGITS: Final = 19

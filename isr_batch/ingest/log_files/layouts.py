@@ -255,13 +255,16 @@ def _plain_layout(lines: Sequence[str], stamp_format: str | None) -> Layout | Un
 
 
 def _layout_matches(name: str, form: StampForm, lines: Sequence[str]) -> "list[re.Match[str]]":
-    """Return the matches of the lines that have parts in this order and timestamps of this form."""
+    """Return the matches of the lines whose parts have the given order and whose timestamps have the given form."""
     compiled = re.compile(ARRANGEMENTS[name].replace("STAMP", form.text))
     return [match for line in lines if (match := compiled.match(line))]
 
 
 def _layout(name: str, form: StampForm, matches: "Sequence[re.Match[str]]", stamped: Sequence[str]) -> Layout:
-    """Return the layout with this order of parts. The lines show whether they have threads and fractions of seconds."""
+    """Return the layout with the given order of parts and form of timestamps.
+
+    The lines show whether they have threads and fractions of seconds.
+    """
     bracketed = [re.match(THREAD, match["message"]) for match in matches]
     threads = sum(bool(found) and not _NOT_A_THREAD.match(found[0]) for found in bracketed if found)
     stamps = [_stamp_without_zone(match["stamp"]) for match in matches]

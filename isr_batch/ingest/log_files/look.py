@@ -175,7 +175,7 @@ def _by_writer(path: str, layout: Layout, size: int, default: str, every: SeenBy
 
 
 def _note_in_look(seen: SeenByLook, values: pa.StringArray, default: str) -> None:
-    """Add to ``seen`` what these lines show: kinds of logs, brokers, releases and times."""
+    """Add to ``seen`` the kinds of logs, brokers, releases and times that lines show."""
     codes = LogKindFinder(default).codes(values)
     for code, kind in enumerate(BROKER_KINDS):
         count = int((codes == code).sum())
@@ -212,7 +212,7 @@ def _note_unread(seen: SeenByLook, lines: LinesInKafkasLayout, first: int | None
 
 
 def _note_brokers(seen: SeenByLook, values: pa.StringArray) -> None:
-    """Add the brokers that wrote these lines, and the versions that they print, to ``seen``."""
+    """Add to ``seen`` the brokers that wrote lines, and the versions that they print."""
     for line in values.to_pylist():
         found = _WRITER.search(line)
         if found:

@@ -91,7 +91,7 @@ class MadeUpNames:
         """Names of topics. In a line, a partition number may follow such a name."""
 
     def name(self, kind: str, text: str) -> str:
-        """Return the made-up name for a name of this kind (topic, host, ...)."""
+        """Return the made-up name for a name of some kind (topic, host, ...)."""
         if text not in self.names:
             self.names[text] = f"{kind}-{self._digest(text).hex()[:10]}"
         return self.names[text]

@@ -94,7 +94,7 @@ class StrippedOfPrefix(NamedTuple):
     Attributes
     ----------
     values : string array
-        The lines.
+        Lines without their prefix.
     sources : string array or None
         Container or host of each line; None if the prefix does not name it.
     goes_on : bool array or None
@@ -107,7 +107,7 @@ class StrippedOfPrefix(NamedTuple):
 
 
 def prefix_of(lines: Sequence[str]) -> str | None:
-    """Return the known prefix that most of these lines have; None if they have none of the known prefixes.
+    """Return the known prefix that most of the lines have; None if most of them lack any known prefix.
 
     The rest of at least one line must look like the beginning of a log line.
     """
@@ -172,7 +172,7 @@ def begins_with_time(text: str) -> bool:
 
 
 def envelope_prefix(lines: Sequence[str]) -> str:
-    """Return the prefix name for the envelope of these lines. It includes the names of the envelope's fields."""
+    """Return the prefix name for the envelope of lines. It includes the names of the envelope's fields."""
     fields = _envelope_fields(lines)
     assert fields is not None
     return f"{ENVELOPE} {json.dumps(fields)}"

@@ -78,7 +78,7 @@ TIME_ALONE = re.compile(r"[\[(]?([01]\d|2[0-3]):[0-5]\d:[0-5]\d[.,]\d{3}\b")
 
 
 def stamp_form(name: str) -> StampForm:
-    """Return the known form with this name, or make a form from the user's timestamp format.
+    """Return the known form of that name, or make a form from the user's timestamp format.
 
     Raises
     ------

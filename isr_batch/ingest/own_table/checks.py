@@ -67,8 +67,8 @@ def checks_of_changes(
     checks : pa.Table
         ``broker_id``, ``kind``, ``event_us`` (when the check was due), ``end_us`` (when it ran).
     origins : mapping of int to int
-        By leader, an instant at which checks ran, in milliseconds since 1970. It is derived from the leader's first day
-        with shrinks, so that later days do not change earlier results.
+        Instant at which checks of a leader ran, in milliseconds since 1970, by leader. It is derived from the leader's
+        first day with shrinks, so that later days do not change earlier results.
     """
     releases = sorted({version for version in terms["broker_version"].to_pylist() if version})
     per_lag_time = {

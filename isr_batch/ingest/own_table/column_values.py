@@ -57,7 +57,7 @@ def column_values(
     Parameters
     ----------
     tables : mapping of str
-        By table, the schema of the source, and the mapping of columns.
+        Schema of the source and mapping of its columns, by table.
 
     Returns
     -------

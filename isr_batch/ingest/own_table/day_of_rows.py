@@ -144,7 +144,7 @@ class RowsOfCluster:
         return pa.table(columns, names=schema.names)
 
     def written(self, store: Store, day: str, rows: pa.Table, places: Ints) -> FileOfWorker:
-        """Write the rows at these indices to a new file in the table's folder, with all columns of the table."""
+        """Write the rows at the indices ``places`` to a new file of the table, with all of its columns."""
         schema = pa.schema([field.with_nullable(True) for field in arrow_schema(self.checked.table)])
         file = DayFile(self.checked.table, store, day, schema)
         for begin in range(0, len(places), ROWS_AT_ONCE):

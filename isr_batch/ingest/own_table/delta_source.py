@@ -69,7 +69,7 @@ class DeltaTable:
         return self._dataset.schema
 
     def _opened(self, items: Sequence[Item]) -> ds.Dataset:
-        """Return a dataset of these data files."""
+        """Return a dataset of the given data files."""
         wanted = {item.name for item in items}
         fragments = [each for each in self._dataset.get_fragments() if each.path.lstrip("/") in wanted]
         return ds.FileSystemDataset(fragments, self.schema, self._dataset.format, self._dataset.filesystem)

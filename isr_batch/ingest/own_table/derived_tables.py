@@ -137,7 +137,7 @@ def _derived_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Ta
     terms : pa.Table
         Rows of ``leader_epochs``.
     origins : mapping of int to int
-        By leader, a check time derived from its shrinks, in milliseconds since 1970.
+        Check time derived from a leader's shrinks, in milliseconds since 1970, by leader.
     """
     found = pa.array([origins.get(leader) for leader in terms["leader_id"].to_pylist()], pa.int64())
     is_new = pc.and_(pc.equal(terms["check_origin_source"], "unknown"), pc.is_valid(found))
@@ -148,7 +148,7 @@ def _derived_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Ta
 
 
 def _derived_fetch_days(lake: Lake, clusters: Sequence[str], day: date, sql: ArrowSql) -> pa.Table:
-    """Return the rows of ``fetch_days`` for one day of these clusters.
+    """Return the rows of ``fetch_days`` for one day of some clusters.
 
     They are sums over the fetches of a replica from a leader under a leader epoch. If a partition has several leaders
     or leader epochs on the day, its rows are divided wherever leadership moves.
@@ -184,7 +184,7 @@ def _derived_fetch_days(lake: Lake, clusters: Sequence[str], day: date, sql: Arr
 
 
 def _derived_broker_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
-    """Return the rows of ``broker_days`` for one day of these clusters."""
+    """Return the rows of ``broker_days`` for one day of some clusters."""
     days = {cluster: FetchDay(day) for cluster in clusters}
     for batch in _instants_of_day(lake, clusters, day):
         for cluster in pc.unique(batch["cluster_id"]).to_pylist():
@@ -232,14 +232,14 @@ def _instants_of_day(lake: Lake, clusters: Sequence[str], day: date) -> Iterator
 
 
 def _in_us(rows: pa.Table, *names: str) -> pa.Table:
-    """Add, for each of these time columns, a column ``x_us`` with microseconds since 1970."""
+    """Add a column ``x_us``, in microseconds since 1970, for each name ``x`` of a column ``x_time``."""
     for name in names:
         rows = rows.append_column(f"{name}_us", rows[f"{name}_time"].cast(pa.int64()))
     return rows
 
 
 def _condition_of_clusters(clusters: Sequence[str]) -> str:
-    """Return the SQL condition that selects the rows of these clusters."""
+    """Return the SQL condition that selects the rows of the clusters."""
     return f"cluster_id IN ({', '.join(map(sql_literal, clusters))})"
 
 
@@ -254,7 +254,7 @@ def _derived_rows(table: Table, rows: pa.Table, files: str, day: date) -> pa.Tab
 def _replace_derived_days(  # noqa: PLR0913, PLR0917
     lake: Lake, sql: ArrowSql, table: Table, clusters: Sequence[str], days: Sequence[date], rows: pa.Table
 ) -> None:
-    """Replace all rows that a derived table has for these clusters and days."""
+    """Replace all rows that a derived table has for the given clusters and days."""
     where = f"{_condition_of_clusters(clusters)} AND {days_as_sql(days)}"
     bounds = str(days[0]), str(days[-1])
     replace_arrow(lake, sql, table, rows.cast(arrow_schema(table)), where, days=bounds)

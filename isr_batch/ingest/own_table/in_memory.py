@@ -35,7 +35,6 @@ class RowsHere:
     place : str
         Name of the source in messages.
     table : pa.Table
-        The rows.
     """
 
     is_csv = False
@@ -60,7 +59,7 @@ class RowsHere:
 def input_tables(
     sql: ArrowSql, inputs: Sequence[Input], mapping: TableMapping, also: Collection[str] = ()
 ) -> MemoryLake:
-    """Return, in memory, the input tables that an ingest of these sources into an empty lake would write.
+    """Return, in memory, the input tables that an ingest of the sources into an empty lake would write.
 
     Parameters
     ----------

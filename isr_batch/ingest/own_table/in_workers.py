@@ -276,7 +276,7 @@ def _no_stored_rows(given: pa.Table, epochs: object) -> pa.Table:
 
 
 def _packet_of_bucket(cluster_id: str, day: int, bucket: int, kind: int, rows: pa.Table) -> pa.RecordBatch:
-    """Return a packet, as a batch of one row, with these rows as an Arrow stream."""
+    """Return a packet, as a batch of one row, with the rows of a bucket as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())

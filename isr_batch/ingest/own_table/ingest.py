@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 ODD_SHARE: Final = 20
 ODD_DAYS: Final = 30
-"""A day with less than a twentieth of the rows is reported if it is at least this many days from the day with most
-rows."""
+"""A day is reported if it has less than a twentieth of all rows of an ingest, and is more than this many days from the
+day with most rows."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class IngestOfTable:
     accounts : dict of str to Account
         Counts by section of the mapping (``fetches``, ``appends``, ``epochs``, ``changes``).
     skipped : dict of str to int
-        By section, the number of files that were not read, because they have not changed since the last ingest.
+        Number of files that were not read, because they have not changed since the last ingest, by section.
     """
 
     counts: RunCounts

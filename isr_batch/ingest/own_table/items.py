@@ -42,10 +42,10 @@ class Source(Protocol):
         """Columns of the table."""
 
     def count(self, items: Sequence[Item]) -> int:
-        """Return the number of rows in these items."""
+        """Return the number of rows in the items."""
 
     def rows(self, items: Sequence[Item], columns: Sequence[str]) -> "pa.Table | ds.Dataset":
-        """Open columns of these items with Arrow, in this process."""
+        """Open columns of the items with Arrow, in this process."""
 
     def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":
-        """Open columns of these items as a Spark DataFrame."""
+        """Open columns of the items as a Spark DataFrame."""

@@ -27,7 +27,7 @@ def mapped_by(mapping: TableMapping) -> dict[str, list[str]]:
 
 
 def require_same_mapping(lake: Lake, clusters: Iterable[str], mapping: TableMapping) -> None:
-    """Raise an error if earlier rows of these clusters were read with other columns mapped.
+    """Raise an error if earlier rows of the clusters were read with other columns mapped.
 
     Otherwise, the same fetch could be in the lake twice, for example once with and once without its arrival time.
 
@@ -75,7 +75,7 @@ def mapped_cluster(mapping: TableMapping) -> dict[str, Any]:
 
 
 def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: TableMapping) -> None:
-    """Write the rows of ``mapped_clusters`` for these clusters."""
+    """Write the rows of ``mapped_clusters`` for the given clusters."""
     settings = mapped_cluster(mapping)
     stored = read_columns(small.lake, MAPPED_CLUSTERS.name, ["cluster_id", *settings], {"cluster_id": clusters})
     same = {row["cluster_id"] for row in stored.to_pylist() if settings.items() <= row.items()}

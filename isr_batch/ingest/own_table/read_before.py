@@ -26,7 +26,7 @@ def new_items(lake: Lake, given: Input) -> list[Item]:
 
 
 def remember_items(small: SmallTables, given: Input, items: Sequence[Item]) -> None:
-    """Record that these items of a source were read, so that later ingests skip them."""
+    """Record that the items of a source were read, so that later ingests skip them."""
     lake, read_as = small.lake, _read_as(given)
     rows = [
         {"source": given.source.place, "item": item.name, "version": item.version, "became": given.checked.table.name,

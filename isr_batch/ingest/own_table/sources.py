@@ -122,7 +122,7 @@ class ParquetFiles:
         return _merged_columns(self.place, schemas, list(self._schemas))
 
     def _opened(self, items: Sequence[Item], schema: pa.Schema | None = None) -> ds.Dataset:
-        """Open the files of these items."""
+        """Open the files of the items."""
         base = self.place if Path(self.place).is_dir() else None
         partitioning = ds.partitioning(flavor="hive") if base else None
         try:

@@ -86,7 +86,7 @@ class SparkSource:
         return tuple(sorted(named, key=lambda item: item.name)) or (Item(self.place, ""),)
 
     def _of(self, items: Sequence[Item]) -> "DataFrame":
-        """Return the rows of these items."""
+        """Return the rows of the items."""
         if len(items) == len(self.items):
             return self._rows
         return self._rows.where(F.col("_metadata.file_path").isin([item.name for item in items]))

@@ -28,7 +28,7 @@ class LastRows:
     Attributes
     ----------
     begins_us : mapping of int to int
-        By leader, when its new request log begins.
+        Time at which the new request log of a leader begins, by leader.
     fetches : sequence of dict
         The last fetch of each follower and term: leader_id, replica_id, topic, partition_id, leader_epoch,
         fetch_offset, last_handled_us, and ``read_us``, when the leader read its log (null if no longer known).

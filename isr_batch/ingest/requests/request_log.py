@@ -72,7 +72,7 @@ def read_requests(engine: Engine, files: list[LogFile]) -> Rows:
 
 
 def read_requests_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Parse the lines in these ranges of files into rows with the columns of `REQUESTS`."""
+    """Parse the lines in ranges of files into rows with the columns of `REQUESTS`."""
     for block in lines.lines_of_ranges(batches):
         yield parse_requests(block)
 

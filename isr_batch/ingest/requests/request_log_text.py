@@ -181,7 +181,7 @@ def _api_version_in_text(text: str) -> int:
 
 
 def _replaced_in_text(text: str, steps: tuple[Step, ...]) -> str:
-    """Apply these replacements to a text, one after another."""
+    """Apply the replacements ``steps`` to a text, one after another."""
     for what, by in steps:
         if not isinstance(what, str):
             text = what.sub(by, text)

@@ -120,7 +120,7 @@ def request_pauses(
     settings : pa.Table
         broker_id and starts_us, the times at which the broker's processes started.
     before_us : mapping of int to int, optional
-        By broker, the last completion in earlier logs. A pause may have begun there.
+        Last completion in earlier logs, by broker. A pause may have begun there.
 
     Returns
     -------

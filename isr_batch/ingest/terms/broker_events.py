@@ -136,7 +136,7 @@ def _check_periods(sources: ParsedLogs) -> pa.Table:
 
 
 def checks_of_shrinks(sql: ArrowSql, shrinks: pa.Table, settings: pa.Table, silent: pa.Table) -> pa.Table:
-    """Return the checks in which these shrinks happened, with the columns of `checks_seen`.
+    """Return the checks in which shrinks happened, with the columns of `checks_seen`.
 
     Parameters
     ----------

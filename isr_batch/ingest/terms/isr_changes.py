@@ -79,7 +79,7 @@ def isr_shrinks_in_read_logs(
     ends_us: Mapping[int, int],
     gone: Collection[int] = (),
 ) -> pa.Table:
-    """Return the shrinks of `isr_shrinks_by_term` that happened in the time of the logs of this ingest.
+    """Return the shrinks of `isr_shrinks_by_term` that happened in the period of the logs that are ingested.
 
     Server and request logs rotate separately. Therefore the file with a Shrinking line may have been deleted although
     the request log of that time is still there.
@@ -90,7 +90,8 @@ def isr_shrinks_in_read_logs(
     files : pa.Table
         The logs of this ingest other than request logs: source_file.
     begins_us, ends_us : mapping of int to int
-        By leader, when its request log of this ingest begins and ends. Earlier ingests may have read later logs.
+        Times at which the request log that is ingested begins and ends, by leader. Earlier ingests may have read
+        later logs.
     gone : collection of int
         Brokers with request logs that are no longer in the folder. If no request log of a broker is left, its Shrinking
         lines are left out, because the appends before them may be in those logs.

@@ -204,7 +204,7 @@ def _with_offsets(spans: pa.Table, sources: ParsedLogs) -> pa.Table:
 
 
 def _offsets_shown(sources: ParsedLogs, incomplete: pa.Table) -> pa.Table:
-    """Return the offsets that followers fetched before and in each of these terms.
+    """Return the offsets that followers fetched before and in each term with an incomplete start.
 
     Returns
     -------

@@ -211,7 +211,7 @@ def is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -
 
 
 def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:
-    """Whether a line before ``at_us`` has an earlier leader epoch of the partition on this broker."""
+    """Whether a line of the partition on the broker has an earlier leader epoch before ``at_us``."""
     return any(row["stamp_us"] < at_us and row["leader_epoch"] < epoch for row in boundaries)
 
 
