@@ -6,7 +6,7 @@ from isr_batch.broker_lines.forms import LAG_TIME_MS, OLD_LAG_TIME_MS
 
 _NUMBERS = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 _CONFLUENT = {5: (2, 0), 6: (2, 6), 7: (3, 0), 8: (4, 0)}
-"""By major release of Confluent Platform, the Kafka release of its minor release 0. The minor numbers of both advance
+"""Kafka release of minor release 0 of Confluent Platform, by its major release. The minor numbers of both advance
 together."""
 _LAST_CONFLUENT_6 = 2
 """The last minor release of Confluent Platform 6, which has Kafka 2.8."""

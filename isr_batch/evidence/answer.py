@@ -64,7 +64,7 @@ def evidence_answer(
 
 
 def _dropped_on_purpose(rows: Sequence[Row]) -> str:
-    """Return a sentence about replicas that were dropped although they did not lag; empty without such replicas."""
+    """Return a sentence about replicas that were dropped although they did not lag; empty if all lagged."""
     if not rows:
         return ""
     first, last = (pick(row["change_time"] for row in rows) for pick in (min, max))
@@ -188,7 +188,7 @@ def answer_under_min_isr(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_all_else(rows: Sequence[Row]) -> str:
-    """Return a sentence about removals by the controller, failed ISR writes, troubles and events; empty without any."""
+    """Return a sentence about removals by the controller, failed ISR writes, troubles and events; may be empty."""
     counts = Counter(
         what
         for row in rows
@@ -208,7 +208,7 @@ def _answer_of_all_else(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_removals(rows: Iterable[Row]) -> str:
-    """Return words about replicas that the controller removed, and how soon they were back; empty without any."""
+    """Return words about replicas that the controller removed, and how soon they were back; may be empty."""
     removed = [row for row in rows if row["made_by"] == CONTROLLER]
     back = [row for row in removed if row["returned_ms"] is not None]
     came = f", {len(back)} back after {answer_of_times(back, 'returned')} ms" if back else ""
@@ -218,7 +218,7 @@ def _answer_of_removals(rows: Iterable[Row]) -> str:
 
 
 def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
-    """Return words about shrinks that were not written, and the leader that tried for longest; empty without any."""
+    """Return words about shrinks that were not written, and the leader that tried for longest; may be empty."""
     failed = [row for row in rows if row["write_outcome"] == FAILED]
     longest = max(failed, key=lambda row: row["failing_ms"] or 0, default=None)
     went_on = (

@@ -95,7 +95,7 @@ def write_broker_troubles(small: SmallTables, cluster_id: str, rows: pa.Table, f
 
 
 def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, coverage: pa.Table) -> list[Row]:
-    """Return, for each absence of a broker, the JVM pauses in it, and the broker's own lines around it.
+    """Return the JVM pauses in each absence of a broker, and the broker's own lines around it.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def _pause_length_text(us: int) -> str:
 
 
 def trouble_in_words(absence: Row) -> str:
-    """Return the troubles in the broker's own server.log around its absence, as text; empty without any."""
+    """Return the troubles in the broker's own server.log around its absence, as text; may be empty."""
     return listed(f"{_SAID[one['kind']]} at {time_text(one['at_us'], '%H:%M:%S')}" for one in absence["said"]) if (
         absence["said"]
     ) else ""  # fmt: skip

@@ -201,7 +201,7 @@ def _find_elections(found: FoundLines, first_terms: Collection[EvidencePosition]
 
 
 def _starts_of_processes(rows: list[Row]) -> dict[int, list[tuple[int, EvidencePosition]]]:
-    """Return, by broker, the first line of each start of its process. A start has several such lines."""
+    """Return the first line of each start of a broker's process, by broker. A start has several such lines."""
     starts: dict[int, list[tuple[int, EvidencePosition]]] = defaultdict(list)
     for row in rows:
         of_broker = starts[row["broker_id"]]

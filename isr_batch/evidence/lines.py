@@ -154,7 +154,7 @@ def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
 
 
 def printed_lag_time(found: FoundLines, broker_id: int) -> int | None:
-    """Return a broker's replica.lag.time.max.ms from its lines or from files next to its logs; None without either."""
+    """Return a broker's replica.lag.time.max.ms from its lines or from files next to its logs; None if unknown."""
     return found.settings.get((broker_id, LAG_TIME))
 
 

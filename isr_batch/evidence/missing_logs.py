@@ -81,7 +81,7 @@ def uninformed_leaders(brokers: Sequence[int]) -> str:
 
 
 def returns_alone(changes: Iterable["Row"]) -> list[str]:
-    """Return the sentence that replicas joined an ISR but no line shows when they left; empty without such replicas.
+    """Return the sentence that replicas joined an ISR but the logs lack their removal; empty if they do not.
 
     Parameters
     ----------

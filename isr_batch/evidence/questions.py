@@ -203,7 +203,7 @@ def _question_when_whole(rows: Sequence[Row], removed: Sequence[Row]) -> Answere
 
 
 def _removed_again(removed: Sequence[Row]) -> str:
-    """Return a sentence about how soon brokers that the controller removed were back in the ISRs; empty without any.
+    """Return a sentence about how soon brokers that the controller removed were back in the ISRs; may be empty.
 
     In a rolling restart, it shows how long to wait before the next broker is restarted.
     """

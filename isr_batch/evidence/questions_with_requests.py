@@ -49,7 +49,7 @@ ORDER BY records DESC, appends DESC, topic, client_id
 
 
 def collect_with_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, RequestsForQuestions]:
-    """Return, by cluster, the verdicts and producers from request logs; empty where the lake has no such tables.
+    """Return the verdicts and producers from request logs, by cluster; empty where the lake lacks such tables.
 
     Parameters
     ----------

@@ -210,7 +210,7 @@ class _ShrinkHistory:
         return (last_us - attempt.at_us) // 1000 if failures > 1 else None
 
     def _known_epochs(self) -> list[int]:
-        """Return, for each line, the highest partition epoch in the lines before it, and finally that of all lines.
+        """Return the highest partition epoch in the lines before each line, and finally that of all lines.
 
         It is -1 if no line has an epoch.
         """

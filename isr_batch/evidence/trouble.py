@@ -30,7 +30,7 @@ class TroublesOfFollowers:
             self._of[trouble.broker_id, trouble.leader_id, trouble.partition, trouble.kind].append(trouble)
 
     def before(self, shrink: Shrink) -> TroubleLine | None:
-        """Return the follower's most specific trouble in the minute before a shrink; None without any.
+        """Return the follower's most specific trouble in the minute before a shrink; None without trouble.
 
         The line must be about the shrink's leader or about none, and about its partition or about none.
         """

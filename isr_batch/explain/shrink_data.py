@@ -270,7 +270,7 @@ def _with_leader_ends(engine: LakeEngine, term: Row, fetches: tuple[FetchInText,
 
 
 def _observed_shrink(engine: LakeEngine, shrink: Row) -> Row | None:
-    """Return the brokers' own shrink of the same follower that is nearest, if within a lag time; None without one."""
+    """Return the brokers' nearest shrink of the same follower; None if it is more than a lag time away."""
     of_follower = rows_to_explain(
         engine, "observed_isr_changes", {name: shrink[name] for name in (*SET_COLUMNS, "replica_id")}
     )

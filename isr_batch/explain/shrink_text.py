@@ -309,7 +309,7 @@ def _causes_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _reasons_text(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
-    """Return, by cause, the numbers that decide whether it applies, in words."""
+    """Return words about the numbers that decide whether a cause applies, by cause."""
     lag_time = ms_text(story.lag_time_ms)
     held = "at an unknown offset" if follower.true_log_end_offset is None else f"at {follower.true_log_end_offset}"
     last = f"last fetch {ms_text(_since_last_fetch_ms(story, follower))} ago" if follower.fetches else "no fetch"

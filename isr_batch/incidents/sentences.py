@@ -89,7 +89,7 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
-    """Return a sentence about replicas that either the leader or the controller removed; empty without any."""
+    """Return a sentence about replicas that either the leader or the controller removed; may be empty."""
     if not cluster["unknown_makers"]:
         return []
     replicas = count_of(cluster["unknown_makers"], "replica")

@@ -252,7 +252,7 @@ class ReadFiles:
         return (str(days[0]), str(days[1])) if days and not self.overlaps else None
 
     def small_logs_since(self, begins: Mapping[int, datetime]) -> dict[int, datetime]:
-        """Return, by broker, the time from which its events and ISR changes are derived again.
+        """Return the times from which events and ISR changes are derived again, by broker.
 
         This is the first timestamp that was read in the broker's logs other than request logs. It is moved later in two
         cases: if earlier lines of the broker are only known from a later time on (``begins``), and if an earlier

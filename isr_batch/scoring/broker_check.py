@@ -252,7 +252,7 @@ def _require_replayed(engine: LakeEngine, lake: Lake, ran: list[str]) -> None:
 
 
 def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Return, by ``params_json``, the parameters that are broker settings, such as the lag time."""
+    """Return the parameters that are broker settings, such as the lag time, by ``params_json``."""
     found = engine.listed(engine("SELECT DISTINCT params_json FROM {isr_changes}", **tables))
     texts = [row["params_json"] for row in found]
     given = [json.loads(text) for text in texts]

@@ -12,8 +12,8 @@ BY_BROKER: Final = {
     "notification": (with_notified, "notified_us", ("notified_us",)),
     "request": (with_requests, "request", ("request", "writes", "in_second")),
 }
-"""By kind of group (notification, request): the function that adds columns to a broker's changes, the column with the
-group's number, and all added columns."""
+"""Function that adds columns to a broker's changes, column with the group's number, and all added columns, by kind of
+group (notification, request)."""
 _KEYS: Final = ("cluster_id", "rule", "params_json", "leader_id")
 
 

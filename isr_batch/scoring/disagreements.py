@@ -87,7 +87,7 @@ def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineR
 
 
 def runs_that_may_disagree(engine: LakeEngine, scores: EngineRows, terms: EngineRows) -> EngineRows:
-    """Return, by term and day, the rule runs that were replayed.
+    """Return the rule runs that were replayed, by term and day.
 
     Parameters
     ----------

@@ -112,7 +112,7 @@ def _path(engine: LakeEngine) -> str:
 
 
 def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
-    """Return, by cluster, the controller's statements, and whether the cluster has ELR."""
+    """Return the controller's statements, and whether the cluster has ELR, by cluster."""
     words: dict[str, list[ControllerWord]] = {}
     facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables_of_eligible_leaders(engine)))}
     for row in engine.listed(engine(_WORDS, **_tables_of_eligible_leaders(engine))):

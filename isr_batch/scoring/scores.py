@@ -140,7 +140,7 @@ AGGREGATES: Final = {
         "acks_all_latency_ms_p99": _between("0.99"),
     },
 }  # fmt: skip
-"""By source, the columns of a score that are aggregated from it, as SQL."""
+"""Columns of a score that are aggregated from a source, as SQL, by source."""
 DERIVED: Final = {
     "exposure_follower_hours": "coalesce(exposure_follower_hours, 0)",
     "exposure_partition_hours": "coalesce(exposure_partition_hours, exposure_follower_hours)",

@@ -45,9 +45,9 @@ class SweepGrid(BaseModel):
         ["all"], min_length=1, validate_default=True
     )
     grid: dict[str, list[int | str]]
-    """By parameter, under Kafka's name or ours, the values to replay."""
+    """Values to replay of each parameter, by Kafka's name or ours."""
     topic_classes: dict[str, str] = {}
-    """By class, a regular expression. A topic belongs to the first class whose expression matches its name."""
+    """Regular expression of each class. A topic belongs to the first class whose expression matches its name."""
     budgets: SweepBudgets = SweepBudgets()
 
     @field_validator("rules")

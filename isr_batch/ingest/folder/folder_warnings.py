@@ -118,7 +118,7 @@ def _warnings_of_missing_logs(found: LogFolder) -> list[str]:
 
 
 def listing_sentences(found: LogFolder) -> list[str]:
-    """Return, for each listing of partitions in the folder, a sentence about the replicas outside the ISR."""
+    """Return a sentence about the replicas outside the ISR for each listing of partitions in a folder."""
     return [listing_sentence(file.name, read_listing(file.path)[0]) for file in found.of_kind(SNAPSHOT)]
 
 

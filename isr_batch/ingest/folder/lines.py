@@ -182,7 +182,7 @@ def count_lines(path: str, beginnings: Sequence[int], selected: Selection) -> tu
 
 
 def _codes_of_blocks(blocks: Iterator[bytes | LongLine], kinds: LogKindFinder) -> Iterator[Codes]:
-    """Yield, for each block, the kinds of log of its lines.
+    """Yield the kinds of log of the lines of each block.
 
     Most blocks have only requests. `LogKindFinder.all_requests` recognises such a block without splitting it into
     lines.

@@ -38,7 +38,7 @@ _MARKS = {SERVER: re.compile(b"lastCaughtUpTimeMs: "), STATE_CHANGE: re.compile(
 
 @dataclass(frozen=True)
 class Shift:
-    """By how much a broker's timestamps are ahead of UTC, or of another broker's timestamps, with the evidence."""
+    """How far a broker's timestamps are ahead of UTC, or of another broker's timestamps, with the evidence."""
 
     broker_id: int
     minutes: int

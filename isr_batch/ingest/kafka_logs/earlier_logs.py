@@ -111,7 +111,7 @@ class EarlierLogs:
         )  # fmt: skip
 
     def requests_before(self, begins_us: Mapping[int, int]) -> dict[int, int]:
-        """Return, by broker, when the last request was completed that an earlier log has before the new ones begin."""
+        """Return the times at which brokers completed the last request before the new logs begin, by broker."""
         last: dict[int, int] = {}
         for broker_id, last_us in self.requests:
             if last_us <= begins_us.get(broker_id, 0):

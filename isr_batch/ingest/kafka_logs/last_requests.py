@@ -89,7 +89,7 @@ def _requests_in_order(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def handled_times(kept: pa.Table) -> dict[tuple[str, int], int]:
-    """Return, by file and line, the time at which an I/O thread picked up each stored produce request."""
+    """Return the times at which I/O threads picked up the stored produce requests, by file and line."""
     return {(row["source_file"], row["source_line"]): row["stamp_us"] for row in kept.to_pylist()
             if not row["message"]}  # fmt: skip
 

@@ -177,7 +177,7 @@ def _read_lines_of_interest(engine: Engine, files: Sequence[LogFile]) -> pa.Tabl
 def _choose_lines_of_interest(
     overlapping: frozenset[int | None], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield, for each batch, its lines of interest and a summary per file."""
+    """Yield the lines of interest of each batch, and a summary per file."""
     for batch in batches:
         yield from _chosen_lines(read_as_log_lines(batch), overlapping)
 

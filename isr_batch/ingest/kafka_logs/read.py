@@ -115,7 +115,7 @@ class KafkaLogs:
         return tallies
 
     def times(self) -> dict[str, dict[str, Any]]:
-        """Return, for each file that has timestamps, first_time, last_time and days (a list of dates)."""
+        """Return first_time, last_time and days (a list of dates) of the files with timestamps, by file name."""
         spans: dict[str, tuple[int, int, set[int]]] = {}
         for row in [*self.requests.to_pylist(), *self.read_lines.files.to_pylist()]:
             if row["first_us"] is not None:

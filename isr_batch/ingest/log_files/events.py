@@ -123,7 +123,10 @@ def paths_named(paths: Iterable[str], names: Sequence[str]) -> list[str]:
 def event_fields(
     events: Sequence[Mapping[str, object]], forms: Sequence[StampForm] = EVENT_FORMS
 ) -> tuple[EventFields, StampForm] | None:
-    """Find the fields of time, message and so on in events, and the form of the time; None without time or message."""
+    """Find the fields of time, message and so on in events, and the form of the time.
+
+    Returns None if most events lack a time or a message.
+    """
     columns: dict[str, list[str]] = {}
     for event in events:
         for path, value in flat(event).items():

@@ -42,7 +42,7 @@ OF_USE = {
     STATE_CHANGE: f"state.change.logger|{STATE_CHANGE_LINES}",
     SERVER: SERVER_LINES,
 }
-"""For each kind of log, the pattern of the lines that an ingest needs."""
+"""Pattern of the lines that an ingest needs, for each kind of log."""
 
 
 @dataclass

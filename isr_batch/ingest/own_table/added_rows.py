@@ -38,7 +38,7 @@ class Account:
     left_out: int = 0
     refused: int = 0
     gone: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """By day and leader, the number of rows that ``--replace`` deletes from the lake, because the source lacks them."""
+    """Number of rows that ``--replace`` deletes from the lake, because the source lacks them, by day and leader."""
 
     @property
     def rows_in(self) -> int:

@@ -28,7 +28,7 @@ TIMES: Final = {
     FETCH_LOG.name: "handled_time", APPEND_LOG.name: "append_time", GIVEN_TERMS.name: "start_time",
     OBSERVED_ISR_CHANGES.name: "change_time",
 }  # fmt: skip
-"""By table, the column from which event_date is derived."""
+"""Column from which event_date is derived, by table."""
 
 _NOT_NEGATIVE: Final = ("partition_id", "leader_id", "fetch_offset", "base_offset", "log_end_offset", "start_offset")
 _SQL_TYPES: Final = {"STRING": "VARCHAR", "INT": "INTEGER", "BIGINT": "BIGINT", "ARRAY<INT>": "INTEGER[]",
@@ -165,7 +165,7 @@ def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str
 
 
 def _same_instants_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
-    """Return, for each unmapped instant of a fetch, the instant that is used in its place."""
+    """Return the instant that is used in place of each unmapped instant of a fetch."""
     if table is not FETCH_LOG:
         return {}
     same = {}
@@ -224,7 +224,7 @@ def _back_us(table: Table) -> str:
 
 
 def _instants_in_order(table: Table) -> dict[str, str]:
-    """Return, by instant of a fetch, SQL that raises it to the instants before it if rounding has swapped them."""
+    """Return SQL for instants of a fetch that raises each to the instants before it, if rounding has swapped them."""
     if table is not FETCH_LOG:
         return {}
     return {name: f"greatest({', '.join(INSTANTS[: i + 1])})" for i, name in enumerate(INSTANTS) if i}

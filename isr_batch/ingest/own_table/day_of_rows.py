@@ -154,7 +154,7 @@ class RowsOfCluster:
 
 
 def _replicas_that_changed(rows: pa.Table) -> pa.Table:
-    """Return, for each ISR change, one row per replica that it adds or removes."""
+    """Return one row per replica that an ISR change adds or removes."""
     before, after = rows["isr_before"].to_pylist(), rows["isr_after"].to_pylist()
     found = [
         (place, kind, replica)

@@ -268,7 +268,7 @@ def _appends_with_base_offset(sql: ArrowSql, once: pa.Table, between: pa.Table) 
 def _appends_seen_in(
     sql: ArrowSql, between: pa.Table, once: pa.Table, fetched: pa.Table, shrinks: pa.Table
 ) -> pa.Table:  # fmt: skip
-    """Return, for each range of records that no response names, the file whose line shows where the range ends.
+    """Return the file whose line shows the end of each range of records that no response names.
 
     If only the start of a later term shows the end, the file that shows the beginning of the range is used, because a
     term is derived from several files.

@@ -53,7 +53,7 @@ def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted:
 
 
 def epochs_in_force(sql: ArrowSql, terms: pa.Table) -> pa.Table:
-    """Return, by leader and partition, the list of its terms that the SQL macro ``epoch_at`` takes as an argument."""
+    """Return lists of terms, which the SQL macro ``epoch_at`` takes as an argument, by leader and partition."""
     partition = ", ".join(PARTITION)
     return sql(
         f"""

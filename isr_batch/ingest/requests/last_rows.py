@@ -51,7 +51,7 @@ class LastRows:
 
     @cached_property
     def reached(self) -> dict[tuple[Any, ...], int]:
-        """By term, the highest fetch offset of any follower in the earlier logs."""
+        """Highest fetch offset of any follower in the earlier logs, by term."""
         highest: dict[tuple[Any, ...], int] = {}
         for fetch in self.fetches:
             key = tuple(fetch[name] for name in _OF_TERM)

@@ -238,7 +238,7 @@ def broker_processes(  # noqa: PLR0913, PLR0917 all that processes are known by
 
 
 def check_phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
-    """Return, for each process, the check with which most others are in phase: broker_id, process, shrink_ms.
+    """Return the check with which most others of its process are in phase, with broker_id, process, shrink_ms.
 
     ``times`` is the number of checks in phase with it, itself included, and ``checks`` the number of all checks of the
     process.

@@ -14,7 +14,7 @@ FETCH_OF_RELEASE = (
     (18, "4.1"), (17, "3.9"), (16, "3.7"), (14, "3.5"), (13, "3.1"), (12, "2.7"), (11, "2.3"), (10, "2.1"), (8, "2.0"),
     (7, "1.1"), (4, "0.11"), (3, "0.10.1"), (2, "0.10.0"),
 )  # fmt: skip
-"""By version of followers' Fetch requests, the first release that uses it (MetadataVersion.fetchRequestVersion; before
+"""Version of followers' Fetch requests, and the first release that uses it (MetadataVersion.fetchRequestVersion; before
 3.2 ReplicaFetcherThread). Brokers may use an older version because of inter.broker.protocol.version, so the release is
 this one or a later one."""
 
