@@ -1,4 +1,4 @@
-"""The command line `isr-batch`: it turns options into settings, calls the library, and returns an exit code."""
+"""Command line `isr-batch`, which turns options into settings, calls the library, and returns an exit code."""
 
 import sys
 import traceback
@@ -62,7 +62,7 @@ from pipelines.timeline_cli import timeline_command
 
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001
-    """Print the version and end, if ``--version`` is given."""
+    """Print the version and end the command, if ``--version`` is given."""
     if asked:
         from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""`isr-batch explain`: one shrink, or the list of incidents."""
+"""`isr-batch explain`, which explains one shrink or lists incidents."""
 
 from pathlib import Path
 from typing import Annotated
@@ -80,7 +80,7 @@ def explain_command(
 
 
 def _explain_one_shrink(job: Job, topic: str, partition: int, at: AskedTime, rule: str, file: Path | None) -> None:
-    """Print the explanation of one shrink, and draw its picture if ``--out`` is given."""
+    """Print the explanation of one shrink, and draw its picture if a file is given."""
     from dataclasses import asdict
 
     from isr_batch.explain.shrink_data import explain_shrink
@@ -101,7 +101,7 @@ def _explain_one_shrink(job: Job, topic: str, partition: int, at: AskedTime, rul
 
 
 def _list_incidents(job: Job, broker: int | None, at: AskedTime | None) -> None:
-    """Print the incidents: all, those of a broker, or those near a time."""
+    """Print incidents: all of them, those with a broker, or those near a time."""
     from isr_batch.incidents.incident_story import incident_story
     from isr_batch.incidents.listing import chosen_incidents, listed_incidents, nearest_drop_us
     from isr_batch.incidents.own_shrinks import own_shrinks

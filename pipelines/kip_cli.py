@@ -1,4 +1,4 @@
-"""`isr-batch kip`: two rules side by side, as a page for the discussion of a proposal."""
+"""`isr-batch kip`, which compares two rules on a page, for the discussion of a proposal."""
 
 import shlex
 import sys
@@ -73,7 +73,7 @@ def kip_command(
 
 @contextmanager
 def _lake_of_samples(out: Output, env: str | None, old: str, new: str) -> "Iterator[Lake]":
-    """Replay the sample logs under both rules, in a temporary lake."""
+    """Replay the sample logs under both rules in a temporary lake, and yield it."""
     logs = shipped("data/samples")
     with TemporaryDirectory() as folder:
         job: Job = open_job(out, settings_of_job(env, f"{old},{new}"), folder, None, logs=logs, new=True)
@@ -84,7 +84,7 @@ def _lake_of_samples(out: Output, env: str | None, old: str, new: str) -> "Itera
 
 
 def _simulated_stories(out: Output, old: str, new: str) -> list[dict[str, Any]]:
-    """Simulate all shipped experiments under both rules."""
+    """Simulate all shipped experiments under both rules, and return their results."""
     from isr_batch.lake.memory_lake import MemoryLake
     from isr_batch.simulation.experiments import load_experiment, run_experiment
 

@@ -1,4 +1,4 @@
-"""Commands for a schedule: list done days (`status`), replay pending ones (`backfill`), upkeep (`maintain`)."""
+"""Commands for a schedule: `status` lists days, `backfill` replays pending ones, `maintain` compacts tables."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,7 +62,7 @@ def backfill_command(
 
     runs = rule_runs(job.settings.replay)
     with recorded_job(job, "backfill", window) as done:
-        # The list is made again after each day: its replay may show that the next day is not stale after all.
+        # The list is made again after each day, whose replay may show that the next day is not stale after all.
         while days := undone_days(job.lake, window, runs, _fingerprints_of_packed_lake(job.lake)):
             job.out.progress(f"{days[0]}: {len(days)} days to go")
             replay_window_of_job(job, done, Window.of_day(days[0]), runs, timelines=wanted)
@@ -89,7 +89,7 @@ def maintain_command(
 
 
 def _fingerprints_of_packed_lake(lake: "Lake") -> "InputFingerprints":
-    """Pack what has changed, and compute the fingerprints of all days."""
+    """Pack the days that have changed, and compute the fingerprints of all days."""
     from isr_batch.replay.days import fingerprints
     from isr_batch.replay.packing import pack_stale_days
 

@@ -1,4 +1,4 @@
-"""Write the answer that server.log alone gives: which drops, which broker is suspected, how strong the evidence is."""
+"""Write the answer that server.log alone gives: the drops, the suspected broker, and how strong the evidence is."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -42,11 +42,11 @@ def evidence_answer(
     evidence : pa.Table
         Rows of one cluster, from `isr_batch.evidence.evidence_table.evidence_rows`.
     request_log : bool
-        Whether there was also a request log, so that the rules were compared.
+        Whether there was also a request log, so that rules were replayed.
     missing : sequence of str
-        Missing logs, as sentences of `isr_batch.evidence.missing_logs.missing_logs`.
+        Sentences about missing logs, from `isr_batch.evidence.missing_logs.missing_logs`.
     notes : sequence of str
-        The brokers' own lines about troubles, as sentences of `isr_batch.evidence.notes_of_brokers.notes_of_brokers`.
+        Sentences about troubles that brokers logged, from `isr_batch.evidence.notes_of_brokers.notes_of_brokers`.
     """
     every = rows_of_evidence_table(evidence)
     rows = [row for row in every if not row["retry"]]
@@ -69,7 +69,7 @@ def evidence_answer(
 
 
 def _dropped_on_purpose(rows: Sequence[Row]) -> str:
-    """Return a sentence on replicas that were dropped without lagging, perhaps removed on purpose."""
+    """Return a sentence about replicas that were dropped although they did not lag; empty if all lagged."""
     if not rows:
         return ""
     first, last = (pick(row["change_time"] for row in rows) for pick in (min, max))
@@ -86,7 +86,7 @@ def _dropped_on_purpose(rows: Sequence[Row]) -> str:
 
 
 def _dropped_unexplained(rows: Sequence[Row]) -> str:
-    """Return a sentence on replicas that either the leader or the controller dropped; the log does not show which."""
+    """Return a sentence about replicas for which the log does not show whether leader or controller dropped them."""
     unknown = [row for row in rows if row["made_by"] == UNKNOWN]
     if not unknown:
         return ""
@@ -101,7 +101,7 @@ def _dropped_unexplained(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
-    """Return the description of the first storm and the broker it points at, and the number of further storms."""
+    """Return sentences about all drops, the first storm and the broker that it points at."""
     suspects = Counter(
         suspect_in_words(row["suspect_broker"], row["suspect"]) for row in rows if row["suspect_broker"] is not None
     )
@@ -124,7 +124,7 @@ def _answer_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
 
 
 def _answer_about_storm(storm: Storm) -> str:
-    """Describe one storm: time, drops, suspected broker, strength of the evidence."""
+    """Describe a storm: time, drops, suspected broker, and strength of the evidence."""
     if storm.whole_after_ms is None:
         whole = "not all were seen to come back"
     else:
@@ -139,7 +139,7 @@ def _answer_about_storm(storm: Storm) -> str:
 
 
 def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
-    """Return a sentence on how far behind the replicas were, as their leaders saw it; empty without rows."""
+    """Return a sentence about how far behind the replicas were according to their leaders; empty without rows."""
     records = [row["records_behind"] for row in rows if row["records_behind"] is not None]
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
     if not rows or not (records or lags):
@@ -155,7 +155,7 @@ def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
 
 
 def answer_back_in_isr(rows: Sequence[Row]) -> str:
-    """Return a sentence on how soon the replicas were back in the ISR; empty if no replica was expected back."""
+    """Return a sentence about how soon the replicas were back in the ISR; empty if all ISR writes failed."""
     there = [row for row in rows if row["write_outcome"] != FAILED]
     exact = [row["returned_ms"] for row in there if row["returned_source"] == "exact"]
     at_most = [row["returned_ms"] for row in there if row["returned_source"] == AT_MOST]
@@ -176,7 +176,7 @@ def answer_back_in_isr(rows: Sequence[Row]) -> str:
 
 
 def answer_avoiding_lag_time(rows: Sequence[Row]) -> str:
-    """Return a sentence on the lag time that would have avoided the shrinks; empty without rows."""
+    """Return a sentence about the lag time that would have avoided the shrinks; empty without rows."""
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
     now = sorted({row["replica_lag_time_max_ms"] for row in rows if row["replica_lag_time_max_ms"] is not None})
     said = f" (it was {', '.join(map(str, now))} ms)" if now else ""
@@ -186,7 +186,7 @@ def answer_avoiding_lag_time(rows: Sequence[Row]) -> str:
 
 
 def answer_under_min_isr(rows: Sequence[Row]) -> str:
-    """Return a sentence on how long partitions were under min ISR; empty if none is known to have been."""
+    """Return a sentence about how long partitions were under min ISR; empty if none is known to have been."""
     under = {(row["source_file"], row["source_line"]): row for row in rows if row["under_min_isr"]}
     unknown = sum(row["under_min_isr"] is None for row in rows)
     if under:
@@ -199,7 +199,7 @@ def answer_under_min_isr(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_all_else(rows: Sequence[Row]) -> str:
-    """Return a sentence on other findings: removals by the controller, failed ISR writes, troubles, events."""
+    """Return a sentence about removals by the controller, failed ISR writes, troubles and events; may be empty."""
     counts = Counter(
         what
         for row in rows
@@ -219,7 +219,7 @@ def _answer_of_all_else(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_removals(rows: Iterable[Row]) -> str:
-    """Return a sentence on how many replicas the controller removed, and how soon they were back."""
+    """Return words about replicas that the controller removed, and how soon they were back; may be empty."""
     removed = [row for row in rows if row["made_by"] == CONTROLLER]
     back = [row for row in removed if row["returned_ms"] is not None]
     came = f", {len(back)} back after {answer_of_times(back, 'returned')} ms" if back else ""
@@ -233,7 +233,7 @@ def _answer_of_removals(rows: Iterable[Row]) -> str:
 
 
 def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
-    """Return a sentence on how many shrinks could not be written, and which leader kept trying for longest."""
+    """Return words about shrinks that were not written, and the leader that tried for longest; may be empty."""
     failed = [row for row in rows if row["write_outcome"] == FAILED]
     longest = max(failed, key=lambda row: row["failing_ms"] or 0, default=None)
     went_on = (
@@ -256,7 +256,7 @@ def answer_of_times(rows: Sequence[Row], column: str) -> str:
 
 
 def answer_table(evidence: pa.Table, most: int = 40) -> list[Row]:
-    """Return the earliest ``most`` shrinks as rows of the table below the answer, with the keys `COLUMNS`."""
+    """Return the first ``most`` shrinks as rows of the table below the answer, with the keys `COLUMNS`."""
     return [_answer_row(row) for row in evidence.slice(0, most).to_pylist()]
 
 
@@ -279,6 +279,6 @@ def _answer_row(row: Row) -> Row:
 
 
 def _answer_last_time(first: datetime, last: datetime) -> str:
-    """Return the time of the last shrink as text, with the date only if it differs from the first shrink's."""
+    """Return the time of the last shrink as text. It only has the date if that differs from the first shrink's date."""
     same = in_shown_zone(first).date() == in_shown_zone(last).date()
     return time_of_day(last) if same else day_and_time(last)

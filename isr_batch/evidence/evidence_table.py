@@ -21,7 +21,7 @@ SCHEMA: Final = arrow_schema(SHRINK_EVIDENCE)
 
 
 def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
-    """Return one row per replica that left an ISR, with the likely reason, in order of time.
+    """Return one row per replica that left an ISR, with the likely reason, in chronological order.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
 
 
 def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
-    """Write rows of shrink_evidence; they replace earlier rows about the same leaders in the time of these logs.
+    """Write rows of shrink_evidence, in place of earlier rows about the same leaders and the same period.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
     evidence : pa.Table
         Rows of that cluster, from `evidence_rows`.
     found : FoundLines
-        The lines from which the rows were made; their ``span_us`` is the time of the logs.
+        The lines from which the rows were made. ``span_us`` is the period of the logs.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
 
 
 def read_evidence_table(lake: Lake, cluster_id: str) -> pa.Table:
-    """Return the evidence about a cluster's shrinks in order of time; empty without evidence."""
+    """Return the rows of shrink_evidence for a cluster, in chronological order."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names, {"cluster_id": cluster_id})
     order = ("change_time", "source_file", "source_line", "replica_id")
     return rows.sort_by([(name, "ascending") for name in order])
@@ -88,7 +88,6 @@ def read_evidence_table(lake: Lake, cluster_id: str) -> pa.Table:
 def _evidence_row(
     one: SuspectedShrink, found: FoundLines, cluster_id: str, storms: dict[int, int], pair_checks: int
 ) -> dict[str, Any]:
-    """Return the row of table shrink_evidence for one shrink."""
     row, check = one.shrink, one.check
     topic, partition_id = row.partition
     at = _evidence_time(row.at_us)
@@ -120,12 +119,10 @@ def _evidence_row(
 
 
 def _evidence_time(us: int) -> datetime:
-    """Convert microseconds since 1970 to a UTC instant."""
     return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
 
 
 def _evidence_time_text(us: int) -> str:
-    """Write microseconds since 1970 as a UTC time."""
     return f"{datetime.fromtimestamp(us // 1_000_000, UTC):%Y-%m-%d %H:%M:%S}.{us % 1_000_000:06}"
 
 
@@ -142,6 +139,6 @@ _USED = [
 
 
 def rows_of_evidence_table(evidence: pa.Table) -> list[Row]:
-    """Return the columns of the evidence that answers use, as one dict per shrink."""
+    """Return the columns of the evidence that answers use, as a dict per shrink."""
     rows: list[Row] = evidence.select(_USED).to_pylist()
     return rows

@@ -1,4 +1,4 @@
-"""Describe what brokers' own logs show around storms of shrinks: JVM pauses, troubles, refused writes."""
+"""Describe what brokers' own logs show around storms of shrinks: JVM pauses, troubles, refused produce requests."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -24,14 +24,14 @@ from isr_batch.phrases import brokers_text
 from isr_batch.shown_times import in_shown_zone, time_of_day
 
 SHOWN: Final = 3
-"""Number of partitions with refused writes that are named at most."""
+"""Maximum number of partitions with refused produce requests that a sentence names."""
 _AT_LEAST: Final = timedelta(seconds=10)
-"""How long before a storm the logs are searched if no line shows when a follower was last caught up."""
+"""How long before a storm troubles are searched if no line shows when a follower was last caught up."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def notes_of_brokers(lake: Lake, cluster_id: str, evidence: pa.Table) -> list[str]:
-    """Return up to two sentences on troubles, such as pauses of the JVM, that brokers' logs show around shrinks.
+    """Return up to two sentences about troubles around the shrinks, such as JVM pauses, that brokers logged.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def _broker_of_note(storm: Storm) -> int:
 
 
 def _absence_of_storm(storm: Storm) -> dict[str, int]:
-    """Return the time span of a storm, in the form of an absence, to relate it to the suspected broker's troubles."""
+    """Return the period of a storm as an absence of the suspected broker, for `troubles_of_absences`."""
     since = storm.since if storm.since_is_printed else storm.first - _AT_LEAST
     from_us, until_us = ((time - _EPOCH) // timedelta(microseconds=1) for time in (since, storm.first))
     last_us = (storm.last - _EPOCH) // timedelta(microseconds=1)
@@ -79,7 +79,7 @@ def _absence_of_storm(storm: Storm) -> dict[str, int]:
 
 
 def _note_of_storm(storm: Storm, absence: Row) -> str:
-    """Return a sentence on what the suspected broker's own log shows around a storm."""
+    """Return words about what the suspected broker's own log shows around a storm; empty if it shows nothing."""
     pauses = "" if is_of_jvm(absence) is False else pauses_in_words(absence)
     parts = [*filter(None, [pauses, trouble_in_words(absence)])]
     lines = [*(lines_of_absence(absence, pauses=True) if pauses else []), *lines_of_absence(absence, pauses=False)]
@@ -88,7 +88,7 @@ def _note_of_storm(storm: Storm, absence: Row) -> str:
 
 
 def _of_no_jvm(absences: Sequence[Row]) -> str:
-    """Return a sentence that no JVM pause of the suspected brokers explains the shrinks."""
+    """Return words that no JVM pause of the suspected brokers explains the shrinks."""
     longest = max(absences, key=lambda row: row["longest_us"])
     of = brokers_text(sorted({row["broker_id"] for row in absences}))
     if not longest["pauses"]:
@@ -98,7 +98,7 @@ def _of_no_jvm(absences: Sequence[Row]) -> str:
 
 
 def _refused_writes(troubles: Sequence[Row]) -> list[str]:
-    """Return a sentence on the partitions for which brokers refused writes because the ISR was too small."""
+    """Return a sentence about the partitions for which brokers refused produce requests as the ISR was too small."""
     first: dict[str, Row] = {}
     for row in troubles:
         if row["kind"] == "under_min_isr":

@@ -1,4 +1,4 @@
-"""Follow each partition's ISR through the log lines: drops of replicas, returns, and failed ISR writes."""
+"""Follow each partition's ISR through the log lines: dropped replicas, their returns, and failed ISR writes."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -61,7 +61,7 @@ class Shrink:
 
     @property
     def records_behind(self) -> int | None:
-        """Number of records that the follower lacked, as far as its leader knew; None if not printed."""
+        """Number of records that the follower lacked according to its leader; None if not logged."""
         if self.leader_log_end_offset is None or self.follower_log_end_offset is None:
             return None
         return self.leader_log_end_offset - self.follower_log_end_offset
@@ -76,12 +76,12 @@ class Shrink:
 
     @property
     def lag_ms(self) -> int | None:
-        """Time from lastCaughtUpTimeMs to the shrink, both by the leader's clock; None if not printed."""
+        """Time from lastCaughtUpTimeMs to the shrink, both by the leader's clock; None if not logged."""
         return None if self.last_caught_up_ms is None else self.at_us // 1000 - self.last_caught_up_ms
 
 
 def shrinks(found: FoundLines) -> list[Shrink]:
-    """Return the shrinks in order of time, one per replica that a leader or the controller dropped."""
+    """Return all shrinks in chronological order, one per replica that a leader or the controller dropped."""
     by_partition: dict[tuple[str, int], list[Event]] = defaultdict(list)
     every: list[Event] = [*found.attempts, *found.states, *found.failed]
     for event in sorted(every, key=lambda event: (event.at_us, event.place)):
@@ -93,7 +93,7 @@ def shrinks(found: FoundLines) -> list[Shrink]:
 
 
 class _ShrinkHistory:
-    """The lines about one partition, in order of time."""
+    """The lines about one partition, in chronological order."""
 
     def __init__(self, events: Sequence[Event], found: FoundLines) -> None:
         self._events, self._found = events, found
@@ -102,10 +102,10 @@ class _ShrinkHistory:
         self._epochs = self._known_epochs()
 
     def leaders_without_lines(self) -> Iterator[int]:
-        """Return the leaders that wrote an ISR without some replicas, but have no Shrinking line for that.
+        """Yield the leaders whose Shrinking lines seem to be filtered out of the log.
 
-        Their lines were filtered out of the log, if they have no Shrinking line at all or the write only dropped
-        replicas.
+        Such a leader wrote an ISR without some replicas, but there is no Shrinking line for it. In addition, either the
+        leader has no Shrinking line at all, or the write only dropped replicas.
         """
         shrinking = {attempt.leader_id for attempt in self._found.attempts if attempt.shrinks}
         for n, state, isr_before, since_us, *_ in self._without_line():
@@ -118,10 +118,9 @@ class _ShrinkHistory:
                 yield state.leader_id
 
     def shrinks(self, filtered: Collection[int]) -> Iterator[Shrink]:
-        """Yield the shrinks by leaders, then those by the controller.
+        """Yield the shrinks by leaders, and then those by the controller.
 
-        Drops in terms of the leaders ``filtered``, whose Shrinking lines are missing, are not attributed to the
-        controller.
+        For drops without a Shrinking line in the terms of leaders ``filtered``, it is unknown who made them.
         """
         for n, event in enumerate(self._events):
             if not isinstance(event, AttemptLine) or not event.shrinks:
@@ -151,7 +150,7 @@ class _ShrinkHistory:
                 yield row
 
     def _outcome(self, n: int) -> str | None:
-        """Return whether the ISR write of the n-th line was done or failed; None if no line shows it."""
+        """Return whether the ISR write of the n-th line was done or failed; None if unknown."""
         attempt = self._events[n]
         if not isinstance(attempt, AttemptLine):
             return None
@@ -171,7 +170,7 @@ class _ShrinkHistory:
         return None
 
     def _find_retries(self) -> set[int]:
-        """Return the indices of attempts that repeat the attempt before, whose ISR was not written."""
+        """Return the indices of attempts that repeat the attempt before them, whose ISR was not written."""
         retries = set()
         last: tuple[int, AttemptLine] | None = None
         for n, event in enumerate(self._events):
@@ -188,8 +187,9 @@ class _ShrinkHistory:
     def _back_between(self, one: AttemptLine, other: AttemptLine) -> bool:
         """Whether the dropped replicas were back in the ISR between two attempts at the same shrink.
 
-        If the lines have a replica's last caught-up time, it was back if that time differs between them. If they have
-        none, it was back if the second attempt came at least one lag time after the first, or the lag time is unknown.
+        If the lines have lastCaughtUpTimeMs of a replica, the replica was back if the two times differ. Otherwise the
+        replicas were back if the second attempt came at least a lag time after the first, or if the lag time is
+        unknown.
         """
         for replica_id, replica in other.replicas.items():
             if replica.last_caught_up_ms is not None:
@@ -198,7 +198,7 @@ class _ShrinkHistory:
         return lag is None or other.at_us - one.at_us >= lag * 1000
 
     def _failing_ms(self, n: int, attempt: AttemptLine) -> int | None:
-        """Return the time from a leader's first to its last consecutive failed ISR write; None for a single failure."""
+        """Return the time from an attempt to the last failed write that follows it; None if at most one failed."""
         last_us, failures = attempt.at_us, 0
         for event in self._events[n + 1 :]:
             if event.leader_id == attempt.leader_id and isinstance(event, FailedWriteLine):
@@ -208,9 +208,9 @@ class _ShrinkHistory:
         return (last_us - attempt.at_us) // 1000 if failures > 1 else None
 
     def _known_epochs(self) -> list[int]:
-        """Return, for each line, the highest partition epoch in the lines before it, and then that of all lines.
+        """Return the highest partition epoch in the lines before each line, and finally that of all lines.
 
-        The value is -1 if no line has an epoch.
+        It is -1 if no line has an epoch.
         """
         known, highest = [], -1
         for event in self._events:
@@ -240,10 +240,11 @@ class _ShrinkHistory:
                 return
 
     def _known_isr(self, n: int, epoch: int, leader_id: int) -> Iterator[tuple[Event, tuple[int, ...], str]]:
-        """Yield each ISR that lines from the n-th on show, with the line; "exact" if the ISR began at that line.
+        """Yield the ISRs that the lines from the n-th on show, each with its line.
 
-        It may have begun earlier if another broker than ``leader_id`` led last, or if partition epochs in between are
-        in no line: a leader that learns from the metadata that its change was written does not log it.
+        The source is ``exact`` if the ISR began at that line. It is ``at_most`` if the ISR may have begun earlier: if
+        another broker than ``leader_id`` led before, or if no line has the partition epochs in between. A leader that
+        learns from the metadata that its change was written does not log that.
         """
         unlogged = 1  # epoch of the write of the shrink itself
         for later in range(n, len(self._events)):
@@ -267,11 +268,11 @@ class _ShrinkHistory:
             leader_id = event.leader_id
 
     def _covered(self, state: IsrStateLine, since_us: int, *, elected: bool) -> bool:
-        """Whether the log would have a Shrinking line if the leader had dropped a replica since a time.
+        """Whether the log would have a Shrinking line if the leader had dropped a replica since ``since_us``.
 
-        Without any server.log of a leader, the controller's record of an election is used: up to 3.6 a
-        leader's own change of the ISR begins a term, too. Where it has a line about the ISR that nothing reads, that
-        may be the shrink.
+        It may be missing if the partition has an ISR line in an unknown format, or if server.log does not cover the
+        time. If a leader has no server.log, only an election (``elected``) shows that the controller made the change,
+        because up to 3.6 a leader's own change also begins a term.
         """
         until_us = state.at_us + _WRITE_US
         for line in self._found.unread:
@@ -319,12 +320,12 @@ class _ShrinkHistory:
 
 
 def _same_shrink_attempt(one: AttemptLine, other: AttemptLine) -> bool:
-    """Whether two lines are attempts by the same leader at the same change of the ISR."""
+    """Whether two lines are attempts by the same leader at the same ISR change."""
     return (one.leader_id, one.shrinks, set(one.isr_before), set(one.isr_after)) == (
         other.leader_id, other.shrinks, set(other.isr_before), set(other.isr_after)
     )  # fmt: skip
 
 
 def _shrink_ends_under_min_isr(event: Event) -> bool:
-    """Whether a line shows that the ISR has at least min.insync.replicas again."""
+    """Whether a line says that the ISR has at least min.insync.replicas again."""
     return isinstance(event, IsrStateLine) and event.under_min_isr is False

@@ -1,4 +1,4 @@
-"""Describe storms (shrinks by checks near in time): the broker they point at, and when the ISRs were complete again."""
+"""Describe storms, which are shrinks by related checks: the suspected broker, and when the ISRs were complete again."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ class Storm(NamedTuple):
 
 
 def storms(evidence: pa.Table) -> list[Storm]:
-    """Return the storms in the evidence about one cluster, in the order of time.
+    """Return the storms in the evidence about one cluster, in chronological order.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def storms(evidence: pa.Table) -> list[Storm]:
 
 
 def storms_in_rows(rows: Iterable[Row]) -> list[Storm]:
-    """Return the storms in some rows of the evidence, in the order of time."""
+    """Return the storms in rows of the evidence, in chronological order."""
     grouped: dict[datetime, list[Row]] = defaultdict(list)
     for row in rows:
         if row["storm_time"] is not None:
@@ -91,7 +91,7 @@ def _storm_of_rows(rows: Sequence[Row]) -> Storm:
 
 
 def storm_suspect(storm: Storm) -> str:
-    """Return the words for the broker that a storm points at."""
+    """Return words for the broker that is suspected in a storm."""
     return suspect_in_words(storm.broker, storm.suspect)
 
 

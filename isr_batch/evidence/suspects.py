@@ -1,7 +1,7 @@
 """Judge from server.log whether a shrink points at the leader, the follower, or the link between the two.
 
-This is evidence, not a verdict, because the follower's fetches are unknown here. The judgement uses only which replicas
-were dropped together, since when they lagged, and how soon they were back.
+This is evidence, not a verdict, because the follower's fetches are unknown. The judgement is based on three facts:
+which replicas were dropped together, since when they lagged, and how soon they were back.
 """
 
 from collections import defaultdict
@@ -37,11 +37,22 @@ LATE_MS = 150
 
 @dataclass
 class SuspectedShrink:
-    """A shrink with the broker that the lines suggest is at fault.
+    """A shrink, and the broker that the lines suggest is at fault.
 
-    ``check`` is None for a shrink by the controller, and for a retry. ``spurious`` says how strongly the shrink looks
-    like a mistake. ``after_event`` is topic_created, restart or election if such an event happened shortly before, and
-    ``after_ms`` is the time since that event.
+    Attributes
+    ----------
+    check : ExpirationCheck or None
+        None for a shrink by the controller, a retry, and a follower that did not lag.
+    suspect : str or None
+        leader, follower, link_or_follower or controller.
+    strength : str
+        Strength of the evidence: strong, weak or none.
+    spurious : str
+        Strength of the evidence that the shrink was a mistake.
+    after_event : str or None
+        topic_created, restart or election, if such an event happened shortly before.
+    after_ms : int or None
+        Time since that event.
     """
 
     shrink: Shrink
@@ -57,16 +68,16 @@ class SuspectedShrink:
 
     @property
     def suspect_broker(self) -> int | None:
-        """The suspected broker; None if the link or no broker is suspected."""
+        """The suspected broker, also if it is the broker or the link to it; None if no broker is suspected."""
         if self.suspect == LEADER:
             return self.shrink.leader_id
         return self.shrink.replica_id if self.suspect in (FOLLOWER, EITHER) else None
 
 
 class Suspicion(NamedTuple):
-    """A finding about a broker: strength, reason, and supporting lines.
+    """A finding about a broker: strength of the evidence, reason, and supporting lines.
 
-    ``everyone``: each broker dropped all others.
+    ``everyone`` is true if all brokers dropped each other.
     """
 
     strength: str
@@ -76,12 +87,12 @@ class Suspicion(NamedTuple):
 
 
 def suspicion_in_words(strength: str | None) -> str:
-    """Return the words for the strength of a suspicion, such as "weak evidence"."""
+    """Return words for the strength of a suspicion, such as "weak evidence"."""
     return _IN_WORDS.get(strength or NONE, "no evidence")
 
 
 def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedShrink]:
-    """Return all shrinks of a cluster with the suspected broker of each, in the same order."""
+    """Return all shrinks of a cluster in the same order, each with the suspected broker."""
     kept = {id(row) for row in rows if _dropped_within_lag_time(row, found)}
     by_leaders = (row for row in rows if row.made_by == LEADER and not row.retry and id(row) not in kept)
     checks = expiration_checks(by_leaders, found)
@@ -116,7 +127,7 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
 
 
 def _dropped_within_lag_time(row: Shrink, found: FoundLines) -> bool:
-    """Whether the printed time and the known lag time show that a leader dropped a follower that did not lag."""
+    """Whether a leader dropped a follower that did not lag, according to its logged lag and lag time."""
     lag_time = printed_lag_time(found, row.leader_id)
     if row.made_by != LEADER or row.retry or lag_time is None or row.lag_ms is None:
         return False
@@ -124,7 +135,7 @@ def _dropped_within_lag_time(row: Shrink, found: FoundLines) -> bool:
 
 
 def _leaders_as_suspects(found: FoundLines) -> set[int]:
-    """List the brokers that any line names as a leader."""
+    """Return the brokers that any line names as a leader."""
     return {attempt.leader_id for attempt in found.attempts} | {state.leader_id for state in found.states}
 
 
@@ -135,7 +146,7 @@ def _brokers_of_isrs(found: FoundLines) -> set[int]:
 
 
 class _SuspectScales:
-    """Weighs the evidence of each check of a cluster against that of all its other checks."""
+    """Weighs the evidence in each check of a cluster, using all other checks."""
 
     def __init__(self, checks: Sequence[ExpirationCheck], found: FoundLines) -> None:
         self._leaders = _leaders_as_suspects(found)
@@ -162,7 +173,7 @@ class _SuspectScales:
         }
 
     def weigh(self, one: SuspectedShrink, check: ExpirationCheck) -> None:
-        """Fill in the suspicion about a shrink of this check: suspect, strength, spurious, reason and lines."""
+        """Fill in suspect, strength, spurious, reason and lines of a shrink, from its check."""
         row = one.shrink
         leader, follower = self._of_leader[check.number], self._of_follower[check.number, row.replica_id]
         if row.failing_ms:
@@ -228,18 +239,18 @@ class _SuspectScales:
 
     @staticmethod
     def _suspect(one: SuspectedShrink, suspect: str, finding: Suspicion) -> None:
-        """Store a suspicion, with its reason and lines, in a shrink."""
+        """Store a suspicion in a shrink."""
         one.suspect, one.strength, one.reason = suspect, finding.strength, finding.reason
         one.lines += [place for place in finding.lines if place not in one.lines]
 
     def _by_others(self, replica_id: int, burst: CheckBurst) -> list[CheckBurst]:
-        """Return the drops of one follower by other leaders at about the time of a leader's drops."""
+        """Return the drops of a follower by other leaders at the same time as ``burst``."""
         return [
             other for other in self._bursts[replica_id] if other.leader_id != burst.leader_id and burst.same_time(other)
         ]
 
     def _leader(self, check: ExpirationCheck) -> Suspicion:
-        """Judge whether the leader was silent; the fewer followers the check dropped, the more signs are needed."""
+        """Judge whether the leader was silent. The fewer followers the check dropped, the more signs are needed."""
         signs, lines = self._signs(check)
         bursts = list(check.bursts.values())
         of = f"{count_of(len(bursts), 'follower')} of {count_of(len(check.partitions), 'partition')}"
@@ -270,7 +281,7 @@ class _SuspectScales:
         return Suspicion(strength, f"{'; '.join([what, *signs.values()])}: {end}.", lines)
 
     def _signs(self, check: ExpirationCheck) -> tuple[dict[str, str], tuple[EvidencePosition, ...]]:
-        """Return the signs that the leader was silent, by name, and the lines that show them."""
+        """Return the signs that the leader was silent, as words by name, and the lines that show them."""
         signs: dict[str, str] = {}
         lines: list[EvidencePosition] = []
         apart = check.starts_apart_ms
@@ -291,7 +302,7 @@ class _SuspectScales:
         return signs, tuple(lines)
 
     def _follower(self, burst: CheckBurst) -> Suspicion:
-        """Judge whether a follower that several leaders dropped was silent."""
+        """Judge whether a follower was silent: several leaders dropped it, or it dropped its own followers."""
         others = self._by_others(burst.replica_id, burst)
         own = [
             check
@@ -312,7 +323,7 @@ class _SuspectScales:
         return Suspicion(NONE)
 
     def _weigh_all_followers_of_one_leader(self, burst: CheckBurst) -> Suspicion:
-        """Judge the only leader that dropped all its followers at about the same time, in several checks."""
+        """Judge a leader that alone dropped all its followers at about the same time, in several checks."""
         near = self._near(burst)
         dropped = {other.replica_id for other in near}
         if len(dropped) < MOST_LINKS or dropped != self._followers[burst.leader_id]:
@@ -329,7 +340,7 @@ class _SuspectScales:
         return [other for other in every if burst.same_time(other)]
 
     def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:
-        """Judge the case that one leader dropped one follower, and no other check is related."""
+        """Judge the case in which only one leader dropped a follower."""
         leader, follower = burst.leader_id, burst.replica_id
         partitions = count_of(burst.partitions, "partition")
         what = f"Only broker {leader} dropped broker {follower} ({partitions} at this check)"
@@ -343,6 +354,6 @@ class _SuspectScales:
 
 
 def _suspect_first_back(rows: Iterable[Shrink]) -> Shrink | None:
-    """Return the replica that was back in the ISR first, if within SOON_MS."""
+    """Return the replica that was back in the ISR first, if it was back within SOON_MS; otherwise None."""
     back = [row for row in rows if row.returned_ms is not None and row.returned_ms <= SOON_MS]
     return min(back, key=lambda row: row.returned_ms or 0, default=None)

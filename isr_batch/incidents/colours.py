@@ -1,7 +1,7 @@
-"""The colours of all pages and pictures. Each has one meaning, and they are distinct for the colour-blind too.
+"""The colours of all pages and pictures. Each has one meaning, and the colour-blind can distinguish them.
 
-Orange: a follower that was well. Blue: one that was behind. Greys: removed by the controller, not judged. Red: a broker
-that was silent. Violet: what a leader did. The lines of followers have three other hues.
+Orange: a healthy follower. Blue: a follower that was behind. Greys: removed by the controller, or not judged. Red: a
+silent broker. Violet: the leader's part. Lines of followers have three other hues.
 """
 
 from typing import Final

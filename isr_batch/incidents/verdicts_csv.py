@@ -1,4 +1,4 @@
-"""Write the drops of the brokers with their verdicts as CSV, for a spreadsheet."""
+"""Write the brokers' drops with their verdicts as CSV, for a spreadsheet."""
 
 import csv
 import io
@@ -24,7 +24,7 @@ FORMULA: Final = frozenset("=+-@\N{MINUS SIGN}")
 
 
 def verdicts_csv(own: OwnShrinks, lake: str) -> str:
-    """Return all drops of a lake as CSV, by cluster and time; unknown values are empty, and no cell is a formula.
+    """Return all drops of a lake as CSV, by cluster and time. Unknown values are empty, and no cell can be a formula.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def verdicts_csv(own: OwnShrinks, lake: str) -> str:
     Returns
     -------
     str
-        CSV by RFC 4180 with all fields quoted, except that lines end with a newline only.
+        CSV as in RFC 4180 with all fields quoted, but with lines that end in a newline alone.
     """
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
@@ -45,7 +45,7 @@ def verdicts_csv(own: OwnShrinks, lake: str) -> str:
 
 
 def _csv_text_guarded(cell: object) -> object:
-    """Put an apostrophe before text that a spreadsheet would evaluate: topic and folder names are untrusted."""
+    """Put an apostrophe in front of text that a spreadsheet would evaluate. Names of topics are not trusted."""
     if not isinstance(cell, str):
         return cell
     first = unicodedata.normalize("NFKC", cell.strip()[:1])
@@ -53,7 +53,7 @@ def _csv_text_guarded(cell: object) -> object:
 
 
 def _csv_cells(one: Row, lake: str) -> list[object]:
-    """Return the cells of one drop, in the order of the columns."""
+    """Return the cells of a drop, in the order of the columns."""
     back = None if one["restored_us"] is None else (one["restored_us"] - one["change_us"]) // 1000
     known = one["fault_id"] is not None
     time, earliest = (

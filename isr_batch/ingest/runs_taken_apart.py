@@ -1,4 +1,4 @@
-"""Split runs of identical fetches into one row per fetch, so that part of a run can be replaced."""
+"""Split runs of fetches into one row per fetch, so that part of a run can be replaced."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -24,20 +24,21 @@ _SUM_HERE: Final = "list_sum(later_by[5 : 6 * run_length : 6])"
 
 
 def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] | tuple[datetime, datetime]) -> None:
-    """Split the runs of fetches that lie only partly in a time span into one row per fetch.
+    """Split each run of fetches that is only partly in a period into one row per fetch.
 
-    After that, the fetches in the span can be replaced row by row. The content of ``fetch_log`` stays the same.
+    Afterwards, the fetches in the period can be replaced without losing those outside it. ``fetch_log`` still has the
+    same fetches.
 
     Parameters
     ----------
     lake : Lake
-        A lake; it need not have a ``fetch_log``.
+        A lake, with or without a ``fetch_log``.
     of_rows : str
-        SQL condition, valid in both engines, of the rows to be considered.
+        SQL condition for the rows to look at, valid in both Spark and DuckDB.
     time : str
-        Column that decides whether a fetch is in the span: handled_time or completed_time.
+        Column that decides whether a fetch is in the period: handled_time or completed_time.
     span : (str, str) or (datetime, datetime)
-        First and last instant of the span, inclusive, in UTC; text must be castable to TIMESTAMP.
+        First and last instant of the period, both included, in UTC. Text must be castable to TIMESTAMP.
     """
     if not lake.has(FETCH_LOG.name):
         return
@@ -76,7 +77,7 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
 
 
 def _take_apart_in_spark(lake: Lake, near: str, across: str) -> None:
-    """Do what `take_runs_apart` does, in Spark; ``across`` selects the runs to split."""
+    """Do in Spark the last step of `take_runs_apart`: replace the runs that meet ``across`` by single fetches."""
     found = lake.read(FETCH_LOG.name).where(near)
     is_across = F.coalesce(F.expr(across), F.lit(False))
     single = single_fetches(found.where(is_across)).withColumns(

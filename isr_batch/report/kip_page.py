@@ -1,4 +1,4 @@
-"""Write a Markdown page that compares two rules, for the discussion of a proposal."""
+"""Write a Markdown page that compares two rules, for the discussion of a proposal (KIP)."""
 
 import json
 import os
@@ -221,7 +221,7 @@ def stories_in(lake: Lake) -> list[Row]:
 
 
 def _order(row: Row, old: str) -> tuple[object, ...]:
-    """Return the sort key of a result: scenario, seed, then the old rule first."""
+    """Return a sort key for results of experiments: scenario, seed, then the old rule first."""
     return row["scenario"], row["seed"], row["rule"] != old
 
 
@@ -323,7 +323,7 @@ def _interval(values: Floats, *, whole: bool, sign: str = "") -> str:
 
 
 def _added(causes: Sequence[Sequence[Row]]) -> list[Row]:
-    """Add up the shrinks of several lakes by cause."""
+    """Sum the shrinks in several lakes by cause."""
     names = [name for name in causes[0][0] if name != "cause"]
     added = {
         cause: {name: sum(row[name] for rows in causes for row in rows if row["cause"] == cause) for name in names}
@@ -333,7 +333,7 @@ def _added(causes: Sequence[Sequence[Row]]) -> list[Row]:
 
 
 def _figures(runs: Sequence[Row]) -> list[str]:
-    """Return the table with the figures of these rule runs."""
+    """Return the table with all figures of the rule runs."""
     columns = [f"{row['rule']}, {_params_on_kip_page(row['params_json'])}" for row in runs]
     rows = [
         {"figure": title} | {column: row[name] for column, row in zip(columns, runs, strict=True)}

@@ -1,6 +1,6 @@
-"""Group shrinks of one follower by several rules into events.
+"""Group the shrinks of a follower by several rule runs into events.
 
-Also used in Spark's workers, which lack most packages.
+This is also used in Spark's workers, where most packages are not installed.
 """
 
 import json
@@ -12,9 +12,12 @@ import pyarrow as pa
 
 
 def with_event_of_shrinks(shrinks: pa.Table) -> pa.Table:
-    """Add ``event_us``, the time of the event that each shrink of one follower belongs to.
+    """Add ``event_us``, the time of the event that each shrink of a follower belongs to.
 
-    Input columns: ``at_us``, ``rule``, ``params_json``.
+    Parameters
+    ----------
+    shrinks : pa.Table
+        Shrinks of one follower, with ``at_us``, ``rule`` and ``params_json``.
     """
     order = ["at_us", "rule", "params_json"]
     shrinks = shrinks.sort_by([(name, "ascending") for name in order])
@@ -22,7 +25,7 @@ def with_event_of_shrinks(shrinks: pa.Table) -> pa.Table:
 
 
 def _events(shrinks: list[dict[str, Any]]) -> Iterator[int]:
-    """Yield the time of the event that each shrink belongs to; shrinks are in order of time."""
+    """Yield the time of the event that each shrink belongs to. ``shrinks`` are in chronological order."""
     event_us, made = 0, set[tuple[str, str]]()
     for shrink in shrinks:
         run = (shrink["rule"], shrink["params_json"])

@@ -18,9 +18,12 @@ _FAR_US: Final = 1 << 62
 
 
 def with_notified(changes: pa.Table) -> pa.Table:
-    """Add ``notified_us``, the time of the notification, to each ISR change of one broker under one rule.
+    """Add ``notified_us``, the time of the notification, to each ISR change of a broker under one rule run.
 
-    ``change_us`` is the time of the change.
+    Parameters
+    ----------
+    changes : pa.Table
+        ISR changes with their time in ``change_us``.
     """
     changes = changes.sort_by("change_us")
     return changes.append_column("notified_us", pa.array(notified_at_us(changes["change_us"].to_pylist()), pa.int64()))

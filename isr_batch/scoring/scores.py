@@ -1,8 +1,8 @@
-"""Score rules: aggregate the replay's ledger and verdicts in any grouping.
+"""Score rules: aggregate the replay's ledger and verdicts, in any grouping.
 
-The figures of a rule run come from a few sources. Each is aggregated separately, in all groupings at once, and the
-results are joined. Sixty aggregates over a union of all sources took two to three times as long. The SQL is in the
-common subset of Spark and DuckDB. docs/verdicts.md has the definitions.
+The figures of a rule run come from several sources. Each source is aggregated separately, in all groupings at once, and
+the results are joined. Sixty aggregates over a union of all sources took two to three times as long. The SQL is valid
+in both Spark and DuckDB. docs/verdicts.md defines the figures.
 """
 
 import json
@@ -36,17 +36,20 @@ _JUDGED: Final = "verdict IN ('spurious', 'genuine')"
 
 
 def _seconds_score(name: str) -> str:
-    """Return SQL for the sum of a column of microseconds, in seconds."""
+    """Return SQL for the sum, in seconds, of a column in microseconds."""
     return f"sum({name}) / 1e6"
 
 
 def _percentile_score(name: str, share: float, verdict: str) -> str:
-    """Return SQL for a percentile of a column over the shrinks with this verdict."""
+    """Return SQL for a percentile of a column over the shrinks with the given verdict."""
     return f"percentile(CASE WHEN verdict = '{verdict}' THEN {name} END, {share})"
 
 
 def _between(share: str) -> str:
-    """Return SQL for a percentile of latencies, weighted by the number of appends; ``upto`` is the running total."""
+    """Return SQL for a percentile of latencies, weighted by the number of appends.
+
+    Column ``upto`` must have the running total of appends, and ``total`` the total.
+    """
     place = f"{share} * (total - 1)"
     low, high = (f"min(CASE WHEN upto > {end}({place}) THEN latency_ms END)" for end in ("floor", "ceil"))
     return f"{low} + ({high} - {low}) * ({share} * (max(total) - 1) - floor({share} * (max(total) - 1)))"
@@ -170,7 +173,7 @@ TABLES: Final = tuple(field.name for field in fields(Results))
 
 
 def results_in(engine: LakeEngine, replayed: EngineRows) -> Results:
-    """Split rows of ``udfs.batches.results.RESULT_SCHEMA``, of the kinds SCORED, into the results for scores."""
+    """Split rows of ``udfs.batches.results.RESULT_SCHEMA``, of the kinds SCORED, into the tables of `Results`."""
     return Results(**{table.name: rows for table, rows in scored_result_tables(engine, replayed).items()})
 
 
@@ -180,7 +183,7 @@ columns to aggregate."""
 
 
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:
-    """Return the rows from which scores are computed, by source."""
+    """Return the rows that scores are computed from, by source."""
     tables = {name: rows for name, rows in vars(results).items() if rows is not None}
     known = (source for source in SOURCES if not source.startswith("heirs"))
     heirs = engine(SOURCES["heirs" if results.eligible_leaders is not None else "heirs_without_elr"], **tables)
@@ -200,8 +203,8 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         The engine of the rows.
     facts : Facts
         Result of `score_inputs`.
-    groups : sequence of sequences of str
-        Groupings by some of DIMENSIONS, without the run; dimensions that a grouping omits are null in its rows.
+    groups : sequence of sequence of str
+        Groupings: names in DIMENSIONS, except the rule run. Dimensions that a grouping lacks are null in its rows.
 
     Returns
     -------
@@ -212,7 +215,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     columns = ["low", "high", *(name for aggregates in AGGREGATES.values() for name in aggregates)]
 
     def keys_of(source: str) -> list[str]:
-        """Return the dimensions that a source of figures has."""
+        """Return the dimensions that the rows of a source have."""
         dimensions = DIMENSIONS[:-1] if source in {"costs", "heirs", "latencies"} else DIMENSIONS
         return [name for name in keys if name in (dimensions[:-1] if source in BY_BROKER else dimensions)]
 
@@ -223,7 +226,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         return f"GROUP BY GROUPING SETS ({sets})"
 
     def side_by_side(source: str, own: Mapping[str, str]) -> str:
-        """Return SQL for the columns of all sources, null in all but this one, so that sources can be united."""
+        """Return SQL for the columns of all sources, null except for one source, for a union of sources."""
         known = keys_of(source)
         return ", ".join(
             [*(name if name in known else f"NULL AS {name}" for name in keys),
@@ -268,11 +271,12 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
 
 
 def _sums(engine: LakeEngine, verdicts: EngineRows, keys: Sequence[str], grouped: str) -> EngineRows:
-    """Count each group's mistakes in each bootstrap replicate; a block is one broker pair's shrinks in one hour.
+    """Count the mistakes of each group in each bootstrap replicate.
 
-    Shrinks come in bursts, so blocks are drawn, not shrinks: the count of each block is a Poisson variable with mean 1.
-    Its value is derived from a hash of the block and two numbers of the replicate, multiplied and added modulo a prime:
-    the same in every run, and independent for two blocks (Carter and Wegman, 1979).
+    Shrinks come in bursts, so blocks are drawn, not shrinks. A block has the shrinks of a pair of brokers in an hour,
+    and how many times it is drawn is a Poisson variable with mean 1. Its value is derived from a hash of the block,
+    which is multiplied by a number of the replicate and added to another, modulo a prime. It is the same in every run,
+    and independent for any two blocks (Carter and Wegman, 1979).
     """
     numbers = random.Random(1)
     replicates = engine.rows(pa.table({
@@ -312,7 +316,7 @@ def write_scores(lake: Lake) -> int:
     Returns
     -------
     int
-        Rows written.
+        Number of rows written.
     """
     by_topic = [("event_date", "topic"), ("event_date",), ("topic",), ()]
     by_broker = [(*day, broker) for day in (("event_date",), ()) for broker in ("leader_id", "replica_id")]
@@ -331,9 +335,9 @@ def scored_by(engine: LakeEngine, groups: Sequence[Sequence[str]]) -> EngineRows
 
 
 def rules_side_by_side(lake: Lake) -> Rows:
-    """Return the scores of each rule run over the whole lake; ``T`` is its lag time in ms.
+    """Return the scores of each rule run over the whole lake, with its lag time in ms as ``T``.
 
-    Rules are in the order of their releases; a rule that never shrinks has a row as well.
+    Rules are in the order of their releases. A rule that makes no shrink has a row, too.
     """
     with engine_for(lake, TABLES) as engine:
         rows = engine.listed(scored_by(engine, [()]))

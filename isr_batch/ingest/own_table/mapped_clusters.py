@@ -1,4 +1,4 @@
-"""Record which columns are mapped for clusters from users' tables, and list what their results lack."""
+"""Record which columns are mapped for each cluster from a user's table, and list what its results lack."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ _SOURCES = "sources"
 
 
 def mapped_by(mapping: TableMapping) -> dict[str, list[str]]:
-    """Return the mapped columns of each table of a mapping."""
+    """Return the names of the mapped columns, by section of the mapping."""
     return {name: sorted(mapped_columns(section.columns)) for name, section in _sections(mapping).items()}
 
 
@@ -143,13 +143,19 @@ def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: 
 
 
 def lacking_input(lake: Lake) -> list[dict[str, Any]]:
-    """Return what results lack because of missing input: ``cluster_id``, ``missing``, ``what_the_results_lack``."""
+    """Return the input that is missing for each cluster, and the results that are therefore missing or uncertain.
+
+    Returns
+    -------
+    list of dict
+        ``cluster_id``, ``missing``, ``what_the_results_lack``.
+    """
     rows = read_columns(lake, MAPPED_CLUSTERS.name, MAPPED_CLUSTERS.column_names).to_pylist()
     return [lack for row in sorted(rows, key=lambda row: row["cluster_id"]) for lack in _lacks_of_cluster(row)]
 
 
 def _lacks_of_cluster(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what one cluster's results lack because of columns that are not mapped."""
+    """Return the rows of `lacking_input` for one cluster: a row of ``mapped_clusters``."""
     mapped = json.loads(cluster["mapped"])
     rows = []
 
