@@ -97,7 +97,6 @@ def kafka_7152_example(rounds: int = 3) -> ExampleTerm:
     fetches = [
         ExampleFetch(at_ms, 2, 100, at_ms, at_ms, at_ms, at_ms + held_ms)
         for at_ms in range(0, rounds * held_ms, held_ms)
-        for at_ms in range(0, rounds * held_ms, held_ms)
     ]
     return ExampleTerm(
         "KAFKA-7152's example: one of 2 000 partitions, whose ISR writes delay each response by 20 s",
