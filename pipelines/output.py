@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -35,8 +36,8 @@ MOST_SHOWN = 1000
 terminal."""
 POLLS = 0.5
 """Seconds between two looks at the progress."""
-LINES = 60.0
-"""Seconds between two printed lines of progress, if stderr is not a terminal."""
+FIRST_LINES, LINES = (5.0, 5.0, 10.0, 20.0), 60.0
+"""Seconds between the first lines of progress, and between all later ones, if stderr is not a terminal."""
 
 
 class Output:
@@ -134,15 +135,12 @@ class Output:
                 progress.update(task, completed=amount, total=total or None)
                 progress.update(task, rate=_progress_text(found, progress.tasks[0].speed) if found else "")
 
-            with self._watching(POLLS, show):
+            with self._watching(repeat(POLLS), show):
                 yield
 
     @contextmanager
     def _lines(self, name: str) -> Iterator[None]:
-        """Print a line of progress per minute while a step runs.
-
-        The rate is an average since the work began.
-        """
+        """Print lines of progress while a step runs, in the end one a minute; the rate is that since the work began."""
         started = time.monotonic()
         begun: dict[object, tuple[float, float]] = {}
 
@@ -157,17 +155,17 @@ class Output:
                 text += f", {_progress_text(found, speed)}{left}"
             self._log.info(text)
 
-        with self._watching(LINES, show):
+        with self._watching(chain(FIRST_LINES, repeat(LINES)), show):
             yield
 
     @contextmanager
-    def _watching(self, every: float, show: Callable[[WorkDone | None], None]) -> Iterator[None]:
-        """Call ``show`` with the current progress every ``every`` seconds, in a thread, until the block ends."""
+    def _watching(self, waits: Iterator[float], show: Callable[[WorkDone | None], None]) -> Iterator[None]:
+        """Call ``show`` with the current progress after each of these waits (seconds), in a thread."""
         done = threading.Event()
 
         def poll() -> None:
-            """Call ``show`` again and again until the block ends."""
-            while not done.wait(every):
+            """Call ``show`` again and again, until the block ends."""
+            while not done.wait(next(waits)):
                 try:
                     found = progress_now()
                     found = found if found and found.total else self._of_spark() or found

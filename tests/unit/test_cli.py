@@ -326,6 +326,7 @@ def test_a_bar_ends_with_its_step_when_spark_does(monkeypatch: pytest.MonkeyPatc
 def test_elsewhere_a_line_a_minute_says_how_far_it_has_come(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, as_json: bool
 ) -> None:
+    monkeypatch.setattr("pipelines.output.FIRST_LINES", (0.01, 0.02))
     monkeypatch.setattr("pipelines.output.LINES", 0.02)
     with Output(as_json=as_json).step("ingest"):
         for _ in counted(((part, 1000) for part in range(3)), 3000, "MB"):

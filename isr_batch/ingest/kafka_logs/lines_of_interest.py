@@ -60,7 +60,7 @@ _IN_TABLES = ("broker_id", "source_file", "source_line", "stamp_us", "message", 
 
 @dataclass(frozen=True)
 class LinesOfInterest:
-    """The lines of interest of all logs except request logs. Duplicates from overlapping files are left out.
+    """The lines of interest of all logs except request logs; duplicates are left out.
 
     Parameters
     ----------
@@ -105,12 +105,7 @@ def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> L
     figures = rows.filter(pc.is_valid(rows["lines"]))
     chosen = rows.filter(pc.is_null(rows["lines"]))
     of_kind = {kind: chosen.filter(pc.equal(chosen["kind"], kind)) for kind in (SERVER, STATE_CHANGE, METADATA, GC)}
-    server, state_changes = (
-        _without_duplicates(sql, of_kind[kind])
-        if _brokers_with_overlapping_logs(found.of_kind(kind))
-        else of_kind[kind]
-        for kind in (SERVER, STATE_CHANGE)
-    )
+    server, state_changes = (_without_duplicates(sql, of_kind[kind]) for kind in (SERVER, STATE_CHANGE))
     records = metadata_log.parse_metadata(sql, metadata_log.metadata_records(sql, of_kind[METADATA]))
     used = {
         SERVER: server.num_rows - server["message"].null_count,
@@ -285,7 +280,7 @@ def _figures_of_other_lines(batch: pa.RecordBatch, overlapping: frozenset[int | 
 
 
 def _without_duplicates(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
-    """Drop lines that occur twice because copies of a log overlap."""
+    """Drop lines that are in the result twice: copies of a log overlap, or two shippers have sent each line."""
     return sql(
         """
         SELECT * FROM lines WHERE stamp_us IS NULL OR message IS NULL
@@ -293,6 +288,7 @@ def _without_duplicates(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
         SELECT * FROM (
             SELECT DISTINCT ON (broker_id, stamp_us, line_hash) * FROM lines
             WHERE stamp_us IS NOT NULL AND message IS NOT NULL ORDER BY source_file, source_line)
+        ORDER BY source_file, source_line
         """,
         lines=chosen,
     )

@@ -145,6 +145,10 @@ def test_it_can_be_read_without_a_mouse_and_without_a_screen(sample_report: Path
         assert tab.value("document.querySelectorAll('th:not([scope])').length") == 0
         levels = tab.value("[...document.querySelectorAll('h1, h2, h3, h4')].map(e => +e.tagName[1])")
         assert levels[0] == 1
+        more = "document.querySelector('#cluster-0 .how a')"
+        assert tab.value(f"document.querySelector({more}.getAttribute('href')).textContent").startswith(
+            "5 more incidents"
+        )
         assert all(after <= before + 1 for before, after in pairwise(levels))
         nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
         named = {"link", "button", "image", "img", "figure", "table", "DisclosureTriangle"}
