@@ -139,10 +139,14 @@ def _leaders_as_suspects(found: FoundLines) -> set[int]:
     return {attempt.leader_id for attempt in found.attempts} | {state.leader_id for state in found.states}
 
 
-def _brokers_of_isrs(found: FoundLines) -> set[int]:
-    """List the brokers that any line names as a member of an ISR."""
-    isrs = [attempt.isr_before for attempt in found.attempts] + [state.isr for state in found.states if state.isr]
-    return {broker for isr in isrs for broker in isr}
+def _brokers_together(found: FoundLines) -> dict[int, set[int]]:
+    """Return for each broker the brokers that share an ISR with it in any line; they may lead what it follows."""
+    together: dict[int, set[int]] = defaultdict(set)
+    lines = [attempt.isr_before for attempt in found.attempts] + [state.isr or () for state in found.states]
+    for isr in {frozenset(each) for each in lines}:
+        for broker in isr:
+            together[broker] |= isr
+    return together
 
 
 class _SuspectScales:
@@ -150,7 +154,7 @@ class _SuspectScales:
 
     def __init__(self, checks: Sequence[ExpirationCheck], found: FoundLines) -> None:
         self._leaders = _leaders_as_suspects(found)
-        self._brokers = self._leaders | _brokers_of_isrs(found)
+        self._together = _brokers_together(found)
         self._server_us = found.server_us
         self._bursts: dict[int, list[CheckBurst]] = defaultdict(list)  # by dropped broker
         for check in checks:
@@ -202,7 +206,7 @@ class _SuspectScales:
             one.spurious = one.strength
 
     def _doubt(self, one: SuspectedShrink, check: ExpirationCheck) -> None:
-        """Withdraw or weaken a suspicion for which no other leader may have dropped the follower if a log is missing.
+        """Withdraw or weaken a suspicion that the missing server.log of another leader may refute.
 
         A late check, or another leader that dropped this leader at the same time, shows that it was silent all the
         same; and so does a follower that is back at once if the evidence is strong.
@@ -231,7 +235,7 @@ class _SuspectScales:
         """Return the brokers that may have dropped a follower at this time as well, and whose server.log lacks it."""
         if self._server_us is None:
             return set()
-        others = self._brokers - {burst.leader_id, burst.replica_id}
+        others = self._together[burst.replica_id] - {burst.leader_id, burst.replica_id}
         return {
             broker for broker in others
             if broker not in self._server_us or self._server_us[broker][0] > burst.first_us
