@@ -166,8 +166,8 @@ _NO_LAG_SAID = {
 _CAUGHT_UP_SAID = {
     "arrival": "when its latest fetch arrived. While the follower lacks records, this time is when the leader appended "
     "the first of them.",
-    "handled": "when an I/O thread took its latest fetch. The leader sets this time after it has read its "
-    "log for the fetch.",
+    "handled": "when an I/O thread of the leader picked up its latest fetch. The leader sets the last-caught-up time "
+    "only after it has read its log for this fetch.",
     "processed": "when the leader recorded its latest fetch.",
     "completed": "when the leader answered its latest fetch. A fetch that is not answered yet does not change this "
     "time.",
@@ -316,9 +316,8 @@ class Rule:
         return (
             f"Lag in ms: {_NO_LAG_SAID[self.no_lag_while]} "
             "While the follower is at the log end, its last-caught-up time is "
-            f"{_CAUGHT_UP_SAID[self.caught_up_by]} Reset at the start of every term, even if the "
-            "leader stays the same: "
-            f"{begun[:1].lower()}{begun[1:]}"
+            f"{_CAUGHT_UP_SAID[self.caught_up_by]} At the start of every term, even if the leader stays the same, the "
+            f"state is reset. {begun}"
         )
 
     @property
