@@ -92,6 +92,8 @@ BUTTONS: dict[str, tuple[str, Callable[[list[Parts]], str]]] = {
         [(e.kibana, e.level, e.logger, e.text, e.stack or "-") for e in es])),
     "Kibana's report, in German": ("report.csv", lambda es: table(
         ["@timestamp", "message"], [(f"{e.at.day}. {e.at:%b. %Y @ %H:%M:%S}.{e.at:%f}"[:-3], e.raw) for e in es])),
+    "columns in French": ("export.csv", lambda es: table(
+        ["Date", "Niveau", "Journal", "Message"], [(e.iso, e.level, e.logger, e.whole) for e in es])),
     "Elasticsearch, parsed": ("hits.json", lambda es: hits([{"_source": {
         "@timestamp": e.iso, "log": {"level": e.level, "logger": e.logger}, "message": e.text,
         **({"error": {"stack_trace": e.stack}} if e.stack else {})}} for e in es])),
