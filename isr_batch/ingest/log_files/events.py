@@ -93,9 +93,10 @@ _FIELDS: Final = {
     ),
     "source": _Field(SOURCES, is_source),
 }  # fmt: skip
-_LOGGERS_BY_CONTENT: Final = _Field(
-    ("class", "category", "sourcecontext", "component", "source", "name"), is_kafkas_logger
-)
+_BY_CONTENT: Final[dict[str, Callable[[str], object]]] = {
+    "level": re.compile(LEVELS).fullmatch, "logger": is_kafkas_logger,
+}  # fmt: skip
+"""How to recognise a field whatever its name."""
 
 
 def flat(event: Mapping[str, object], within: str = "") -> dict[str, object]:
@@ -138,7 +139,9 @@ def event_fields(
     if not message or form is None:
         return None
     chosen = {name: _chosen_event_path(field, columns, message) for name, field in _FIELDS.items()}
-    chosen["logger"] = chosen["logger"] or _chosen_event_path(_LOGGERS_BY_CONTENT, columns, message)
+    for name, fits in _BY_CONTENT.items():
+        found = (path for path, texts in usual.items() if path != message and _share_of_events(fits, texts) >= _FITS)
+        chosen[name] = chosen[name] or next(found, "")
     return EventFields(message, stamp, **chosen), form
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from isr_batch.ingest.log_files import prefixes
 from isr_batch.ingest.log_files.events import (
     LEVELS,
+    MESSAGES,
     SECONDS,
     STAMPS,
     EventFields,
@@ -246,7 +247,9 @@ def _plain_layout(lines: Sequence[str], stamp_format: str | None) -> Layout | Un
         return UnreadableLayout("metrics", "they count ISR changes and do not say which replica left, or when")
     if any(AMBIGUOUS.match(line) for line in lines):
         first = next(line for line in lines if AMBIGUOUS.match(line))
-        return UnreadableLayout("time stamps of an ambiguous form", f"day or month first? {first[:60]}")
+        return UnreadableLayout(
+            "time stamps of an ambiguous form", f"day or month first? give --stamp-format: {first[:60]}"
+        )
     if any(TIME_ALONE.match(line) for line in lines):
         return UnreadableLayout(
             "time stamps without a day", next(line for line in lines if TIME_ALONE.match(line))[:60]
@@ -294,9 +297,17 @@ def _events(
     forms = [stamp_form(stamp_format), *EVENT_FORMS] if stamp_format else EVENT_FORMS
     found = event_fields(objects, forms) if given is None else fields_with_form(objects, given, forms)
     if found is None:
-        times = (str(each[path]) for each in map(flat, objects) for path in paths_named(each, STAMPS))
+        times = [str(each[path]) for each in map(flat, objects) for path in paths_named(each, STAMPS)]
         if first := next(filter(AMBIGUOUS.match, times), None):
-            return UnreadableLayout("time stamps of an ambiguous form", f"day or month first? {first[:60]}")
+            return UnreadableLayout(
+                "time stamps of an ambiguous form", f"day or month first? give --stamp-format: {first[:60]}"
+            )
+        if times and given is None and any(paths_named(flat(each), MESSAGES) for each in objects):
+            return UnreadableLayout(
+                "times of an unknown form",
+                f"give --stamp-format: {times[0][:60]}; or name another field in cluster.yaml, events: {{time: ...}}: "
+                f"the fields are {names_of_fields(objects)}",
+            )
         return UnreadableLayout(
             "JSON events without a known time and message",
             f"their fields are {names_of_fields(objects)}: name three in cluster.yaml, "

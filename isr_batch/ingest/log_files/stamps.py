@@ -56,7 +56,7 @@ FORMS = (
     StampForm("basic ISO 8601", r"(?P<Y>20\d\d)(?P<m>0[1-9]|1[0-2])(?P<d>[0-3]\d)[T ]?"
                                 r"(?P<H>[0-2]\d)(?P<M>[0-5]\d)(?P<S>[0-5]\d)[.,]?(?P<f>\d{3})"),
     StampForm("day month-name year",
-              rf"(?P<d>\d{{1,2}})[ /-]{_NAME}[ /-](?P<Y>\d{{4}})[ :]{_TIME}{_FRACTION}{_ZONE}"),
+              rf"(?P<d>\d{{1,2}})\.?[ /-]{_NAME}\.?[ /-](?P<Y>\d{{4}})(?: @)?[ :]{_TIME}{_FRACTION}{_ZONE}"),
     StampForm("month-name day, year", rf"{_NAME} (?P<d>\d{{1,2}}), (?P<Y>\d{{4}})(?: @)? {_TIME}{_FRACTION}{_ZONE}"),
     StampForm("month/day/year, AM or PM", r"(?P<m>\d{1,2})/(?P<d>\d{1,2})/(?P<Y>\d{4}), "
                                           rf"(?P<H>\d{{1,2}}):(?P<M>[0-5]\d):(?P<S>[0-5]\d){_FRACTION} (?P<p>[AP]M)"),

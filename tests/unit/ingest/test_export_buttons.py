@@ -90,6 +90,10 @@ BUTTONS: dict[str, tuple[str, Callable[[list[Parts]], str]]] = {
     "Kibana's report": ("report.csv", lambda es: table(
         ["@timestamp", "log.level", "log.logger", "message", "error.stack_trace"],
         [(e.kibana, e.level, e.logger, e.text, e.stack or "-") for e in es])),
+    "Kibana's report, in German": ("report.csv", lambda es: table(
+        ["@timestamp", "message"], [(f"{e.at.day}. {e.at:%b. %Y @ %H:%M:%S}.{e.at:%f}"[:-3], e.raw) for e in es])),
+    "columns in French": ("export.csv", lambda es: table(
+        ["Date", "Niveau", "Journal", "Message"], [(e.iso, e.level, e.logger, e.whole) for e in es])),
     "Elasticsearch, parsed": ("hits.json", lambda es: hits([{"_source": {
         "@timestamp": e.iso, "log": {"level": e.level, "logger": e.logger}, "message": e.text,
         **({"error": {"stack_trace": e.stack}} if e.stack else {})}} for e in es])),
@@ -205,9 +209,13 @@ def test_local_time_without_a_zone_is_refused(tmp_path: Path) -> None:
     assert {line[:24] for line in lines_read(tmp_path, given)[1, "state-change"]} == {"[2026-11-21 16:30:12,613"}
 
 
-def test_events_with_day_and_month_in_either_order_are_refused_by_that_reason(tmp_path: Path) -> None:
-    (tmp_path / "report.csv").write_text(table(["@timestamp", "message"], [("11/12/2026 4:30:12.613 pm", "x")] * 3))
-    with pytest.raises(NoInputError, match="day or month first"):
+@pytest.mark.parametrize(("time", "reason"), [
+    ("11/12/2026 4:30:12.613 pm", "day or month first"),
+    ("21 de nov. de 2026 @ 16:30:12.613", "times of an unknown form"),
+])  # fmt: skip
+def test_events_with_other_times_are_refused_by_that_reason(tmp_path: Path, time: str, reason: str) -> None:
+    (tmp_path / "report.csv").write_text(table(["@timestamp", "message"], [(time, "x")] * 3))
+    with pytest.raises(NoInputError, match=f"{reason}.*give --stamp-format"):
         find_logs(tmp_path)
 
 
