@@ -73,6 +73,13 @@ def test_a_leader_whose_dropped_followers_are_all_back_at_once_was_silent() -> N
     assert said(rows(lines)) == {(1, n, "leader", 1, "strong", "strong") for n in (2, 3)}
 
 
+def test_a_return_that_a_later_line_shows_is_an_upper_bound() -> None:
+    lines = of_brokers(b1=[
+        (100, shrink("t-0", 1, (1, 2, 3), {2: 60.0, 3: 60.3})), (101.5, shrink("t-0", 1, (1, 2), {2: 90.0})),
+    ])  # fmt: skip
+    assert "; broker 2 was back after at most 1500 ms" in rows(lines)[0]["reason"]
+
+
 def test_followers_that_went_missing_apart_are_no_strong_sign_of_a_silent_leader() -> None:
     lines = of_brokers(b1=[
         (100, shrink("t-0", 1, (1, 2, 3), {2: 50.0, 3: 60.3})), (100.4, updated("t-0", 1, "1,2,3", 9)),
