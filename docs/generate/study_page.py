@@ -44,79 +44,81 @@ _INTRODUCTION: Final = """\
 
 This study compares the {rules} rules that `all` replays on {recorded}, {stories}, and {hours:,.0f} simulated hours
 under each rule. A mistake is a spurious shrink. Mistakes are counted by [two
-standards](verdicts.md#by-blame-not-by-lag), lag and blame: *by lag*, dropping a follower is a mistake if its true lag
-is within the lag time; *by blame*, if its delay is not its own fault. Brackets are 95 % intervals. Where the code of a
-rule changed within its releases, the study has that of the first of them: its default parameters, which the page of
-[rules](rules.md) lists.
+standards](verdicts.md#by-blame-not-by-lag): *by lag*, dropping a follower is a mistake if its true lag is within the
+lag time; *by blame*, it is a mistake if the delay is not the follower's own fault. Intervals in brackets are 95 %
+intervals. If a rule changed between the releases that use it, the study has the rule of the first of these releases,
+which is the rule with the default parameters in [rules](rules.md).
 
-The table names the rules on the *frontier* of two figures in the simulated clusters, mistakes by blame and another: no
-other rule is at least as good in both of them and better in one, where differences below 1 % do not count. Reference
-rules are left out.
+The table compares two figures of each rule in the simulated clusters: mistakes by blame, and one other figure. It names
+the rules on the *frontier*: no other rule is better in one of the two figures and at least as good in the other.
+Differences below 1 % are ignored, and reference rules are left out.
 
 """
 _RECORDED: Final = """\
 ## Recorded faults
 
-The recordings have {exposure:,.0f} partition-hours in all. Faults were planted in them: brokers were stopped, slowed,
-cut off and restarted. The brokers ran these releases: {releases}. Their lag times are {lag_times} s; Kafka's default
-has been 30 s since 2.5, under which many of these faults would have dropped no follower. Intervals are a bootstrap
-over the leaders of all recordings: the shrinks that a leader makes are drawn together.
-*Detection time* is the true lag at
-genuine shrinks, which may be below the lag time. {most_under:.0%} of the time under min ISR is in one recording.
-*Right by blame* and *right by lag* are the share of time in which the rule's answer, follower in the ISR or not, is
-right. A *miss* is a follower that failed and was left in the ISR. The last two columns are not from the recordings:
-they count the stories, of {stories}, in which the rule makes a mistake and in which it misses a failure, with the rule
-in the loop (the simulated leader applies it).
+The recordings have {exposure:,.0f} partition-hours in all. While they were made, brokers were stopped, slowed, cut off
+and restarted on purpose. The brokers ran these releases: {releases}. Their lag times are {lag_times} s. With Kafka's
+default, which has been 30 s since 2.5, no follower would have been dropped after many of these faults. Intervals come
+from a bootstrap over the leaders of all recordings, in which the shrinks of a leader are drawn together.
+
+*Detection time* is the true lag at genuine shrinks, which may be below the lag time. *Right by blame* and *right by
+lag* are the share of time in which the rule's answer, follower in the ISR or not, is right. A *miss* is a follower that
+failed and was left in the ISR. {most_under:.0%} of the time under min ISR is in a single recording. The last two
+columns are not from the recordings: they count in how many of {stories} the rule makes a mistake, and in how many it
+misses a failure, if the simulated leader applies the rule.
 
 """
 _SIMULATED: Final = """
 ## Simulated clusters
 
-Simulated leaders apply the rule, and producers and followers react to it. Each kind of fault was simulated alone,
-{seeds} times {hours:g} h under each rule with the same random numbers, on three brokers with {partitions} partitions.
-The results per fault are then weighted by how often the brokers of a partition have such a fault in a week. The table
-has these rates for an *ordinary* and a *sick* cluster. **These rates are assumed**; if yours differ, weight the
-mistakes per fault in the first picture by your own rates.
+Simulated leaders apply the rule, and producers and followers react to it. Each kind of fault was simulated separately,
+on three brokers with {partitions} partitions: {seeds} times {hours:g} h under each rule, with the same random numbers
+for all rules. The results per fault are then weighted by how often the brokers of a partition have such a fault in a
+week. The table has these rates for an *ordinary* and a *sick* cluster. **These rates are assumed**; if yours are
+different, weight the mistakes per fault in the first picture by your own rates.
 
 """
 _WEEK: Final = """
-Mistakes and misses are per week and 1,000 partitions. Detection is the true lag of a genuine shrink: the median of
-each simulation, averaged over simulations with their numbers of genuine shrinks as weights. *Unavailable* is the time
-per week and partition in which acks=all producers had to wait: under min.insync.replicas, or with a stalled high
-watermark beyond what quiet clusters have. The figure is the longer of these two times, a lower bound under every rule,
-because their overlap is not stored. Intervals are a bootstrap over the {seeds} seeds of each kind of fault: with so few
-seeds, they are hardly more than the range of the runs.
+Mistakes and misses are per week and 1,000 partitions. *Detection* is the true lag at genuine shrinks: the median of
+each simulation, averaged over simulations with the numbers of genuine shrinks as weights. *Unavailable* is the time per
+week and partition in which acks=all producers had to wait. There are two such times: that under min.insync.replicas,
+and that with a stalled high watermark, as far as it exceeds the time in quiet clusters. How much the two overlap is not
+stored, so the figure is the longer of them, which is a lower bound under every rule. Intervals come from a bootstrap
+over the {seeds} seeds of each kind of fault; with so few seeds, they are hardly more than the range of the results.
 
 """
 _CHECK: Final = """
-As a check, {runs} with faults of all kinds were simulated as well. According to the runs with one kind, `{rule}`
-should make {expected:,.0f} mistakes in them; it makes {found:,.0f}.
+As a check, {runs} with faults of all kinds were simulated as well. If the results of single kinds of faults are added
+up, `{rule}` should make {expected:,.0f} mistakes in them; it makes {found:,.0f}.
 """
 _CONSTANTS: Final = """
 ## How verdicts depend on their constants
 
-The recorded shrinks of all rules were judged again from the fetches, by code that shares nothing with the replay
-(`docs/generate/study_constants.py`). With the constants as they are, {same:,} of {all:,} verdicts are those of the
-replay. The table has the number of shrinks by verdict with half and with twice each constant: a follower is *alive*
-if it fetched within the lag time before the shrink, and a leader's delay of up to a tenth of the lag time is
-*ordinary work*.
+Verdicts depend on two constants: a follower is *alive* if it fetched within one lag time before the shrink, and a
+leader's delay of up to a tenth of the lag time is *ordinary work*. To see how much depends on them, the recorded
+shrinks of all rules were judged again from the fetches, by code that shares nothing with the replay
+(`docs/generate/study_constants.py`). With the constants unchanged, {same:,} of {all:,} verdicts are those of the
+replay. The table has the number of shrinks by verdict with half and with twice each constant.
 
 """
 _LIMITS: Final = """
 ## Not shown here
 
-- The recorded clusters have three brokers on one host, few partitions and small loads, and their faults were
-  planted. They are replayed open-loop: fetches stay as recorded under every rule, so only what a rule does up to its
-  first change that the brokers did not make is exact.
-- Simulated faults are of eleven kinds and come singly, in groups of three replicas with one load. Nothing is shown
-  about faults that come together, nor how frequent faults are in your clusters. An interval only reflects the
-  variation between the {seeds} seeds, not the errors of the rates and of the model; with few seeds it is too narrow.
-- Other lag times and min.insync.replicas: each recording has its own, and simulated clusters have 10 s and 2.
+- The recorded clusters have three brokers on one host, few partitions and small loads, and their faults were made on
+  purpose. They are replayed open-loop: fetches stay as recorded under every rule. So the results of a rule are only
+  exact up to its first ISR change that the brokers did not make.
+- There are eleven kinds of simulated faults. They happen one at a time, in groups of three replicas with one load.
+  Nothing is shown about faults that happen together, nor about how frequent faults are in your clusters. An interval
+  only reflects the variation between the {seeds} seeds, not the errors of the rates and of the model; with few seeds it
+  is too narrow.
+- Other lag times and values of min.insync.replicas are not compared: each recording has those of its cluster, and
+  simulated clusters have 10 s and 2.
 - Consumers are not simulated. Lost records are not counted, because no simulated leader dies for good.
 - A rule that never drops a follower has no detection time, and is therefore not in the picture of detection times. Few
   mistakes alone say little: `majority` makes none, but misses failures.
-- The limit for a miss, 1.5 lag times, is not varied: that would need another replay.
-- An interval [0, 0] only says that these runs have no mistake or miss.
+- The limit for a miss, 1.5 lag times, is not varied, because that would need another replay.
+- An interval [0, 0] only means that these simulations had no mistake or miss.
 
 ## The tables behind it
 

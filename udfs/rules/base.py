@@ -164,13 +164,12 @@ _NO_LAG_SAID = {
     LACKS_NOTHING: "the time since the leader appended the first record that the follower lacks; 0 if it lacks none.",
 }
 _CAUGHT_UP_SAID = {
-    "arrival": "when its latest fetch arrived. While the follower lacks records, this time is when the leader appended "
-    "the first of them.",
-    "handled": "when an I/O thread took its latest fetch. The leader sets this time after it has read its "
-    "log for the fetch.",
+    "arrival": "the arrival of its latest fetch. While the follower lacks records, its last-caught-up time is when "
+    "the leader appended the first of them.",
+    "handled": "when an I/O thread picked up its latest fetch from the request queue. The leader stores this time "
+    "after it has read its log for the fetch.",
     "processed": "when the leader recorded its latest fetch.",
-    "completed": "when the leader answered its latest fetch. A fetch that is not answered yet does not change this "
-    "time.",
+    "completed": "when the leader responded to its latest fetch; fetches without a response do not count.",
 }
 
 KINDS = ("released", "proposed", "elsewhere", "reference")
@@ -313,8 +312,8 @@ class Rule:
         return (
             f"Lag in ms: {_NO_LAG_SAID[self.no_lag_while]} "
             "While the follower is at the log end, its last-caught-up time is "
-            f"{_CAUGHT_UP_SAID[self.caught_up_by]} Reset at the start of every term, even if the "
-            "leader stays the same: "
+            f"{_CAUGHT_UP_SAID[self.caught_up_by]} At the start of every term, even if the leader stays the same, "
+            "this state is reset: "
             f"{begun[:1].lower()}{begun[1:]}"
         )
 
