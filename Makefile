@@ -99,14 +99,14 @@ pythons: java ## the wheel on the other Pythons of this machine: the main job, a
 	.ci/pythons $(PYTHONS)
 PYTHONS ?= python3.12 python3.13
 
-study: $(VENV)/run.stamp ## compare all rules on recorded and simulated clusters, into docs/study.md (STUDIED=DIR, HOURS=...)
+study: $(VENV)/run.stamp ## compare all rules on recorded and simulated clusters, into docs/study.md (STUDIED=DIR, SEEDS=...)
 	rm -rf build/study
-	$(BIN)/python -m docs.generate.study --hours $(HOURS) --logs $(STUDIED)
+	$(BIN)/python -m docs.generate.study --seeds $(SEEDS) --logs $(STUDIED)
 STUDIED ?= data/samples
-HOURS ?= 24
+SEEDS ?= 20
 
-bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., GROUPS=..., ROUNDS=..., STALLS=..., PAGE=...)
-	$(BIN)/python -m benchmarks --rows $(ROWS) --rounds $(ROUNDS) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(if $(GROUPS),--groups $(GROUPS)) $(if $(STALLS),--stalls $(STALLS)) $(if $(PAGE),--page $(PAGE))
+bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., LINES=..., GROUPS=..., ROUNDS=..., STALLS=..., PAGE=...)
+	$(BIN)/python -m benchmarks --rows $(ROWS) --rounds $(ROUNDS) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(if $(LINES),--lines $(LINES)) $(if $(GROUPS),--groups $(GROUPS)) $(if $(STALLS),--stalls $(STALLS)) $(if $(PAGE),--page $(PAGE))
 
 doctor: setup ## say what is wrong with this machine
 	$(BIN)/isr-batch doctor
@@ -128,14 +128,19 @@ zip: $(VENV)/run.stamp ## build/isr_batch.zip for spark-submit --py-files
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	mv build/wheel/isr_batch-*.whl build/isr_batch.zip
 
-wheel: isr_batch/kernels ## build/wheel/*.whl, with machine code that any processor of this kind runs without compiling
+wheel: isr_batch/kernels ## build/wheel/*.whl, with machine code that any processor of this kind runs without compiling (ALSO="python3.12 python3.13")
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 
+# Machine code fits only the minor version of Python that compiled it, so each further Python has a separate environment.
 isr_batch/kernels: $(wildcard udfs/*.py udfs/*/*.py) | $(VENV)/run.stamp
-	rm -rf build/kernels $@
-	export NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(CURDIR)/build/kernels; \
-		$(BIN)/python -m isr_batch.ingest.compile_ingest && $(BIN)/python -m isr_batch.replay.kernel_cache
+	rm -rf build/kernels build/also $@
+	set -e; for python in $(ALSO); do made=build/also/$$(basename $$python); $$python -m venv $$made; \
+		$$made/bin/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes -r requirements/run.lock; done
+	set -e; export NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= NUMBA_CACHE_DIR=$(CURDIR)/build/kernels; \
+		for python in $(BIN) $(patsubst %,build/also/%/bin,$(notdir $(ALSO))); do \
+		$$python/python -m isr_batch.ingest.compile_ingest; $$python/python -m isr_batch.replay.kernel_cache; done
 	mv build/kernels $@
+ALSO ?=
 
 archive: isr_batch/kernels ## build/packages.tar.gz for executors that have Python alone (docs/engines-and-sizes.md)
 	mkdir -p build

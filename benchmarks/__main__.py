@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import alone, cluster, end_to_end, first_minute, ingest, kernel, page, scale, tables
+from benchmarks import alone, cluster, commands, end_to_end, first_minute, ingest, kernel, page, scale, tables, worker
 from benchmarks.lakes import write_lake
 from benchmarks.log import ORDINARY, SICK, Plan
 from benchmarks.s3_server import MOTO
@@ -31,6 +31,7 @@ GROUPS = (
     "first-use",
     "ingest",
     "first-minute",
+    "commands",
     "scale",
     "cluster",
     "tables",
@@ -67,8 +68,9 @@ def main() -> None:
     page.write(
         given.page,
         sections,
-        f"make bench ROWS={plan.rows} PARTITIONS={plan.partitions} GROUPS='{' '.join(given.groups)}'"
-        f" ROUNDS={given.rounds} STALLS={given.stalls:g}{f' PAGE={given.page}' if given.page != PAGE else ''}",
+        f"make bench ROWS={plan.rows} PARTITIONS={plan.partitions} LINES={given.lines} ROUNDS={given.rounds}"
+        f" STALLS={given.stalls:g} GROUPS='{' '.join(given.groups)}'"
+        f"{f' PAGE={given.page}' if given.page != PAGE else ''}",
         f"""{f"Groups of measurements that were left out: {', '.join(left_out)}." if left_out else ""} The log is
         generated (`benchmarks/log.py`, seed {plan.seed}): about {plan.rows:,} fetches and appends of
         {plan.partitions:,} partitions in {plan.seconds:.0f} s, rates by Zipf's law, 40 % of the partitions idle, three
@@ -78,12 +80,13 @@ def main() -> None:
     )
 
 
-def measured(  # noqa: C901 one after the other
+def measured(  # noqa: C901, PLR0912 one after the other
     plan: Plan, groups: Collection[str], rounds: int, lines: int
 ) -> Iterator[page.Section]:
     """Measure some of GROUPS, one after the other."""
     if "kernel" in groups:
         yield from kernel.measure(plan, rounds)
+        yield worker.measure(plan, rounds)
     plans = {
         "warm": Plan(20_000, 10),
         "zipf": plan,
@@ -113,6 +116,8 @@ def measured(  # noqa: C901 one after the other
         yield ingest.of_a_long_log(lines, FOLDER / "long-log")
     if "first-minute" in groups:
         yield first_minute.of_the_samples(rounds)
+    if "commands" in groups:
+        yield commands.measure(lines, FOLDER / "commands", rounds)
     if "scale" in groups:
         yield scale.measure(plan, FOLDER / "scale")
     if "tables" in groups:

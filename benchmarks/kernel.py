@@ -102,7 +102,7 @@ def measure(plan: Plan, rounds: int) -> list[Section]:
     batches = list(as_batches(log))
 
     def through_arrow(runs: Sequence[RuleRun]) -> list[Any]:
-        return [_changes_of(batch) for batch in replay_batches(iter(batches), runs, SCORED, shared=list(STATES))]
+        return [changes_of(batch) for batch in replay_batches(iter(batches), runs, SCORED, shared=list(STATES))]
 
     def by_arrow(found: list[Any]) -> tuple[int, int]:
         table = pa.concat_tables(changes for changes in found if changes is not None)
@@ -196,7 +196,8 @@ def _first(found: KernelAlone) -> tuple[int, int]:
     return found.checksum(0)
 
 
-def _changes_of(batch: pa.RecordBatch) -> pa.Table | None:
+def changes_of(batch: pa.RecordBatch) -> pa.Table | None:
+    """Return the baseline's changes in a batch of results."""
     if batch.column("result")[0].as_py() != "change":
         return None
     table = pa.Table.from_batches([batch])

@@ -113,7 +113,7 @@ def main(lake: str, rules: str) -> dict[str, Any]:
 def write_packed_lake(plan: Plan, folder: Path) -> int:
     """Write the terms of the log and its segments, and of fetches and appends only a few; returns the rows packed."""
     shutil.rmtree(folder, ignore_errors=True)
-    write_generated_input(Lake(_no_spark, str(folder)), CLUSTER, few_rows_of_each(plan))
+    write_generated_input(Lake(no_spark, str(folder)), CLUSTER, few_rows_of_each(plan))
     table = folder / FETCH_SEGMENTS.name
     with get_context("spawn").Pool(PROCESSES) as pool:
         counts = pool.starmap(_write_segments, [(plan, share, table) for share in range(PROCESSES)])
@@ -124,7 +124,8 @@ def write_packed_lake(plan: Plan, folder: Path) -> int:
     return sum(counts)
 
 
-def _no_spark() -> SparkSession:
+def no_spark() -> SparkSession:
+    """Stand for Spark where a lake needs none."""
     raise NotImplementedError
 
 
@@ -137,7 +138,7 @@ def _write_segments(plan: Plan, share: int, table: Path) -> int:
         for partition in range(share, plan.partitions, PROCESSES):
             rows = rows_of(plan, partition, rates[partition])
             counts.append(len(rows.time_us))
-            yield from map(_of_contract, _segments(partition, rows))
+            yield from map(_of_contract, segments_of_partition(partition, rows))
 
     list(with_files_written(FETCH_SEGMENTS, Store(str(table)), "true", ArrowSql, batches()))
     return sum(counts)
@@ -155,7 +156,8 @@ def _of_contract(segments: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def _segments(partition: int, rows: Rows) -> Iterator[pa.RecordBatch]:
+def segments_of_partition(partition: int, rows: Rows) -> Iterator[pa.RecordBatch]:
+    """Pack the rows of a partition into segments."""
     key = (CLUSTER, f"topic-{partition // 50}", partition, replicas_of(partition)[0])
     sets = pa.RecordBatch.from_arrays([pa.array([value]) for value in key], list(SET_COLUMNS))
     zeros = np.zeros(len(rows.time_us), np.int64)

@@ -65,3 +65,34 @@ picture = (
 )
 picture.save(PICTURE, inline=True)
 print(f"{len(outages)} outages in {PICTURE}")
+
+# %% [markdown]
+# How does lag grow? On an idle partition, it is the time since the last fetch under the rule of Kafka 0.10.2, and 0
+# under today's. A row of `replica_timeline` is valid until the next one: each is drawn as a line up to the lag then.
+
+# %%
+lags, _ = lake.query("""
+    SELECT rule, time, next_time, lag_ms,
+      CASE WHEN lag_grows THEN unix_millis(next_time) - last_caught_up_time_ms ELSE lag_ms END AS lag_until_ms
+    FROM (
+      SELECT *, lead(time) OVER (PARTITION BY rule, params_json, leader_id, replica_id ORDER BY time) AS next_time
+      FROM replica_timeline
+      WHERE rule IN ('kafka-0.10.2', 'kafka-3.7') AND replica_id = 2
+        AND cluster_id = 'leader-stop' AND topic = 'idle' AND partition_id = 0
+    )
+    WHERE time BETWEEN TIMESTAMP'2026-11-21 16:30:30' AND TIMESTAMP'2026-11-21 16:31:30' AND next_time IS NOT NULL
+""")
+lines = (
+    alt.Chart({"values": [{**row, "time": str(row["time"]), "next_time": str(row["next_time"])} for row in lags]})
+    .mark_rule()
+    .encode(
+        x=alt.X("time:T", title="UTC"),
+        x2="next_time:T",
+        y=alt.Y("lag_ms:Q", title="lag of broker 2, ms"),
+        y2="lag_until_ms:Q",
+        row=alt.Row("rule:N", title=None),
+    )
+    .properties(width=600, height=150)
+)
+lines.save(PICTURE.with_name("lag.html"), inline=True)
+print(f"lag grows to {max(row['lag_until_ms'] for row in lags)} ms in {PICTURE.with_name('lag.html')}")

@@ -48,19 +48,19 @@ _HERE = Path(__file__).resolve().parent.parent
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first used, because most code that imports this package uses none of them."""
+    """Import a public name when it is first used. Most code that imports this package uses none of these names."""
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_NAMES[name]), "open_lake" if name == "open" else name)
 
 
 def __dir__() -> list[str]:
-    """Return the public names, for completion."""
+    """Return all names of this package, including public names that are not imported yet."""
     return [*globals(), *_NAMES]
 
 
 def _require_own(name: str) -> None:
-    """Refuse to run if a package of this name from elsewhere would be imported instead of ours."""
+    """Raise if another package of this name would be imported instead of ours."""
     found = find_spec(name)
     origin = found.origin if found else None
     if origin is not None and Path(origin).resolve().parent.parent != _HERE:

@@ -1,4 +1,4 @@
-"""Keep pyarrow from importing pandas: no command needs it, and its import is a third of a small command's time."""
+"""Keep pyarrow from importing pandas: no command needs it, and it takes a third of a small command's time."""
 
 import sys
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ class _NoPandas(MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002 the interface's
         target: ModuleType | None = None,  # noqa: ARG002 the interface's
     ) -> ModuleSpec | None:
-        """Refuse the import of pandas (`MetaPathFinder.find_spec`); leave all other modules to other finders."""
+        """Refuse to import pandas; leave all other modules to other finders (see `MetaPathFinder.find_spec`)."""
         if fullname == "pandas":
             raise ModuleNotFoundError(name=fullname)
         return None
 
 
 def use_arrow_alone() -> None:
-    """Let Arrow look for pandas now and not find it, so that it does not import pandas later.
+    """Let Arrow look for pandas now, and not find it, so that Arrow does not import pandas later.
 
     Arrow imports pandas when it converts the first Python value, to recognise pandas' objects. After this call, Arrow
-    does not know single nulls of pandas; conversion of frames works as before. So only commands call it. If pandas is
-    imported already, nothing changes.
+    does not recognise single null values of pandas; conversion of frames works as before. Therefore only commands call
+    this function. If pandas is already imported, nothing changes.
     """
     hides = _NoPandas()
     sys.meta_path.insert(0, hides)

@@ -1,4 +1,4 @@
-"""Check whether this machine can run isr-batch, and report each problem with its remedy."""
+"""Check whether this machine can run isr-batch, and name a remedy for each problem."""
 
 import os
 import platform
@@ -24,12 +24,12 @@ MIN_JAVA: Final = 17
 # Memory that a run needs in addition to the JVM's heap: for the driver, and for one Python worker per core.
 PYTHON_MEMORY_GB: Final = 1.0
 MIN_DISK_GB: Final = 2.0
-"""Minimum scratch space, enough for the spill of a few million fetches."""
+"""Minimum free disk space for Spark's temporary files, enough to spill a few million fetches."""
 
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """The result of one check of the machine; ``what_to_do`` is empty if the check found no problem."""
+    """The result of one check of the machine. ``what_to_do`` is empty if the check found no problem."""
 
     check: str
     found: str
@@ -46,7 +46,7 @@ class DoctorCheck:
 
 
 def examine_machine(settings: Settings) -> list[DoctorCheck]:
-    """Check everything that a command needs, without starting Spark."""
+    """Check everything that a command needs, and return the results. Spark is not started."""
     checks: list[Callable[[], DoctorCheck]] = [
         _check_python,
         _check_java,
@@ -64,12 +64,12 @@ def examine_machine(settings: Settings) -> list[DoctorCheck]:
 
 
 def require_healthy_machine(checks: Iterable[DoctorCheck]) -> None:
-    """Raise an error if a check has found a problem.
+    """Raise an error if any of the checks found a problem.
 
     Raises
     ------
     UsageError
-        If there are problems; the message lists them.
+        If there are problems; the message lists the failed checks.
     """
     wrong = [check.check for check in checks if not check.ok]
     if wrong:
@@ -77,7 +77,7 @@ def require_healthy_machine(checks: Iterable[DoctorCheck]) -> None:
 
 
 def _check_python() -> DoctorCheck:
-    """Check that Python's version is one that this package and Spark support."""
+    """Check that this package and Spark support the Python version."""
     fits = (3, 11) <= sys.version_info[:2] <= (3, 13)
     what_to_do = "" if fits else "make the environment with Python 3.11, 3.12 or 3.13"
     return DoctorCheck("python", platform.python_version(), what_to_do)
@@ -96,7 +96,7 @@ def _check_java() -> DoctorCheck:
 
 
 def _spark() -> DoctorCheck:
-    """Check SPARK_HOME, which often points at another Spark than the installed PySpark."""
+    """Check that SPARK_HOME, if set, has the version of the installed PySpark."""
     home = os.environ.get("SPARK_HOME")
     wanted = version("pyspark")
     if not home:
@@ -107,7 +107,7 @@ def _spark() -> DoctorCheck:
 
 
 def _check_time_zone() -> DoctorCheck:
-    """Check the name of the machine's time zone: Python and Java resolve an unknown name differently."""
+    """Check that the machine's time zone has a known name: Python and Java resolve an unknown name differently."""
     name = os.environ.get("TZ", "")
     if not name:
         return DoctorCheck("time zone", f"{time.tzname[0]}; all times here are UTC")
@@ -124,7 +124,7 @@ def _scratch_of_spark() -> Path:
 
 
 def _check_disk() -> DoctorCheck:
-    """Check that the disk of Spark's temporary files has enough free space."""
+    """Check that the disk for Spark's temporary files has enough free space."""
     folder = _scratch_of_spark()
     try:
         free = shutil.disk_usage(folder).free / 2**30

@@ -12,19 +12,19 @@ from isr_batch.printable import without_credentials
 from isr_batch.store_faults import store_fault
 
 _LINE_END_OF_NAME: Final = re.compile(r"\n(?!  )")
-"""Matches a line end that belongs to a path: lines of a message after the first are indented, other line ends are not.
-"""
+"""Matches a line end within a path. A message indents its lines after the first, so any line end without an indent is
+part of a path."""
 
 
 class IsrBatchError(Exception):
-    """Base class of every expected failure; only its subclasses are raised.
+    """Base class of every expected failure. Only its subclasses are raised.
 
     Parameters
     ----------
     message : str
         What is wrong, and where.
     hint : str
-        The remedy; empty if the message has it already.
+        The remedy; empty if the message already names it.
     """
 
     exit_code: ClassVar[int] = 70
@@ -36,7 +36,7 @@ class IsrBatchError(Exception):
 
 
 class UsageError(IsrBatchError):
-    """Raised if options, settings or names given by the user are wrong; nothing was done."""
+    """Raised if options, settings or names given by the user are wrong; nothing was changed."""
 
     exit_code = 2
 
@@ -54,7 +54,7 @@ class NoInputError(IsrBatchError):
 
 
 class NothingToReplayError(NoInputError):
-    """Raised if logs have no follower fetch; server.log alone may still give some answers."""
+    """Raised if logs have no follower fetch; server.log alone may still answer some questions."""
 
 
 class QualityGateError(IsrBatchError):
@@ -80,7 +80,7 @@ RETRIES: Final = 3
 
 
 def write_conflict_error(name: str) -> WriteConflictError:
-    """Return the error for a write that conflicted with other writers at every retry."""
+    """Return the error for a write during which other writers changed the table at every retry."""
     return WriteConflictError(
         f"other writers kept changing {name} while it was being written",
         "nothing was lost: repeat the command when they have finished",
@@ -95,10 +95,10 @@ class AccountError(IsrBatchError):
 
 BUG_EXIT_CODE = 70
 RULE_FILE: Final = "ISR_BATCH_RULE_FILE"
-"""Environment variable with the path of a user's rule; a copy of the name in ``udfs.rules``, whose import takes long.
-"""
+"""Environment variable with the path of a user's rule file. ``udfs.rules`` has the same constant, but its import takes
+long."""
 MOST_SAID: Final = 600
-"""Number of characters of a compiler's message that are shown at most."""
+"""Maximum number of characters of a compiler's message that are shown."""
 
 _NOTHING_HALF = "no table has half a commit, and incomplete days are not marked as done"
 _NO_ROOM = re.compile(r"No space left on device|File too large|Disk quota exceeded")
@@ -106,6 +106,10 @@ _NOT_ALLOWED = re.compile(r"Permission denied|Read-only file system")
 _NOT_READ = re.compile(
     r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+?)[.:]?\s|"
     r"SchemaError: (\S+) cannot be read: it is damaged"
+)
+_OTHER_TYPE = re.compile(
+    r"PARQUET_COLUMN_DATA_TYPE_MISMATCH\] Encountered error while reading file (\S+?)\. .*? column \[(.*?)\]\. "
+    r"Expected Spark type (.+?), actual Parquet type (\w+)|Illegal Parquet type: (.+?)\. SQLSTATE"
 )
 _NO_MEMORY = re.compile(
     r"java\.lang\.OutOfMemoryError|Out of Memory Error|std::bad_alloc|\b[Cc]annot allocate memory|"
@@ -115,7 +119,7 @@ _OF_SYSTEM = re.compile(r"^.*(?:Exception|Error): .*|.*\[Errno \d+\].*|.*\(os er
 
 
 def unreadable_file_error(path: str) -> SchemaError:
-    """Return the error for a table's file that cannot be read, with its remedy."""
+    """Return the error for a table's data file that cannot be read, with its remedy."""
     return SchemaError(
         f"{path} cannot be read: it is damaged or missing",
         "nothing was computed from it. In a lake: restore the file from a copy; or, for a table of results, move that "
@@ -124,8 +128,20 @@ def unreadable_file_error(path: str) -> SchemaError:
     )
 
 
+def _file_error(text: str) -> IsrBatchError | None:
+    """Return the error for a file that Spark cannot read, by the text of Spark's error; None for any other text."""
+    if other := _OTHER_TYPE.search(text):
+        file, column, wanted, found, illegal = other.groups()
+        hint = "write all files with one type, timestamps with coerce_timestamps='us', as Spark reads no nanoseconds"
+        if illegal:
+            return UsageError(f"Spark cannot read the Parquet type {illegal}", hint)
+        return SchemaError(f"{file}: {column} is {found} in Parquet, and {wanted} in other files", hint)
+    damaged = _NOT_READ.search(text)
+    return unreadable_file_error(damaged[1] or damaged[2]) if damaged else None
+
+
 def out_of_memory_error(*, in_java: bool) -> StorageError:
-    """Return the error for too little memory, in the JVM or outside it, with the setting that may help."""
+    """Return the error for too little memory, with its remedy, which differs for the JVM and other memory."""
     setting = "raise spark.driver_memory (`isr-batch config show`)" if in_java else "give the machine or container more"
     return StorageError(
         "out of memory",
@@ -134,7 +150,7 @@ def out_of_memory_error(*, in_java: bool) -> StorageError:
 
 
 def explained_error(error: BaseException) -> IsrBatchError | None:
-    """Return the error to report for an exception (full disk, missing rights, memory, damage); None if it is a bug."""
+    """Return the error to report for an exception, such as a full disk, missing rights or damage; None for a bug."""
     if isinstance(error, IsrBatchError):
         return error
     text = f"{type(error).__name__}: {error}"
@@ -142,8 +158,8 @@ def explained_error(error: BaseException) -> IsrBatchError | None:
         return StorageError(*fault)
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
         return out_of_memory_error(in_java="java.lang." in text)
-    if damaged := _NOT_READ.search(text):
-        return unreadable_file_error(damaged[1] or damaged[2])
+    if unread := _file_error(text):
+        return unread
     if (file := os.environ.get(RULE_FILE)) and _is_of_numba(error):
         said = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
         return UsageError(
@@ -154,12 +170,12 @@ def explained_error(error: BaseException) -> IsrBatchError | None:
 
 
 def _is_of_numba(error: BaseException) -> bool:
-    """Whether numba raised an error, or called the code that did; numba's lookup of a missing field is a KeyError."""
+    """Whether numba raised an error, or called the code that did. An unknown field of a record is a KeyError there."""
     return type(error).__module__.startswith("numba.") or any(name.startswith("numba.") for name in _modules_of(error))
 
 
 def _is_of_ended_java(error: BaseException) -> bool:
-    """Whether an error comes from Py4J after it lost its connection to Java, or got half a response."""
+    """Whether an error comes from Py4J, after it lost its connection to Java or received an incomplete response."""
     if type(error).__module__.startswith("py4j."):
         return type(error).__name__ == "Py4JNetworkError"
     *_, last = "", *_modules_of(error)
@@ -167,12 +183,12 @@ def _is_of_ended_java(error: BaseException) -> bool:
 
 
 def _modules_of(error: BaseException) -> list[str]:
-    """Return the modules that an error passed through; the last one raised it."""
+    """Return the modules through which an error passed; the last one raised it."""
     return [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
 
 
 def _system_error(error: BaseException) -> IsrBatchError | None:
-    """Return the error to report for an operating system's error or the end of Spark's Java process; otherwise None."""
+    """Return the error to report if the operating system refused something or Spark's Java process ended; else None."""
     if _is_of_ended_java(error):
         return StorageError(
             "Spark's Java process ended, or was stopped, before the work was done",
@@ -186,7 +202,7 @@ def _system_error(error: BaseException) -> IsrBatchError | None:
 
 
 def _disk_error(text: str) -> tuple[str, str] | None:
-    """Return message and hint for an error text about a full disk or missing rights; None for any other text."""
+    """Return message and hint if an error text is about a full disk or missing permissions, else None."""
     for line in _OF_SYSTEM.findall(text):
         fault_line = line.strip().removeprefix("Caused by: ")
         if _NO_ROOM.search(line):

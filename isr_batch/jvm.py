@@ -1,8 +1,8 @@
 """JVM options for a local Spark session, so that it starts fast for small inputs.
 
 In a short run, the JVM's compiler takes a third of the time, and loading classes takes half of the start-up. Small
-inputs do not need the C2 compiler or a parallel collector, and classes are loaded from an archive that
-`isr_batch.jvm_archive` makes. A JVM ignores an archive that does not match it.
+inputs do not need the C2 compiler or a parallel collector. Classes are loaded from an archive that
+`isr_batch.jvm_archive` writes. A JVM ignores an archive that does not match it.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Final
 LITTLE: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 NO_PERF_DATA: Final = "-XX:-UsePerfData"
 NO_WORD: Final = "-Xlog:disable -Xlog:all=error:stderr"
-"""JVM option that suppresses the warning about an archive that does not match, which would be printed among a command's
+"""JVM options that suppress the warning about an archive that does not match. It would be printed among a command's
 results."""
 _GIVEN: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
@@ -36,13 +36,13 @@ def jvm_options(*, little: bool) -> str:
 
 
 def java_command() -> str | None:
-    """Return the path of the Java that Spark would use; None without Java."""
+    """Return the path of the Java that Spark would use; None if there is no Java."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which(f"{home}/bin/java" if home else "java")
 
 
 def class_archive() -> Path:
-    """Return the path of the class archive: next to Spark's jars, from which it is made."""
+    """Return the path of the class archive, which is next to the Spark jars with these classes."""
     import pyspark
 
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)

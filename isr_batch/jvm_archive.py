@@ -1,4 +1,4 @@
-"""Make the archive of classes from which `isr_batch.jvm` starts JVMs faster: ``python -m isr_batch.jvm_archive``."""
+"""Write the class archive with which `isr_batch.jvm` starts JVMs faster: ``python -m isr_batch.jvm_archive``."""
 
 import os
 import shutil
@@ -18,7 +18,10 @@ _AT_MOST_S: Final = 300
 
 
 def write_class_archive() -> Path | None:
-    """Start a session that loads the classes commands need, and write the archive; return its path, or None."""
+    """Start a session that loads the classes that commands need, and write the archive.
+
+    Returns the path of the archive, or None if it could not be written.
+    """
     archive = class_archive()
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, archive.name)

@@ -1,4 +1,4 @@
-"""Hash the source code; machine code, stored replay states and results are valid only for the same hash."""
+"""Hash the source code. Machine code, stored replay states and results are only valid for the same hash."""
 
 import hashlib
 import os
@@ -12,12 +12,15 @@ import udfs
 from isr_batch.errors import RULE_FILE
 
 ROOMS = ("request_log",)
-"""Subpackages of ``udfs`` that no replay uses: a change in them compiles no rule again."""
+"""Subpackages of ``udfs`` that no replay uses. After a change in them, no rule is compiled again."""
 
 
 @lru_cache
 def digest_of(room: str = "") -> str:
-    """Return a hash of the sources of ``udfs`` without `ROOMS`, or of one of `ROOMS` and the sources that it shares."""
+    """Return a hash of the sources of ``udfs`` without `ROOMS`, or of the sources of the subpackage ``room``.
+
+    The hash for all of ``udfs`` includes the user's rule file.
+    """
     digest = hashlib.sha256()
     for source in _sources_in(files(udfs), room):
         digest.update(source.read_bytes())
@@ -28,7 +31,7 @@ def digest_of(room: str = "") -> str:
 
 @lru_cache
 def digest_of_results() -> str:
-    """Return a hash of the sources of ``isr_batch`` and ``udfs`` that results depend on, in twelve hex digits."""
+    """Return a hash, in twelve hex digits, of the sources of ``isr_batch`` and ``udfs`` that affect results."""
     digest = hashlib.sha256(digest_of().encode())
     for source in _sources_in(files("isr_batch"), "", (".py", ".sql")):
         digest.update(source.read_bytes())
@@ -36,7 +39,7 @@ def digest_of_results() -> str:
 
 
 def _sources_in(folder: Traversable, room: str, ends: tuple[str, ...] = (".py",)) -> Iterator[Traversable]:
-    """Yield the files of a package with these endings; a zip that spark-submit has sent is read as well."""
+    """Yield the files of a package with these endings, also if the package is in a zip sent by spark-submit."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             if entry.name == room if room else entry.name not in ROOMS:

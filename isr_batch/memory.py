@@ -1,4 +1,4 @@
-"""Return how much memory this process may use, and check that it is enough."""
+"""Determine how much memory this process may use, and check that it is enough."""
 
 import os
 import resource
@@ -11,19 +11,19 @@ from isr_batch.errors import StorageError
 CGROUP: Final = Path("/sys/fs/cgroup")
 _LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")
 LEAST_ADDRESSES: Final = 4 << 30
-"""Minimum address space, in bytes, that a command on a lake needs: libraries, stacks and buffers reserve it, and use
+"""Minimum address space in bytes for a command on a lake. Libraries, stacks and buffers reserve that much, and use
 little of it."""
 
 
 @lru_cache
 def memory_bytes() -> int:
-    """Return the memory of this machine, or the limit of its container if that is lower, in bytes."""
+    """Return the memory of this machine in bytes, or the limit of its container if that is lower."""
     own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([own, *filter(None, map(_memory_limit_in, (CGROUP / name for name in _LIMITS)))])
 
 
 def _memory_limit_in(file: Path) -> int | None:
-    """Return the memory limit in a container's file, in bytes; None without a limit."""
+    """Return the memory limit in a container's file, in bytes; None if the file sets no limit."""
     try:
         return int(file.read_text(encoding="ascii"))
     except (OSError, ValueError):  # no cgroup file, or no limit in it ("max")
@@ -31,12 +31,12 @@ def _memory_limit_in(file: Path) -> int | None:
 
 
 def require_address_space() -> None:
-    """Refuse to run with too low a ``ulimit -v``, because libraries would end the process without a message.
+    """Refuse to run if ``ulimit -v`` is too low, because libraries would end the process without a message.
 
     Raises
     ------
     StorageError
-        When the limit is lower than the minimum that a command needs.
+        If the limit is lower than the minimum that a command needs.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESSES:

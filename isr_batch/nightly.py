@@ -1,11 +1,13 @@
-"""Replay a window as one unit of work: lease, replay, comparison with the brokers, scores, days marked as done."""
+"""Replay a window as one unit of work: lease, replay, comparison of the rules, scores, marking days as done."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import date
 from typing import Any
 
 from isr_batch.ingest.own_table.derived_tables import derive_tables
 from isr_batch.lake.arrow_read import read_columns
+from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lease import leased
 from isr_batch.lake.maintain import maintain_tables
@@ -19,6 +21,7 @@ from isr_batch.replay.days import fingerprints, run_of_days
 from isr_batch.replay.packing import pack_stale_days
 from isr_batch.replay.replay import replay
 from isr_batch.replay.timeline_tables import take_out_unnamed
+from isr_batch.scoring.broker_check import HELD, own_rules
 from isr_batch.scoring.disagreements import write_disagreements
 from isr_batch.scoring.eligible_leaders import Elr, write_eligible_leaders
 from isr_batch.scoring.scores import write_scores
@@ -26,8 +29,8 @@ from isr_batch.window import Window
 from udfs.batches.rule_runs import RuleRun
 
 Step = Callable[[str], AbstractContextManager[dict[str, Any]]]
-"""Function that returns a context: it shows the step's name while the step runs, and then the values that the step has
-put into the dict."""
+"""Returns, for a step's name, a context that shows this name while the step runs, and at the end the values that the
+step has put into the context's dict."""
 
 
 @contextmanager
@@ -48,8 +51,8 @@ def replay_window(  # noqa: PLR0913 four of them have a default
 ) -> None:
     """Replay a window under the given rule runs, and update all tables that are derived from a replay.
 
-    The days are marked as done at the very end. If the command is killed earlier, they stay unmarked, so `backfill`
-    replays them again.
+    The days are marked as done at the very end. If the command is killed before that, they stay unmarked, so that
+    `backfill` replays them again.
 
     Parameters
     ----------
@@ -59,8 +62,8 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     window : Window
         Days to replay; all by default.
     run : Run, optional
-        Receives the numbers of events read and rows written as soon as each step is done, so that the run log has them
-        even if a later step fails.
+        Receives the numbers of events read and rows written after each step, so that the run log has them even if a
+        later step fails.
     step : callable
         Shows progress.
     elr : {"auto", "off", "on"}
@@ -72,9 +75,9 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     Raises
     ------
     NoInputError
-        When the lake holds nothing to replay in the window.
+        If the lake has nothing to replay in the window.
     SchemaError
-        When a result table was written by another version.
+        If a result table was written by another version.
     """
     run = run or Run()
     lake.require(OUTPUT_TABLES)
@@ -96,9 +99,9 @@ def replay_window(  # noqa: PLR0913 four of them have a default
 
 
 def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: str, config_hash: str) -> bool:
-    """Whether this command has already replayed all days of a window with these rule runs, and the results are current.
+    """Whether this command has already replayed all days of a window with these rule runs, and results are current.
 
-    They are if neither the input tables nor the settings nor the code have changed since.
+    Results are current if input tables, settings and code have not changed since.
     """
     if not read_columns(lake, REPLAYED_DAYS.name, ["run_id"]).num_rows:
         return False
@@ -109,11 +112,22 @@ def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: st
     return run_id is not None and is_still_valid(lake, run_id, command, config_hash)
 
 
-def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:
-    """Maintain the tables, then pack the segments again that a replay reads.
+def stale_days(lake: Lake) -> list[date]:
+    """Return the days on which the replay of the brokers' own rule is out of date: its input has changed since."""
+    pack_stale_days(lake)
+    known = fingerprints(lake)
+    with engine_for(lake, HELD) as engine:
+        own = {run.rule for run in own_rules(engine)}
+    marks = read_columns(lake, REPLAYED_DAYS.name, ["event_date", "rule", "line"]).to_pylist()
+    return sorted({row["event_date"] for row in marks
+                   if row["rule"] in own and row["line"] != known.at(row["event_date"])})  # fmt: skip
 
-    Compaction replaces data files of the log, and segments have a hash of the names of the files that they were packed
-    from, so that they must be packed again. Parameters and returned rows are those of
+
+def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:
+    """Maintain the tables, then pack again the segments that a replay reads.
+
+    Compaction replaces data files of the log. Each segment stores a hash of the names of the files from which it was
+    packed, so it must be packed again. Parameters and returned rows are those of
     `isr_batch.lake.maintain.maintain_tables`.
     """
     with leased(lake):

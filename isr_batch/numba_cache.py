@@ -1,11 +1,10 @@
-"""Keep the machine code of compiled functions on disk, so that later processes on this machine need not compile.
+"""Store the machine code of compiled functions on disk, so that later processes on this machine need not compile.
 
 This uses numba's own cache, in a folder whose name is a hash of all source files that a function may call, because
 numba does not detect changes in other files. Index and code are pickles, which can run any code when they are loaded,
-so that only the user may have access to the folder.
+so only the user may have access to the folder.
 
-A package may include machine code that runs on any processor (`make wheel`), in folders with the same names next to its
-sources.
+A package may include machine code for any processor (`make wheel`), in folders of the same names next to its sources.
 """
 
 import gc
@@ -28,25 +27,28 @@ from isr_batch.kernel_sources import ROOMS, digest_of
 logger = logging.getLogger(__name__)
 
 SHIPPED = Path(__file__).parent / "kernels"
-"""Folder of the machine code that came with the package."""
+"""Folder with the machine code that came with the package."""
 ANY_PROCESSOR = "generic", ""
-"""Values of `NUMBA_CPU_NAME` and `NUMBA_CPU_FEATURES` for compiling machine code that runs on any processor."""
+"""Values of `NUMBA_CPU_NAME` and `NUMBA_CPU_FEATURES` to compile machine code that runs on any processor."""
 
 
 class SourcesLocator:
-    """Chooses the folder in which numba keeps the machine code of a function (`NUMBA_CACHE_LOCATOR_CLASSES`)."""
+    """Chooses the folder in which numba stores the machine code of a function (`NUMBA_CACHE_LOCATOR_CLASSES`)."""
 
     def __init__(self, folder: Path, module: str) -> None:
         self.folder, self.module = folder, module
 
     @classmethod
     def from_function(cls, function: Callable[..., object], _file: str) -> Self | None:
-        """Choose the folder for a function's machine code: the user's own, one next to the sources, or a cache.
+        """Choose a folder for a function's machine code to which only this user can write, the preferred one first.
+
+        Candidates are numba's configured cache folder, a folder next to the sources, and the user's cache.
 
         Returns
         -------
         SourcesLocator or None
-            If no folder belongs to this user alone: the machine code that came with the package, or None.
+            If no candidate is suitable: the folder that came with the package, or None if the package has no such
+            folder.
         """
         room = next((room for room in ROOMS if function.__module__.startswith(f"{udfs.__name__}.{room}.")), "")
         # Code that includes a user's rule under development gets its own folder, so that it does not replace the code
@@ -59,25 +61,25 @@ class SourcesLocator:
         return cls(SHIPPED / name, function.__module__) if (SHIPPED / name).is_dir() else None
 
     def ensure_cache_path(self) -> None:
-        """Create the folder if it was removed; refuse one that another user can write to."""
+        """Create the folder if it was removed; raise if another user can write to it."""
         if not is_ours_alone(self.folder):
             raise PermissionError(self.folder)
 
     def get_cache_path(self) -> str:
-        """Return the folder with numba's index and machine code."""
+        """Return the folder for numba's index and machine code."""
         return str(self.folder)
 
     def get_source_stamp(self) -> str:
-        """Return the folder's name, which contains the hash of the sources; numba compares it to find outdated code."""
+        """Return the folder's name, which contains the hash of the sources. numba uses it to find outdated code."""
         return self.folder.name
 
     def get_disambiguator(self) -> str:
-        """Return the function's module, by which numba distinguishes functions of the same name."""
+        """Return the function's module, which distinguishes functions of the same name."""
         return self.module
 
 
 def _cache_folders() -> Iterator[Path]:
-    """Yield the folders that may keep machine code, the preferred one first."""
+    """Yield folders that may contain machine code, the preferred one first."""
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR)
     beside = Path(udfs.__file__).parent / "__pycache__"
@@ -87,9 +89,9 @@ def _cache_folders() -> Iterator[Path]:
 
 
 def is_ours_alone(folder: Path) -> bool:
-    """Create the folder for machine code, and remove folders for outdated code.
+    """Create the folder for machine code if it is missing, and then remove folders with outdated code.
 
-    Return whether only this user may write.
+    Return whether only this user can write to it.
     """
     try:
         if not folder.exists():
@@ -103,10 +105,10 @@ def is_ours_alone(folder: Path) -> bool:
 
 
 class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without types
-    """The stored machine code of one function: in the user's folder, or shipped with the package."""
+    """The stored machine code of one function, in the user's folder or shipped with the package."""
 
     def _load_overload(self, sig: object, target_context: Any) -> object:  # noqa: ANN401
-        """Load machine code from the user's folder, or else from the package."""
+        """Load machine code from the user's folder, else from the package."""
         own = super()._load_overload(sig, target_context)
         if own is not None or not SHIPPED.is_dir():  # no shipped code, as in a zip
             return own
@@ -117,19 +119,19 @@ class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without 
         return found and self._impl.rebuild(target_context, found)
 
     def _save_overload(self, sig: object, data: object) -> None:
-        """Save machine code, unless the folder is the package's own."""
+        """Save machine code, unless it would go to the package's own folder."""
         if SHIPPED not in Path(self.cache_path).parents:
             super()._save_overload(sig, data)
 
 
 class _CompileListener(event.Listener):  # type: ignore[misc]  # numba comes without types
-    """Logs that numba compiles a function which is not in the cache."""
+    """Logs when numba compiles a function that is not in the cache."""
 
     def __init__(self) -> None:
         self.collecting: list[bool] = []
 
     def on_start(self, event: event.Event) -> None:
-        """Log that a function is compiled, and pause the garbage collector, which would take a fifth more time."""
+        """Log that a function is compiled. Pause the garbage collector, with which compiling takes a fifth longer."""
         module = str(event.data["dispatcher"].py_func.__module__)
         if not self.collecting and module.startswith(f"{udfs.__name__}."):
             _say_compiling(next((what for of, what in _COMPILED.items() if module.startswith(of)), _OTHERS))
@@ -137,7 +139,7 @@ class _CompileListener(event.Listener):  # type: ignore[misc]  # numba comes wit
         gc.disable()
 
     def on_end(self, event: event.Event) -> None:  # noqa: ARG002
-        """Let the garbage collector run again, if it ran before the first compilation."""
+        """Let the garbage collector run again, if it was running before the first compilation."""
         if self.collecting.pop():
             gc.enable()
 
@@ -147,27 +149,27 @@ _COMPILED = {
     "udfs.kernel.replay": "all rules, once after an install or an upgrade: half a minute or more, before the first row",
     "udfs.simulation": "the simulation, once after an install or an upgrade: a minute or more",
 }
-"""For each part of the code that is compiled separately, by the module of its first function: what it is, and how long
-compiling takes."""
+"""Description and duration of each part of the code that is compiled separately. The key is the beginning of the module
+name of the part's first function."""
 _OTHERS = "kernels, once after an install or an upgrade: some seconds"
 
 
 @lru_cache
 def _say_compiling(what: str) -> None:
-    """Log that functions are being compiled."""
+    """Log once that these functions are being compiled."""
     logger.info("compiling %s", what)
 
 
 @lru_cache
 def _listen_for_compiling() -> None:
-    """Register a listener that logs when numba compiles a function."""
+    """Register, once, a listener that logs when numba compiles a function."""
     event.register("numba:compile", _CompileListener())
 
 
 def keep_compiled_by_numba(functions: Sequence[Callable[..., object]]) -> None:
     """Let entry points of ``udfs`` load machine code from the cache on disk, and save newly compiled code there.
 
-    If no folder can be written, each process compiles them.
+    If no folder is writable, each process compiles them.
     """
     _listen_for_compiling()
     others, config.CACHE_LOCATOR_CLASSES = config.CACHE_LOCATOR_CLASSES, f"{__name__}.{SourcesLocator.__name__}"

@@ -1,4 +1,4 @@
-"""Check that only this user can have written the files with code that is about to run."""
+"""Check that only this user can have written files with code that is about to run."""
 
 import os
 import stat
@@ -13,7 +13,7 @@ def is_only_ours(path: Path) -> bool:
     Raises
     ------
     OSError
-        When it does not exist.
+        If the path does not exist.
     """
     status = path.stat()
     return status.st_uid in {0, os.geteuid()} and not status.st_mode & OTHERS_WRITE

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 NAMES: Final = 12
-"""Maximum number of brokers, or of known names where no similar one exists, that are listed."""
+"""Maximum number of brokers in a list, and of known names that are listed if none is similar to a wrong name."""
 PARTS: Final = 8
 """Maximum number of brokers whose drops a sentence describes one by one."""
 _TIMES: Final = ("", "once", "twice", "three times", "four times", "five times", "six times")
@@ -19,19 +19,22 @@ def count_of(number: int, what: str) -> str:
 
 
 def listed(names: Iterable[object], by: str = "and") -> str:
-    """Return names joined by commas, with ``by`` before the last: "a, b and c"."""
+    """Join names with commas, and with ``by`` before the last: "a, b and c"."""
     *others, last = map(str, names)
     return f" {by} ".join(filter(None, [", ".join(others), last]))
 
 
 def brokers_text(ids: Sequence[int]) -> str:
-    """Write the names of brokers in a sentence; of many, the first ones and the number of the others."""
+    """Return the names of brokers for a sentence. If there are many, only some are named, the others counted."""
     more = [f"{len(ids) - NAMES + 1} others"] if len(ids) > NAMES else []
     return f"broker{'' if len(ids) == 1 else 's'} {listed([*ids[: NAMES - 1 if more else None], *more])}"
 
 
 def largest_parts(parts: Sequence[tuple[int, str]]) -> str:
-    """Join parts of a sentence, each with its drops; of many, those with most drops, and how many are left out."""
+    """Join parts of a sentence, each given with its number of drops.
+
+    If there are many, only the parts with most drops are kept, and the others are counted.
+    """
     kept = sorted(sorted(range(len(parts)), key=lambda n: -parts[n][0])[:PARTS])
     rest = sum(number for number, _ in parts) - sum(parts[n][0] for n in kept)
     more = [f"{len(parts) - PARTS} more ({count_of(rest, 'drop')})"] if len(parts) > PARTS else []
@@ -39,7 +42,7 @@ def largest_parts(parts: Sequence[tuple[int, str]]) -> str:
 
 
 def times_in_words(number: int) -> str:
-    """Return how many times something happened: once, twice, 3 times."""
+    """Return how often something happened, in words: "once", "twice", "three times"."""
     return _TIMES[number] if 0 < number < len(_TIMES) else f"{number:,} times"
 
 
@@ -49,20 +52,20 @@ def ms_text(ms: float) -> str:
 
 
 def hours_text(hours: float) -> str:
-    """Return hours in the largest unit, from years to minutes, that makes the number two or more."""
+    """Return hours in the largest unit, from years to minutes, that gives a number of at least two."""
     units = ((24 * 365.25, "year"), (24 * 7, "week"), (24, "day"), (1, "hour"), (1 / 60, "minute"))
     size, unit = next((unit for unit in units if hours >= 2 * unit[0]), units[-1])
     return count_of(math.ceil(hours / size), unit)
 
 
 def seconds_text(times_ms: Sequence[int]) -> str:
-    """Return the smallest and the largest of some times, given in ms, in seconds: "1.5 to 3 s"."""
+    """Return the range of some times, given in ms, in seconds: "1.5 to 3 s"."""
     least, most = (three_digits(ms / 1000) for ms in (min(times_ms), max(times_ms)))
     return f"{least} s" if least == most else f"{least} to {most} s"
 
 
 def from_asked_time(after_us: int, what: str) -> list[str]:
-    """Return a note on how far the nearest result is from the requested time; empty for less than a second."""
+    """Return a note on how far the nearest result is from the requested time; empty if it is less than a second."""
     seconds = abs(after_us) // 1_000_000
     units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
     far = [
@@ -74,40 +77,40 @@ def from_asked_time(after_us: int, what: str) -> list[str]:
 
 
 def utc_text(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Return an instant in UTC as text, for programs; for people see `isr_batch.shown_times`."""
+    """Return an instant in UTC as text for programs. For people, use `isr_batch.shown_times`."""
     return f"{datetime.fromtimestamp(us // 1_000_000, UTC):{form}}"
 
 
 def least_to_largest(numbers: Sequence[int]) -> str:
-    """Return the smallest and the largest of some numbers as text: "1 to 5"."""
+    """Return the range of some numbers as text: "1 to 5"."""
     return str(min(numbers)) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
 
 
 def later_or_sooner(best_ms: float, yours_ms: float) -> str:
-    """Return how much later or sooner a rule detects failures than yours; empty below a tenth of a second."""
+    """Return how much later or sooner a rule detects failures than yours; empty for less than a tenth of a second."""
     late_s = round((best_ms - yours_ms) / 1000, 1)
     return f"{three_digits(abs(late_s))} s {'later' if late_s > 0 else 'sooner'}" if late_s else ""
 
 
 def lost_records_at_most(number: int | None) -> str:
-    """Return how many records are lost at most as text; None means unknown."""
+    """Return as text how many records are lost at most. None means unknown."""
     return "not known" if number is None else "none" if not number else f"up to {number:,}"
 
 
 def three_digits(number: float) -> str:
-    """Write a number with three significant digits, or all digits of an integer: never with a positive exponent."""
+    """Return a number with three significant digits as text, or all digits of a large one; never with an exponent."""
     return f"{number:,.0f}" if abs(number) >= 999.5 else f"{number:.3g}"  # noqa: PLR2004 (is 1,000 when rounded)
 
 
 def rounded(value: object) -> object:
-    """Return a float with four significant digits as text, for display; any other value unchanged."""
+    """Return a float as text with four significant digits, for display. Other values are returned unchanged."""
     if not isinstance(value, float):
         return value
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 (no exponents)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint: the known name most similar to a wrong one, or else the first known names."""
+    """Return a hint for a wrong name: the most similar known name, or the first known names if none is similar."""
     known = list(known)
     if not known:
         return "none is known"

@@ -1,6 +1,6 @@
 """Make names and texts from others safe to show in a terminal, a picture, a label, a log or a command to copy.
 
-Names of clusters, topics, clients and files come from other people's logs and folders. A control character in one may
+Names of clusters, topics, clients and files come from other people's logs and folders. A control character in them may
 move a terminal's cursor, a bidirectional mark may reverse a line, and pictures allow neither.
 """
 
@@ -14,18 +14,18 @@ _SECRET = re.compile(r"sig|token|secret|password|credential|key", re.IGNORECASE)
 
 
 def printable(text: str) -> str:
-    r"""Escape every invisible character, line ends included, by its number (``\x1b``), and hide credentials."""
+    r"""Escape every invisible character, including line ends, by its number (``\x1b``), and hide credentials."""
     text = without_credentials(text)
     return text if text.isprintable() else "".join(map(_visible_in_printable, text))
 
 
 def without_credentials(text: str) -> str:
-    """Return a text with ``***`` for the credentials in each address: ``s3://***@bucket/lake``."""
+    """Return a text with ``***`` instead of the credentials in each address: ``s3://***@bucket/lake``."""
     return _ADDRESS.sub(_hidden_in_printable, text) if ":/" in text else text
 
 
 def _hidden_in_printable(address: re.Match[str]) -> str:
-    """Replace the credentials in one matched address by ``***``."""
+    """Return a matched address with ``***`` instead of its credentials."""
     scheme, place = address[1], address[2]
     place, mark, query = place.partition("?")
     user, at, host = place.rpartition("@")
@@ -45,7 +45,7 @@ def printable_lines(text: str) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Return a text quoted as one word of a shell command that people copy."""
+    """Quote a text as one word of a shell command for people to copy."""
     if all(map(_is_printable, text)):
         return shlex.quote(text)
     escaped = text.replace("\\", r"\\").replace("'", r"\'")
@@ -60,7 +60,7 @@ def _is_printable(character: str) -> bool:
 
 
 def _visible_in_printable(character: str) -> str:
-    """Return a visible character unchanged, and any other one escaped by its number."""
+    """Return a visible character unchanged, and any other character as an escape with its number."""
     if _is_printable(character):
         return character
     number = ord(character)

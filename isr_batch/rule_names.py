@@ -1,4 +1,4 @@
-"""Parse rules in options, refuse unknown ones, and sort names of rules by release."""
+"""Parse rules in options, refuse unknown rules, and sort names of rules by release."""
 
 import os
 from collections.abc import Iterable
@@ -9,17 +9,17 @@ from isr_batch.phrases import did_you_mean
 
 
 def take_in_rule_file(file: Path | None) -> None:
-    """Register the rule in a user's file (``--rule-file``), for this process and those that it starts.
+    """Register the rule in a user's file (``--rule-file``), for this process and the processes that it starts.
 
     Parameters
     ----------
     file : Path or None
-        A file with a ``RULE``, like those in ``udfs/rules``; with None, nothing changes.
+        A file with a ``RULE``, like those in ``udfs/rules``; None changes nothing.
 
     Raises
     ------
     UsageError
-        If the file cannot be imported or has no rule, or if the rule's name is taken or differs from the file's.
+        If the file cannot be imported or has no rule, or if the rule's name is taken or differs from the file's name.
     """
     if file is None:
         return
@@ -37,7 +37,7 @@ def take_in_rule_file(file: Path | None) -> None:
 
 
 def rule_names_sort_key(run: str) -> tuple[int, str]:
-    """Return the sort key of a rule run's name: the rule's release; rules unknown to this version come last."""
+    """Return the sort key of a rule run's name: the position of its rule. Rules unknown to this version come last."""
     from udfs.rules import REGISTRY
 
     rule = run.partition(" ")[0]
@@ -45,7 +45,7 @@ def rule_names_sort_key(run: str) -> tuple[int, str]:
 
 
 def rule_names_by_release(rules: Iterable[str]) -> list[str]:
-    """Sort names of rules by release; a list of rules is sorted by its first rule, and other names come last."""
+    """Sort names of rules by release, and lists of rules by their first rule; other names come last."""
     from udfs.rules import REGISTRY
 
     known = {rule: position for position, rule in enumerate(REGISTRY)}
@@ -53,12 +53,12 @@ def rule_names_by_release(rules: Iterable[str]) -> list[str]:
 
 
 def rule_names_between_commas(value: object) -> object:
-    """Split the text of ``--rules`` at commas; return a value that is not text unchanged."""
+    """Split the text of ``--rules`` at commas. Values other than text are returned unchanged."""
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
 
 def parse_rule_params(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Parse ``RULE.PARAM=VALUE`` options; names of rules and parameters may have dots.
+    """Parse ``RULE.PARAM=VALUE`` options. Names of rules and parameters may contain dots.
 
     Raises
     ------
@@ -86,12 +86,12 @@ def parse_rule_params(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def require_rule_names(*rules: str) -> None:
-    """Refuse names that are not rules.
+    """Refuse names that no rule has.
 
     Raises
     ------
     UsageError
-        If a name is not a rule; the message suggests a similar one.
+        If no rule has one of the names; the message suggests a similar name.
     """
     from udfs.rules import REGISTRY
 

@@ -1,4 +1,4 @@
-"""Return the functions of a rule with their code, for `rules show`, including those inherited from another rule."""
+"""Return the functions of a rule with their code, including inherited functions, for `rules show`."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -11,21 +11,21 @@ from udfs.rules import REGISTRY, module_of
 from udfs.rules.base import Rule
 
 COMMON = "common"
-"""Origin of a function that is a default of all rules (``udfs.rules.base``)."""
+"""Origin of a function that is the default for all rules (``udfs.rules.base``)."""
 
 _ORIGINS = {f"udfs.rules.{module_of(rule)}": rule for rule in REGISTRY}
 
 
 class RuleFunction(NamedTuple):
-    """A function of a rule, or one that it calls.
+    """A function of a rule, or a function that it calls.
 
     Attributes
     ----------
     name : str
     origin : str
-        Id of the rule in whose file it is; COMMON: `udfs.rules.base`.
+        Id of the rule whose file has the function; COMMON for `udfs.rules.base`.
     what : str
-        First sentence of its docstring.
+        First paragraph of its docstring.
     code : str
     constants : dict
         Values of the constants that it uses, by name.
@@ -51,7 +51,7 @@ def functions_of_rule(rule: Rule) -> list[RuleFunction]:
 
 
 def _kernels_called_by(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Yield the compiled functions that a function calls, each after those that it calls itself."""
+    """Yield the compiled functions that a function calls, each after the functions that it calls itself."""
     for value in global_values(function).values():
         if isinstance(value, Kernel):
             yield from _kernels_called_by(value.py_func)

@@ -1,4 +1,4 @@
-"""Start the Spark session: a local one by default, the cluster's own under spark-submit; and find Delta's jars."""
+"""Start the Spark session: a local one by default, or the cluster's own under spark-submit. Also find Delta's jars."""
 
 import atexit
 import logging
@@ -32,7 +32,7 @@ _OF_TIMES: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
-"""Settings on which the results of queries depend."""
+"""Settings that affect the results of queries."""
 _EVERYWHERE: Final = {
     **_OF_TIMES,
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -44,7 +44,7 @@ _EVERYWHERE: Final = {
     # No limit in bytes: to know a batch's size, Spark goes through all its lists again for each row that it adds. Where
     # rows are large, `isr_batch.replay.replay` limits their number.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-    # Write rows to the files of a few days as they come; by default, each task sorts them by day first.
+    # Write rows to the files of a few days without sorting; by default, each task first sorts its rows by day.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
 }
 _LOCAL: Final = {
@@ -62,9 +62,9 @@ _LOCAL: Final = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # VACUUM lists a table's folders with as many tasks as this; the default of 10,000 takes 24 s for two folders.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
-    # Each sort, window and aggregate of a task holds a page. The default is 64 MB with the heap given here, which was
-    # full after ingesting six million lines. With the header of Java's array, a page of this size fills two regions of
-    # the collector; one of 2 MB takes three, and a sort of 20 M rows filled the heap.
+    # Each sort, window and aggregate of a task holds a page. With the default page size of 64 MB, ingesting six million
+    # lines filled the heap given here. A page of this size, with the header of Java's array, fills two regions of the
+    # collector. A page of 2 MB would take three, and then a sort of 20 M rows filled the heap.
     "spark.buffer.pageSize": f"{2 * 2**20 - 16}b",
     # The driver's address is given, because the machine's own name may not resolve, as in containers.
     "spark.driver.host": "127.0.0.1",
@@ -80,15 +80,15 @@ def start_session(
 ) -> SparkSession:
     """Return the running Spark session, or start one.
 
-    Under spark-submit, the cluster's configuration is used, and only settings that it does not have are added; but days
-    and times are always in UTC.
+    Under spark-submit, the cluster's configuration is used, and settings are only added where it has none. But days and
+    times are always in UTC.
 
     Parameters
     ----------
     settings : SparkSettings
         The ``spark`` section.
     java : str, optional
-        Options of the JVM, from `isr_batch.jvm.jvm_options`; by default those for large input.
+        Options of the JVM, from `isr_batch.jvm.jvm_options`; by default the options for large input.
     tasks : int, optional
         Number of shuffle tasks under spark-submit, if neither its configuration nor the settings have one; by default
         Spark's 200.
@@ -98,7 +98,7 @@ def start_session(
     Raises
     ------
     UsageError
-        If no Java can start it.
+        If there is no Java that can start it.
     """
     # PySpark logs every refused query with its traceback, and then raises an error that says the same.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -140,12 +140,12 @@ def start_session(
 
 
 def in_utc(session: SparkSession) -> SparkSession:
-    """Return a session that was not started here, if days and times in its queries are those of UTC.
+    """Return a session that was started elsewhere, after checking that its queries use UTC days and times.
 
     Raises
     ------
     UsageError
-        If they are not.
+        If they do not.
     """
     for name, value in _OF_TIMES.items():
         given = session.conf.get(name)
@@ -158,16 +158,16 @@ def in_utc(session: SparkSession) -> SparkSession:
 
 
 def shuffle_options(settings: SparkSettings) -> dict[str, str]:
-    """Return the Spark option for the number of shuffle tasks: as set, or by the cores of a local master."""
+    """Return the Spark option for the number of shuffle tasks: as set, else by the cores of a local master."""
     local = re.fullmatch(r"local(?:\[(\*|\d+).*\])?", settings.master)
     cores = len(os.sched_getaffinity(0)) if local and local[1] == "*" else int((local and local[1]) or 1)
     return {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or max(8, 4 * cores))}
 
 
 def running_tasks(spark: SparkSession) -> tuple[tuple[int, ...], int, int]:
-    """Return the ids of Spark's running stages, how many of their tasks are done, and how many tasks they have.
+    """Return the ids of Spark's running stages, the number of their completed tasks, and the number of all their tasks.
 
-    Over Spark Connect, which does not show this, there are no stages.
+    Spark Connect does not show this. There, the result has no stages.
     """
     if is_remote():
         return (), 0, 0
@@ -178,13 +178,13 @@ def running_tasks(spark: SparkSession) -> tuple[tuple[int, ...], int, int]:
 
 
 def delta_jars() -> list[Path]:
-    """Return Delta's jars in Spark's own folder, where every session finds them without Maven."""
+    """Return Delta's jars in Spark's own folder, where sessions find them without Maven; none unless all are there."""
     jars = [path for name in _NEEDED_JARS for path in _jar_folder().glob(f"{name}[_-]*{version('delta-spark')}.jar")]
     return jars if len(jars) == len(_NEEDED_JARS) else []
 
 
 def fetch_delta_jars() -> list[Path]:
-    """Download Delta's jars once, with Spark's own Maven client, into Spark's folder of jars.
+    """Download Delta's jars once into Spark's folder of jars, using Spark's own Maven client.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def _jar_folder() -> Path:
 
 
 def _local_options() -> dict[str, str]:
-    """Return Spark options that only a local session needs."""
+    """Return the Spark options that only a local session needs."""
     return {
         **_LOCAL,
         # Workers must find udfs, even if nothing is installed and the job was started in another folder.
@@ -235,19 +235,19 @@ def _local_options() -> dict[str, str]:
 
 
 def _empty_folder() -> str:
-    """Create an empty folder for this process, with an unpredictable name; it is deleted at exit."""
+    """Create an empty temporary folder with an unpredictable name. It is deleted when this process exits."""
     folder = tempfile.mkdtemp(prefix="isr-batch-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def _session_options(settings: SparkSettings) -> dict[str, str]:
-    """Return Spark options for every session, from the settings."""
+    """Return the Spark options that the settings define for every session."""
     return {"spark.sql.execution.arrow.maxRecordsPerBatch": str(settings.arrow_batch_rows)}
 
 
 def _submitted_session(settings: SparkSettings, tasks: int | None) -> SparkSession:
-    """Return the session of a job under spark-submit, with options added that its cluster does not set."""
+    """Return the session of a job under spark-submit, with our options where its configuration has none."""
     # Only after this call does SparkConf have spark-submit's options; there is no public API for them.
     SparkContext._ensure_initialized()  # noqa: SLF001
     conf = SparkConf()

@@ -1,6 +1,6 @@
-"""Load settings from layers: defaults, ``conf/base.yaml``, ``conf/<env>.yaml``, environment variables, options.
+"""Load settings from layers: defaults, ``conf/base.yaml``, ``conf/NAME.yaml``, environment variables, options.
 
-Later layers override earlier ones. All mistakes are reported at once, each with its layer, before Spark starts.
+Later layers override earlier ones. All mistakes are reported together, each with its layer, before Spark starts.
 """
 
 import hashlib
@@ -34,12 +34,12 @@ Tree = dict[str, Any]
 
 
 def _settings_switch(value: object) -> object:
-    """Convert True and False back to ``on`` and ``off``, because YAML reads these words as truth values."""
+    """Convert True and False, as which YAML reads ``on`` and ``off``, back to these words."""
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
 class _Section(BaseModel):
-    """Base class of the sections; it refuses unknown keys."""
+    """Base class of the sections. It refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -47,7 +47,7 @@ class _Section(BaseModel):
 class SparkSettings(_Section):
     """Section ``spark``: the engine, and the Spark session that a command starts.
 
-    Under spark-submit, only ``arrow_batch_rows`` applies to the session.
+    Under spark-submit, only ``arrow_batch_rows`` and ``shuffle_partitions`` apply to the session.
     """
 
     engine: Literal["auto", "spark", "local"] = "auto"
@@ -64,7 +64,7 @@ class IngestSettings(_Section):
 
 
 class ReplaySettings(_Section):
-    """Section ``replay``: rules (``all`` or names), parameters to change, whether clusters have ELR (KIP-966)."""
+    """Section ``replay``: rules (``all`` or names), their parameters, and whether clusters have ELR (KIP-966)."""
 
     rules: Annotated[list[str], NoDecode, BeforeValidator(rule_names_between_commas)] = Field(
         default=["all"], min_length=1
@@ -80,7 +80,7 @@ class ValidationSettings(_Section):
 
 
 class Settings(BaseSettings):
-    """All settings of a command, after all layers are applied."""
+    """All settings of a command, merged from all layers."""
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix=PREFIX, env_nested_delimiter="__")
 
@@ -98,7 +98,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use only the values from `load_settings`, which reads the layers itself to know where a mistake is."""
+        """Use only the values that `load_settings` passes. It reads the layers itself, to know which has a mistake."""
         return (init_settings,)
 
     @property
@@ -114,16 +114,17 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
     Parameters
     ----------
     env : str, optional
-        Name of ``conf/<env>.yaml``; by default ``ISR_BATCH_ENV``, if set.
+        Name of ``conf/NAME.yaml``; by default ``ISR_BATCH_ENV``, if set.
     options : dict, optional
         Values of command-line options, nested like the model.
     conf : Path, optional
-        Folder of the YAML files; by default ``conf`` in the working directory, else the one that came with the package.
+        Folder of the YAML files; by default ``conf`` in the working directory, else the folder that came with the
+        package.
 
     Raises
     ------
     UsageError
-        If there are mistakes; the message lists those of all layers.
+        If there are mistakes; the message lists the mistakes in all layers.
     """
     mistakes: list[str] = []
     layers = _settings_layers(env or os.environ.get(ENV_VARIABLE), options or {}, conf or _conf_folder(), mistakes)
@@ -146,12 +147,12 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
 
 
 def _conf_folder() -> Path | None:
-    """Return the folder ``conf`` of the working directory, or the one that came with the package."""
+    """Return the folder ``conf`` of the working directory, else the one that came with the package."""
     return next((folder for folder in (Path("conf"), shipped("conf")) if (folder / "base.yaml").is_file()), None)
 
 
 def _settings_layers(env: str | None, options: Tree, conf: Path | None, mistakes: list[str]) -> list[tuple[str, Tree]]:
-    """Read all layers, lowest first, each with the name that messages use for it; append mistakes to ``mistakes``."""
+    """Read all layers, lowest first, each with its name for messages. Mistakes are appended to ``mistakes``."""
     layers = []
     for path in [conf / "base.yaml", *([conf / f"{env}.yaml"] if env else [])] if conf else []:
         if path.is_file():
@@ -175,7 +176,7 @@ def _settings_layers(env: str | None, options: Tree, conf: Path | None, mistakes
 
 
 def _read_settings_yaml(path: Path, mistakes: list[str]) -> Tree:
-    """Read one YAML file of settings; a file that cannot be read is a mistake."""
+    """Read one YAML file of settings. If it cannot be read, a mistake is appended."""
     try:
         content = load_yaml(path)
     except yaml.YAMLError as error:
@@ -188,7 +189,7 @@ def _read_settings_yaml(path: Path, mistakes: list[str]) -> Tree:
 
 
 def _merge_settings(below: Tree, above: Mapping[str, Any]) -> Tree:
-    """Merge two trees of settings; values of ``above`` win."""
+    """Merge two trees of settings. Values in ``above`` take precedence."""
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
@@ -199,7 +200,7 @@ def _merge_settings(below: Tree, above: Mapping[str, Any]) -> Tree:
 def _settings_mistake(
     location: tuple[int | str, ...], details: Mapping[str, Any], layers: list[tuple[str, Tree]]
 ) -> str:
-    """Return a mistake as a sentence that names the layer with the wrong value."""
+    """Describe a mistake in one sentence, which names the layer that has the wrong value."""
     where = f"{_settings_layer_of(location, layers)}: {'.'.join(str(part) for part in location)}"
     if details["type"] == "extra_forbidden":
         model: type[BaseModel] = Settings
@@ -229,7 +230,7 @@ def _settings_layer_of(location: tuple[int | str, ...], layers: list[tuple[str, 
 
 
 def _read_params(replay: ReplaySettings, layers: list[tuple[str, Tree]], mistakes: list[str]) -> ReplaySettings:
-    """Check the rules and parameters in the settings; convert names to ours and values to numbers."""
+    """Check the rules and parameters in the settings. Convert parameter names to ours and values to numbers."""
     if replay.rules == ["all"] and not replay.params:
         return replay
     from udfs.rules import COMMON_PARAMS, REGISTRY  # imports numba, which most commands need not wait for

@@ -21,6 +21,6 @@ def shipped(name: str) -> Path:
 
 
 def examples(name: str) -> str:
-    """Return the path of a folder of examples for a hint; relative if the working directory is the checkout."""
+    """Return the path of a folder of examples, for a hint; relative if it is under the working directory."""
     folder = shipped(name)
     return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)

@@ -1,28 +1,28 @@
-"""Format instants for people, in the time zone that the user asked for; by default UTC."""
+"""Format instants for people, in the time zone that the user has chosen; by default UTC."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
 ZONES_OF_UTC: Final = {"UTC", "Etc/UTC", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu", "GMT", "Etc/GMT", "Z", "+00:00"}
-"""Names that Spark and Java have for UTC."""
+"""Names of UTC in Spark and Java."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN: dict[str, tzinfo] = {"UTC": UTC}
-"""The time zone for all instants, by its name; a command sets it once."""
+"""The time zone in which instants are formatted, by its name. A command sets it once."""
 
 
 def show_times_in(name: str, zone: tzinfo) -> None:
-    """Set the time zone for all instants that are formatted from now on."""
+    """Set the time zone in which all later instants are formatted."""
     _SHOWN.clear()
     _SHOWN[name] = zone
 
 
 def zone_name() -> str:
-    """Return the name of the time zone, which stands next to instants."""
+    """Return the name of the time zone, to be shown next to instants."""
     return next(iter(_SHOWN))
 
 
 def zone_note() -> list[str]:
-    """Return a sentence with the time zone, for texts whose instants do not have it; nothing for UTC."""
+    """Return a sentence with the time zone, for texts with instants that do not show it; no sentence for UTC."""
     return [] if zone_name() == "UTC" else [f"Times are in {zone_name()}."]
 
 
@@ -32,7 +32,7 @@ def shown_zone() -> tzinfo:
 
 
 def in_shown_zone(time: datetime) -> datetime:
-    """Convert an instant to the time zone in which instants are formatted; without a zone, it is in UTC."""
+    """Convert an instant to the time zone in which instants are formatted. An instant without a zone is read as UTC."""
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(shown_zone())
 
 
@@ -57,6 +57,6 @@ def time_of_day(time: datetime) -> str:
 
 
 def offset_us(us: int) -> int:
-    """Return how far the shown time zone is ahead of UTC at an instant, in microseconds, for charts in UTC."""
+    """Return how far the chosen time zone is ahead of UTC at an instant, in microseconds, for charts in UTC."""
     ahead = in_shown_zone(_EPOCH + timedelta(microseconds=us)).utcoffset() or timedelta()
     return ahead // timedelta(microseconds=1)

@@ -1,10 +1,10 @@
-"""Make a Spark home next to PySpark's commands, so that they work with any Python first on PATH.
+"""Make a Spark home next to PySpark's commands, so that they work whichever Python is first on PATH.
 
-``.venv/bin/spark-submit`` asks the first ``python3`` on PATH where Spark is, and runs the job with it. Unless the
-environment is activated, that is the system's Python, which has neither Spark nor this package. PySpark's commands
-first look for a folder ``spark-distribution`` next to them. ``python -m isr_batch.spark_home`` makes it (`make setup`):
-links to PySpark's own files, and settings. These name the Python of the driver, and Delta, whose jars are among
-Spark's, so that ``spark-sql`` reads a lake as well.
+``.venv/bin/spark-submit`` asks the first ``python3`` on PATH where Spark is, and runs the job with this Python. Unless
+the environment is activated, that is the system's Python, which has neither Spark nor this package. But PySpark's
+commands first look for a folder ``spark-distribution`` next to them. ``python -m isr_batch.spark_home`` (`make setup`)
+creates this folder, with links to PySpark's own files, and settings. The settings name the Python of the driver, and
+enable Delta, whose jars are among Spark's, so that ``spark-sql`` can read a lake as well.
 """
 
 import sys
@@ -27,14 +27,14 @@ _SETTINGS: Final = {
 
 
 def make_spark_home(scripts: Path, python: Path) -> Path:
-    """Make the folder ``spark-distribution`` next to PySpark's commands, and return its path.
+    """Create the folder ``spark-distribution`` next to PySpark's commands, and return its path.
 
     Parameters
     ----------
     scripts : Path
         Folder with ``spark-submit``.
     python : Path
-        Python of the drivers of jobs that name no other.
+        Python for the drivers of jobs that do not set another.
     """
     home, brought = scripts / "spark-distribution", Path(pyspark.__file__).parent
     for folder in ("conf", "warehouse"):

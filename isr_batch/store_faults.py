@@ -1,4 +1,4 @@
-"""Turn Spark's errors about addresses, stores and catalogs into one sentence each."""
+"""Translate Spark's errors about addresses, stores and catalogs into one sentence each."""
 
 import re
 
@@ -38,11 +38,11 @@ _FAULTS: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "check --catalog; spark.sql.catalog.NAME in Spark's configuration defines one",
     ),
 )
-"""Patterns of errors of Spark and its stores about an address, each with our message and the remedy."""
+"""Patterns of errors about an address from Spark and its stores, each with our message and the remedy."""
 
 
 def store_fault(text: str) -> tuple[str, str] | None:
-    """Return message and hint for an error of Spark about an address, a store or a catalog; None for any other error.
+    """Return message and hint if an error of Spark is about an address, a store or a catalog, else None.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The range of UTC days that a command works on (its end is exclusive), and instants given by users."""
+"""The range of UTC days on which a command works (the end is exclusive), and instants given by users."""
 
 import re
 from dataclasses import dataclass
@@ -13,18 +13,21 @@ DAY_US: Final = 86_400_000_000
 
 @dataclass(frozen=True)
 class Window:
-    """A range of UTC days, from ``start`` to the day before ``end`` (2026-01-31); None leaves a side unbounded."""
+    """A range of UTC days, from ``start`` to the day before ``end`` (2026-01-31). None: no limit on that side."""
 
     start: str | None = None
     end: str | None = None
 
     @classmethod
     def of_day(cls, day: date) -> "Window":
-        """Return the window of this one day."""
+        """Return the window of a single day."""
         return cls(str(day), str(day + timedelta(days=1)))
 
     def __str__(self) -> str:
-        """Format the window for ``run_log``: ``2026-01-30..2026-02-01``, or ``..2026-02-01`` without a first day."""
+        """Return the window as text for ``run_log``, such as ``2026-01-30..2026-02-01``.
+
+        Without a first day it is ``..2026-02-01``.
+        """
         return f"{self.start or ''}..{self.end or ''}"
 
     @property
@@ -36,14 +39,14 @@ class Window:
 
     @property
     def handled_in(self) -> str:
-        """SQL condition on ``event_date`` for the window and the day after, when its last fetches may be handled."""
+        """SQL condition on ``event_date`` for the window and the next day, on which its last fetches may be handled."""
         parts = [f"event_date >= DATE'{self.start}'"] if self.start else []
         parts += [f"event_date <= DATE'{self.end}'"] if self.end else []
         return " AND ".join(parts) or "true"
 
     @property
     def handled_days(self) -> tuple[str, str]:
-        """First and last day that `handled_in` selects."""
+        """First and last day that the condition `handled_in` selects."""
         return self.days[0], self.end or str(date.max)
 
     @property
@@ -57,7 +60,7 @@ class Window:
         return _midnight_of_window_us(self.end) if self.end else 2**62
 
     def within(self, time_us: str) -> str:
-        """Return the SQL condition that the column ``time_us``, in microseconds since 1970, is in the window."""
+        """Return the SQL condition that ``time_us``, a column in microseconds since 1970, is in the window."""
         return f"{time_us} >= {self.start_us} AND {time_us} < {self.end_us}"
 
     def has(self, day: date) -> bool:
@@ -66,12 +69,12 @@ class Window:
 
     @property
     def last_day(self) -> date | None:
-        """The last day of the window; None if that side is unbounded."""
+        """The last day of the window; None if it has no end."""
         return date.fromisoformat(self.end) - timedelta(days=1) if self.end else None
 
     @property
     def days(self) -> tuple[str, str]:
-        """First and last day of the window as text; for an unbounded side, the first or last possible day."""
+        """First and last day of the window as text. For an unbounded side, this is the first or last possible date."""
         return self.start or str(date.min), str(self.last_day or date.max)
 
     def from_day(self, start: str | None) -> "Window":
@@ -85,7 +88,7 @@ def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
     Raises
     ------
     UsageError
-        When a day is not a date, when both ways are used, or when no day is left.
+        If a day is not a date, if ``--date`` is combined with the others, or if the range has no days.
     """
     if day and (start or end):
         raise UsageError("--date is one day; --from and --to are a range", "give --date, or --from and --to")
@@ -101,15 +104,15 @@ def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
 
 @dataclass(frozen=True)
 class AskedTime:
-    """A time that the user asked for: an instant, in microseconds since 1970, or a time of day, which fits any day."""
+    """A time that the user asked for: an instant in microseconds since 1970, or a time of day without a day."""
 
     us: int
     any_day: bool = False
 
     def after_us(self, first_us: int, last_us: int | None = None) -> int:
-        """Return how long after the asked time a span begins, in microseconds; negative if it ended before that time.
+        """Return how long after this time a span begins, in microseconds; negative if it ended before this time.
 
-        For a time of day, the nearest day is used.
+        It is 0 if the span contains this time. For a time of day, the nearest day is used.
         """
         asked_us, last_us = self.us, first_us if last_us is None else last_us
         if self.any_day:
@@ -125,7 +128,7 @@ def parse_asked_time(option: str, text: str) -> AskedTime:
     Raises
     ------
     UsageError
-        When it is neither.
+        If the text is neither.
     """
     try:
         of_day = time.fromisoformat(text) if re.match(r"\d\d:\d\d", text) else None
@@ -138,14 +141,14 @@ def parse_asked_time(option: str, text: str) -> AskedTime:
 
 
 def parse_instant(option: str, text: str) -> int:
-    """Parse an instant, in ISO 8601 or as epoch milliseconds; return it in microseconds since 1970.
+    """Parse an instant, in ISO 8601 or in epoch milliseconds, and return it in microseconds since 1970.
 
     An instant without a zone is read in the display zone (`isr_batch.shown_times`).
 
     Raises
     ------
     UsageError
-        When it is neither.
+        If the text is neither.
     """
     try:
         if re.fullmatch(r"-?\d{1,15}", text):

@@ -1,4 +1,4 @@
-"""Read users' YAML files: mappings, lists, texts, numbers and truth values, within limits far above real files.
+"""Read users' YAML files (mappings, lists, texts, numbers, truth values), with limits far above what real files need.
 
 A few hundred bytes of YAML can expand to more than fits into memory (aliases), or take minutes to parse (brackets).
 """
@@ -14,7 +14,7 @@ MAX_BYTES: Final = 1 << 16
 MAX_DEPTH, MAX_NODES, MAX_CHARACTERS, MAX_DIGITS = 16, 10_000, 4_096, 18
 _NO_TEXT: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _OTHER_BASE: Final = re.compile(r"[-+]?0\d|.*:")
-"""Numbers that YAML 1.1 reads in another base than people mean: 010 as eight, 1:30 as ninety."""
+"""Numbers that YAML 1.1 reads in another base than people expect: 010 as eight, 1:30 as ninety."""
 _TYPES: Final = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
@@ -28,9 +28,9 @@ def load_yaml(file: Path) -> Any:  # noqa: ANN401 (whatever the file has)
     Raises
     ------
     OSError
-        When it cannot be opened.
+        If it cannot be opened.
     yaml.YAMLError
-        If the file is not valid; the message says what is wrong, and where.
+        If the file is not valid; the message says what is wrong and where.
     """
     with file.open("rb") as stream:
         data = stream.read(MAX_BYTES + 1)
@@ -47,18 +47,18 @@ def load_yaml(file: Path) -> Any:  # noqa: ANN401 (whatever the file has)
 
 
 class _YamlLoader(yaml.SafeLoader):
-    """Parses YAML within limits on nesting and size."""
+    """Parses YAML, with limits on nesting and size."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.depth = self.nodes = 0
 
     def refuse(self, what: str) -> BadYamlError:
-        """Return the error that refuses the element at the loader's position."""
+        """Return an error with the problem ``what``, which names the loader's position in the file."""
         return BadYamlError(problem=what, problem_mark=self.get_mark())
 
     def fetch_flow_collection_start(self, token: object) -> None:
-        # For each character, the scanner looks at every open bracket, which takes minutes for deeply nested ones.
+        # For each character, the scanner looks at every open bracket. With deep nesting, this takes minutes.
         if self.flow_level >= MAX_DEPTH:
             raise self.refuse(f"more than {MAX_DEPTH} levels")
         super().fetch_flow_collection_start(token)

@@ -1,1 +1,1 @@
-"""The commands and jobs: they read options, call `isr_batch`, and return an exit code."""
+"""Commands and jobs, which read options, call `isr_batch`, and return an exit code."""

@@ -1,4 +1,4 @@
-"""`isr-batch anonymize`: a copy of logs with made-up names, to show to others."""
+"""`isr-batch anonymize` copies logs with made-up names, so that they can be shown to others."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""The command line `isr-batch`: it turns options into settings, calls the library, and returns an exit code."""
+"""Command line `isr-batch`, which turns options into settings, calls the library, and returns an exit code."""
 
 import sys
 import traceback
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from typer.core import TyperOption
+from typer.core import TyperArgument, TyperOption
 
 from isr_batch.errors import BUG_EXIT_CODE, UsageError, explained_error
 from isr_batch.rule_names import require_rule_names, take_in_rule_file
@@ -62,7 +62,7 @@ from pipelines.timeline_cli import timeline_command
 
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001
-    """Print the version and end, if ``--version`` is given."""
+    """Print the version and end the command, if ``--version`` is given."""
     if asked:
         from importlib.metadata import version
 
@@ -70,12 +70,18 @@ def _show_version(asked: bool) -> None:  # noqa: FBT001
         raise typer.Exit
 
 
-def _type_in_help(option: TyperOption, ctx: typer.Context) -> str | None:
-    """Return what a help page says of an option's value; typer says ``<bool>`` of a flag, which takes none."""
-    return option.metavar or (None if option.is_flag else option.display_type(ctx))
+def _value_in_help(option: TyperArgument | TyperOption, ctx: typer.Context) -> str | None:
+    """Return the word for a value on help pages; typer would show a type, such as ``<int range>`` or ``<bool>``."""
+    if isinstance(option, TyperArgument):
+        return ""
+    if option.metavar or option.is_flag:
+        return option.metavar
+    if option.type_descriptor.is_choice:
+        return option.display_type(ctx).strip("<>")
+    return option.opts[0].strip("-").upper()
 
 
-TyperOption.display_type_rich = _type_in_help  # type: ignore[method-assign,assignment]
+TyperOption.display_type_rich = TyperArgument.display_type_rich = _value_in_help  # type: ignore[method-assign,assignment]
 
 app = typer.Typer(
     name="isr-batch",
@@ -117,13 +123,16 @@ def generate_command(
         ),
     ] = None,
     rule_file: RuleFile = None,
-    idle_share: Annotated[float, typer.Option(min=0, max=1, help="Share (0 to 1) of idle partitions.")] = 0.4,
+    idle_share: Annotated[float, typer.Option(metavar="SHARE", min=0, max=1, help="Share of idle partitions.")] = 0.4,
     busiest_rate: Annotated[
-        float, typer.Option(min=0.001, max=10_000, help="Produce requests per second of the busiest partition.")
+        float,
+        typer.Option(
+            metavar="RATE", min=0.001, max=10_000, help="Produce requests per second of the busiest partition."
+        ),
     ] = 20,
     records: Annotated[int, typer.Option(min=1, help="Records per produce request.")] = 10,
     acks_all_share: Annotated[
-        float, typer.Option(min=0, max=1, help="Share (0 to 1) of partitions whose producers use acks=all.")
+        float, typer.Option(metavar="SHARE", min=0, max=1, help="Share of partitions whose producers use acks=all.")
     ] = 0.5,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -221,6 +230,8 @@ def validate_command(
 ) -> None:  # fmt: skip
     """Compare the replay of the rule that the brokers ran with the changes that they logged."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
+    from isr_batch.nightly import stale_days
+    from isr_batch.phrases import count_of
     from isr_batch.scoring.broker_check import predict_broker_changes, require_match
 
     with recorded_job(job, "validate") as done:
@@ -231,12 +242,14 @@ def validate_command(
             with job.out.step("replay without pins"):
                 predicted = predict_broker_changes(job.lake)
             job.out.table("The same without times taken from logged changes", predicted.rows, MATCH_COLUMNS)
-        if late:
+        too_few = matches.matched_ratio < least
+        stale = stale_days(job.lake) if late or too_few else []
+        if stale:
             job.out.progress(
-                "Checks ran late, and the replay did not know: their days are stale now. `isr-batch backfill` replays "
-                "them, then `isr-batch validate` compares again"
+                f"{count_of(len(stale), 'stale day')}, such as {stale[0]}: checks ran late, or logs came later. "
+                "`isr-batch backfill` replays them, then `isr-batch validate` compares again"
             )
-        if late and matches.matched_ratio < least:  # known to be wrong, and the next replay may be right
+        if stale and too_few:  # known to be wrong, and the next replay may be right
             return
         if not job.out.as_json:
             job.out.text([match_sentence(matches, least)])

@@ -1,4 +1,4 @@
-"""Shell completions: rules, and the topics and brokers of the lake that the command line names."""
+"""Shell completions for rules, and for topics and brokers of the lake named on the command line."""
 
 from typing import NoReturn
 
@@ -13,7 +13,7 @@ def complete_rule(incomplete: str) -> list[str]:
 
 
 def complete_rules(incomplete: str) -> list[str]:
-    """Complete the last of several rules, separated by commas, or ``all``."""
+    """Complete the last of several rules, which are separated by commas, or ``all``."""
     before, comma, last = incomplete.rpartition(",")
     more = [] if comma else [name for name in ("all",) if name.startswith(last)]
     return [f"{before}{comma}{rule}" for rule in [*complete_rule(last), *more] if rule not in before.split(",")]
@@ -30,7 +30,7 @@ def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _completions_of_terms(context: typer.Context, column: str, incomplete: str) -> list[str]:
-    """Return values of a column of the leaders' terms, from the lake that the command line names."""
+    """Complete a value of a column of leaders' terms, in the lake named on the command line."""
     folder = context.params.get("lake")
     if not folder:
         return []
@@ -42,6 +42,6 @@ def _completions_of_terms(context: typer.Context, column: str, incomplete: str) 
 
     try:
         found = read_columns(Lake(no_spark, folder, "completion"), "leader_epochs", [column])[column].to_pylist()
-    except Exception:  # noqa: BLE001 (a shell that waits for a completion must get no traceback)
+    except Exception:  # noqa: BLE001 (a shell that waits for a completion must not get a traceback)
         return []
     return [name for name in map(str, sorted(set(found))) if name.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""`isr-batch run` on logs without a follower fetch: report the evidence of server.log alone."""
+"""`isr-batch run` on logs without follower fetches, which reports the evidence of server.log alone."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,19 @@ if TYPE_CHECKING:
 
 
 def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, nothing: "NothingToReplayError") -> None:
-    """Ingest logs without follower fetches, and print what table shrink_evidence shows; no rules are compared."""
+    """Ingest logs without follower fetches, and report the evidence in table ``shrink_evidence``.
+
+    Rules are not compared.
+
+    Parameters
+    ----------
+    job : Job
+    logs : LogsOfCommand
+    file : Path
+        HTML report to write.
+    nothing : NothingToReplayError
+        Error whose message is printed as the reason.
+    """
     from isr_batch.broker_lines.kinds import METADATA
     from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer
     from isr_batch.evidence.evidence_table import read_evidence_table

@@ -1,4 +1,4 @@
-"""`isr-batch explain`: one shrink, or the list of incidents."""
+"""`isr-batch explain`, which explains one shrink or lists incidents."""
 
 from pathlib import Path
 from typing import Annotated
@@ -80,13 +80,11 @@ def explain_command(
 
 
 def _explain_one_shrink(job: Job, topic: str, partition: int, at: AskedTime, rule: str, file: Path | None) -> None:
-    """Print the explanation of one shrink, and draw its picture if ``--out`` is given."""
+    """Print the explanation of one shrink, and draw its picture if a file is given."""
     from dataclasses import asdict
 
     from isr_batch.explain.shrink_data import explain_shrink
     from isr_batch.explain.shrink_text import shrink_lines
-    from isr_batch.explain.swimlane import draw_swimlane
-    from isr_batch.explain.swimlane_data import swimlane_scene
 
     with job.out.step("read the tables"):
         story = explain_shrink(job.lake, topic, partition, at, rule)
@@ -95,12 +93,15 @@ def _explain_one_shrink(job: Job, topic: str, partition: int, at: AskedTime, rul
     else:
         job.out.text(shrink_lines(story))
     if file:
+        from isr_batch.explain.swimlane import draw_swimlane  # it imports Altair, which takes a quarter of the command
+        from isr_batch.explain.swimlane_data import swimlane_scene
+
         with job.out.step(f"draw {file}"):
             draw_swimlane(swimlane_scene(job.lake, story), story, file)
 
 
 def _list_incidents(job: Job, broker: int | None, at: AskedTime | None) -> None:
-    """Print the incidents: all, those of a broker, or those near a time."""
+    """Print incidents: all of them, those with a broker, or those near a time."""
     from isr_batch.incidents.incident_story import incident_story
     from isr_batch.incidents.listing import chosen_incidents, listed_incidents, nearest_drop_us
     from isr_batch.incidents.own_shrinks import own_shrinks

@@ -1,4 +1,4 @@
-"""`isr-batch export`: verdicts, scores and incidents for other programs and people."""
+"""`isr-batch export`, which writes verdicts, scores and incidents for other programs and people."""
 
 import os
 from pathlib import Path
@@ -96,7 +96,7 @@ def export_incident_command(
 
 
 def _draw_incident(job: Job, incident: dict[str, Any], picture: Path) -> None:
-    """Draw one shrink of an incident as a swim lane, to a file."""
+    """Draw one shrink of an incident as a swim lane into a file."""
     from isr_batch.explain.shrink_data import explain_shrink
     from isr_batch.explain.swimlane import draw_swimlane
     from isr_batch.explain.swimlane_data import swimlane_scene
@@ -108,11 +108,11 @@ def _draw_incident(job: Job, incident: dict[str, Any], picture: Path) -> None:
 
 
 def hand_over(text: str, file: Path | None, out: Output) -> None:
-    """Write a text to a file, or without a file to the terminal."""
+    """Write a text to a file, or to the terminal if no file is given."""
     if file is None:
         out.text(text.rstrip("\n").split("\n"))
         return
-    # Written under another name and then renamed: node_exporter may read at any time, and ignores other suffixes.
+    # Written under another name and then renamed, because node_exporter, which ignores other suffixes, may read it now.
     unfinished = file.with_name(f"{file.name}.{os.getpid()}")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(file)

@@ -1,4 +1,4 @@
-"""`isr-batch ingest` and `look`: read broker logs, or a table of your own, into a lake."""
+"""`isr-batch ingest` and `look`, which read broker logs or a user's table into a lake."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isr_batch.arrow_alone import use_arrow_alone
 from isr_batch.errors import NoInputError, UsageError
 from isr_batch.window import Window, parse_window
 from pipelines.job import (
@@ -52,7 +53,7 @@ ROW_COLUMNS = ("table", "day", "leader_id", "rows_new", "rows_known", "rows_gone
 
 @dataclass(frozen=True)
 class LogsOfCommand:
-    """The logs that a command reads: by cluster, the files and the options for reading them."""
+    """Logs that a command reads, by cluster, with the options for reading them."""
 
     clusters: "dict[str, tuple[Path, LogFolder]]"
     release: str | None
@@ -61,15 +62,14 @@ class LogsOfCommand:
     def warnings(self, lake: "Lake") -> dict[str, list[str]]:
         """Return each cluster's warnings, as `look` prints them: why its results are doubtful or incomplete.
 
-        Only the tables show which brokers are named by others and have no logs.
+        The tables may name more brokers without logs than the first and last lines of each file do.
         """
-        from isr_batch.ingest.broker_logs import warnings_of_absent_brokers, warnings_of_unread_lines
+        from isr_batch.ingest.broker_logs import brokers_in_tables, warnings_of_unread_lines
         from isr_batch.ingest.folder.folder_warnings import folder_warnings
 
         return {
             name: [
-                *folder_warnings(found),
-                *warnings_of_absent_brokers(lake, name),
+                *folder_warnings(found, *brokers_in_tables(lake, name)),
                 *warnings_of_unread_lines(lake, name),
             ]
             for name, (_, found) in self.clusters.items()
@@ -84,25 +84,31 @@ def find_logs_of_command(
     zones: list[str] | None,
     show: "Callable[[str, LogFolder], None] | None" = None,
 ) -> LogsOfCommand:
-    """Find the clusters in a folder, and check their logs before Spark or an ingest starts; for `look` and `run`.
+    """Find the clusters in a folder, and check their logs before Spark or an ingest starts.
 
     Parameters
     ----------
+    folder : Path
+    cluster, release, stamp_format : str or None
+        Values of the options.
+    zones : list of str or None
+        Values of ``--time-zone``.
     show : callable, optional
         Prints the files of a cluster's folder before they are checked.
 
     Raises
     ------
     NoInputError
-        When the folder has no logs.
+        If the folder lacks logs.
     QualityGateError
-        When the layout of a log is not supported.
+        If the layout of a log is not supported.
     UsageError
-        When the release is unknown, timestamps are not in UTC, or names and settings do not match the folder.
+        If the release is unknown, timestamps are not in UTC, or names and settings do not match the folder.
     """
     if not folder.is_dir():  # before Spark is imported
         what = f"{folder} is not a folder" if folder.exists() else f"no such folder: {folder}"
         raise NoInputError(what, "give the folder with one folder per broker")
+    use_arrow_alone()
     from isr_batch.ingest.folder.clusters import find_clusters
     from isr_batch.ingest.folder.first_look import require_readable_logs
     from isr_batch.ingest.folder.log_options import LogOptions
@@ -122,12 +128,12 @@ def find_logs_of_command(
 
 
 def say_nothing_to_replay(given: "Sequence[str]", logs: LogsOfCommand) -> "NothingToReplayError | None":
-    """Return the error that no log has a follower fetch, if other logs show ISR changes; None if there is a fetch.
+    """Return an error if the logs lack follower fetches but show ISR changes; None if they have fetches.
 
     Raises
     ------
     NothingToReplayError
-        When the folder has no server.log, state-change.log, metadata dump or listing of partitions either.
+        If the folder also lacks server.log, state-change.log, metadata dumps and listings of partitions.
     """
     from isr_batch.broker_lines.kinds import METADATA, SERVER, STATE_CHANGE
     from isr_batch.errors import NothingToReplayError
@@ -146,7 +152,7 @@ def say_nothing_to_replay(given: "Sequence[str]", logs: LogsOfCommand) -> "Nothi
 
 
 def _show_files(out: Output, name: str, found: "LogFolder") -> None:
-    """Print what a folder contains: files that are read, files that are not, and which analyses are possible."""
+    """Print the contents of a folder: files that are read, files that are not, and possible analyses."""
     from isr_batch.ingest.folder import overview
 
     out.details(f"Logs of {name}", overview.file_rows(found), overview.FILE_COLUMNS)
@@ -158,7 +164,7 @@ def _show_files(out: Output, name: str, found: "LogFolder") -> None:
 
 
 def _show_files_and_warnings(out: Output, name: str, found: "LogFolder") -> None:
-    """Print what a folder contains, with warnings about it."""
+    """Print the contents of a folder, and warnings about it."""
     from isr_batch.ingest.folder.folder_warnings import folder_warnings, unread_lines_seen
 
     _show_files(out, name, found)
@@ -201,7 +207,7 @@ def look_command(
 
 
 def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
-    """Ingest the logs of all clusters found, and print what was read, assumed and refused."""
+    """Ingest the logs of all clusters, and print how many lines were read and refused, and the assumptions made."""
     from isr_batch.ingest.broker_logs import ingest_broker_logs, ingested_clusters, require_clean_broker_logs
 
     known = ingested_clusters(job.lake)
@@ -287,7 +293,7 @@ def ingest_table_command(
 
 @dataclass(frozen=True)
 class TableOfCommand:
-    """The user's table of fetches that a command names: its mapping, and which rows are read or replaced."""
+    """The user's table of fetches that a command names, with its mapping and the rows that are read or replaced."""
 
     places: tuple[str, ...]
     mapping: "TableMapping"
@@ -306,9 +312,9 @@ def table_of_command(
     Raises
     ------
     UsageError
-        If the mapping has mistakes; the message lists them all.
+        If the mapping has mistakes; the message lists all of them.
     NoInputError
-        When the file or folder does not exist.
+        If a file or folder does not exist.
     """
     from isr_batch.ingest.own_table.mapping import load_mapping
     from isr_batch.lake.addresses import is_glob, is_table_name
@@ -320,7 +326,7 @@ def table_of_command(
 
 
 def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> None:
-    """Ingest a user's table, and print the account of its rows: added, known, refused."""
+    """Ingest a user's table, and print the numbers of rows that were added, known and refused."""
     from isr_batch.ingest.own_table.added_rows import Replaced
     from isr_batch.ingest.own_table.derived_tables import derive_tables
     from isr_batch.ingest.own_table.ingest import ingest_own_table

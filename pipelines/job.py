@@ -1,4 +1,4 @@
-"""Options, settings and access to a lake that the commands share."""
+"""Options, settings and access to a lake, which the commands share."""
 
 import os
 import time
@@ -34,7 +34,7 @@ Catalog = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only, no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON lines, for programs.")]
-Env = Annotated[str | None, typer.Option("--env", help="Also read conf/<env>.yaml.")]
+Env = Annotated[str | None, typer.Option("--env", metavar="NAME", help="Also read conf/NAME.yaml.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="RULE.PARAM=VALUE", help="Set a rule's parameter.")]
 Rules = Annotated[
     str | None,
@@ -84,12 +84,12 @@ TimelinesOf = Annotated[
         help="Timeline rows (followers' lag, state) to store; by default all, or around-shrinks for very many events.",
     ),
 ]
-Date = Annotated[str | None, typer.Option("--date", help="Only this UTC day.")]
-From = Annotated[str | None, typer.Option("--from", help="First UTC day.")]
-To = Annotated[str | None, typer.Option("--to", help="UTC day after the last one.")]
+Date = Annotated[str | None, typer.Option("--date", metavar="DAY", help="Only this UTC day.")]
+From = Annotated[str | None, typer.Option("--from", metavar="DAY", help="First UTC day.")]
+To = Annotated[str | None, typer.Option("--to", metavar="DAY", help="UTC day after the last one.")]
 
 LITTLE_BYTES: Final = 10 << 20
-"""Input up to this size in bytes is small: about a million events, since ``fetch_log`` and compressed logs have some
+"""Maximum size in bytes of small input, which has about a million events: ``fetch_log`` and compressed logs have about
 ten bytes per event."""
 
 _LEAST_TASKS: Final = 8
@@ -99,7 +99,7 @@ _CLUSTER = ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_C
 
 @dataclass(frozen=True)
 class Job:
-    """A running command that works on a lake: its output, its settings, and the lake."""
+    """A running command that works on a lake."""
 
     out: Output
     settings: "Settings"
@@ -109,7 +109,7 @@ class Job:
 def settings_of_job(
     env: str | None, rules: str | None = None, params: list[str] | None = None, engine: str | None = None
 ) -> "Settings":
-    """Load the settings of a command; its options override them."""
+    """Load the settings of a command, which its options override."""
     from isr_batch.settings import load_settings
 
     replay: dict[str, Any] = {}
@@ -122,7 +122,7 @@ def settings_of_job(
 
 
 def show_zone_of_job(zone: str | None) -> None:
-    """Print times in the zone of the option ``--display-zone``, or else in UTC."""
+    """Print times in the zone of option ``--display-zone``, by default in UTC."""
     from isr_batch.ingest.log_files.stamps import stamp_zone
     from isr_batch.shown_times import show_times_in
 
@@ -134,24 +134,37 @@ def require_path_of_job(path: str, what_to_do: str) -> None:
 
     Under spark-submit, or with Hadoop's configuration, a path without a scheme may belong to the cluster's file system.
 
+    Parameters
+    ----------
+    path : str
+    what_to_do : str
+        Hint for the user.
+
     Raises
     ------
     NoInputError
-        When the file or folder does not exist.
+        If the file or folder does not exist.
     """
     if not _is_lake_elsewhere(path) and not Path(path).exists():
         raise NoInputError(f"there is no {path}", what_to_do)
 
 
 def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = False) -> None:
-    """Refuse a path that is not a lake, before Spark starts; with ``new``, the lake may be missing.
+    """Refuse a path that is not a lake, before Spark starts.
+
+    Parameters
+    ----------
+    lake, catalog : str or None
+        Values of the options; one of the two must be given.
+    new : bool
+        Whether the lake may be missing.
 
     Raises
     ------
     UsageError
-        When the options name no lake, or two, or a file.
+        If the options name two lakes, a file, or nothing.
     NoInputError
-        When the folder does not exist, or has no table.
+        If the folder does not exist, or lacks tables.
     """
     if (lake is None) == (catalog is None):
         raise UsageError(
@@ -171,7 +184,7 @@ def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = Fa
 
 
 def _is_lake_elsewhere(path: str) -> bool:
-    """Whether a path may lie in a cluster's file system."""
+    """Whether a path may be in a cluster's file system."""
     return is_address(path) or any(name in os.environ for name in _CLUSTER)
 
 
@@ -184,14 +197,23 @@ def open_job(  # noqa: PLR0913 two of them have a default
     logs: Path | None = None,
     new: bool = False,
 ) -> Job:
-    """Open a lake for a command; Spark starts when it is needed. With ``new``, the lake may be missing.
+    """Open a lake for a command; Spark starts when it is needed.
 
-    The size of ``logs`` that are read decides about the JVM's options.
+    Parameters
+    ----------
+    out : Output
+    settings : Settings
+    lake, catalog : str or None
+        Values of the options; one of the two must be given.
+    logs : Path, optional
+        Logs to ingest, whose size determines the JVM's options.
+    new : bool
+        Whether the lake may be missing.
 
     Raises
     ------
     UsageError, NoInputError
-        As `require_lake_of_job` does, or when Spark does not know the schema, or finds no table.
+        As in `require_lake_of_job`, or if Spark does not find the schema or tables.
     """
     require_lake_of_job(lake, catalog, new=new)
     require_address_space()
@@ -208,7 +230,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
             from isr_batch import jvm
             from isr_batch.session import running_tasks, start_session
 
-            os.environ["TZ"] = "UTC"  # Spark gives Python instants in the machine's zone
+            os.environ["TZ"] = "UTC"  # because Spark passes instants to Python in the machine's zone
             time.tzset()
             size = size_of_job(lake, logs) if logs is not None or not new else None
             java = jvm.jvm_options(little=size is not None and size <= LITTLE_BYTES)
@@ -217,7 +239,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
         out.watched = lambda: running_tasks(spark)
         return spark
 
-    # Much about a lake in a folder of this machine can be read without Spark; only Spark can find any other lake.
+    # Much can be read without Spark from a lake in a folder of this machine; only Spark can find other lakes.
     on_disk = lake is not None and _is_lake_here(lake)
     tables = Lake(start if on_disk else start(), lake or catalog or "", new_run_id(), catalog=not lake)
     tables.engine = choice_of_settings(settings.spark, out.progress)
@@ -228,19 +250,19 @@ def open_job(  # noqa: PLR0913 two of them have a default
 
 
 def _is_lake_here(path: str) -> bool:
-    """Whether a path can only lie on this machine."""
+    """Whether a path can only be on this machine."""
     return not _is_lake_elsewhere(path) and "SPARK_HOME" not in os.environ
 
 
 def size_of_job(lake: str | None, logs: Path | None = None) -> int | None:
-    """Estimate the input of a command from file sizes, in bytes of packed fetches; None if these do not show it.
+    """Estimate the input of a command from file sizes, in bytes of packed fetches; None if file sizes do not show it.
 
     Parameters
     ----------
     lake : str or None
         Folder or address; None for a catalog.
     logs : Path, optional
-        Folder of the logs that are ingested.
+        Folder of the logs to ingest.
     """
     if lake is None or is_address(lake) or not (logs or Path(lake).is_dir()):
         return None
@@ -252,7 +274,7 @@ def size_of_job(lake: str | None, logs: Path | None = None) -> int | None:
 
 @contextmanager
 def recorded_job(job: Job, command: str, window: Window | None = None, *, writes: bool = True) -> "Iterator[Run]":
-    """Record the command in the run log, whatever its outcome; in a catalog, create views of the written tables.
+    """Record the command in the run log, even if it fails; in a catalog, also create views of the written tables.
 
     Raises
     ------
@@ -279,7 +301,7 @@ def replay_window_of_job(
     *,
     timelines: Timelines | None = None,
 ) -> None:
-    """Replay a window, with progress, under these rule runs or those of the settings."""
+    """Replay a window, with progress, under the given rule runs, by default those of the settings."""
     from isr_batch.nightly import replay_window
     from isr_batch.replay.replay import rule_runs
 
@@ -289,12 +311,12 @@ def replay_window_of_job(
 
 
 def timelines_of_job(option: str | None) -> Timelines | None:
-    """Return the value of the option ``--timelines``, checked; None if it is not given.
+    """Check and return the value of option ``--timelines``; None if it is not given.
 
     Raises
     ------
     UsageError
-        When it is not one of the choices.
+        If it is not one of the choices.
     """
     choices: tuple[Timelines, ...] = get_args(Timelines)
     if option and option not in choices:

@@ -1,5 +1,7 @@
-"""`isr-batch kip`: two rules side by side, as a page for the discussion of a proposal."""
+"""`isr-batch kip`, which compares two rules on a page, for the discussion of a proposal."""
 
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -63,14 +65,15 @@ def kip_command(
 
         stories = [row for lake in read for row in stories_in(lake) if row["rule"] in {old, new}]
         stories = stories or _simulated_stories(out, old, new)
+        command = shlex.join(["isr-batch", *sys.argv[1:]])
         with out.step("compare the rules"):
-            text = kip_page(read, old, new, stories)
+            text = kip_page(read, old, new, stories, command)
     hand_over(text, file, out)
 
 
 @contextmanager
 def _lake_of_samples(out: Output, env: str | None, old: str, new: str) -> "Iterator[Lake]":
-    """Replay the sample logs under both rules, in a temporary lake."""
+    """Replay the sample logs under both rules in a temporary lake, and yield it."""
     logs = shipped("data/samples")
     with TemporaryDirectory() as folder:
         job: Job = open_job(out, settings_of_job(env, f"{old},{new}"), folder, None, logs=logs, new=True)
@@ -81,7 +84,7 @@ def _lake_of_samples(out: Output, env: str | None, old: str, new: str) -> "Itera
 
 
 def _simulated_stories(out: Output, old: str, new: str) -> list[dict[str, Any]]:
-    """Simulate all shipped experiments under both rules."""
+    """Simulate all shipped experiments under both rules, and return their results."""
     from isr_batch.lake.memory_lake import MemoryLake
     from isr_batch.simulation.experiments import load_experiment, run_experiment
 

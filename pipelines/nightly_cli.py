@@ -1,4 +1,4 @@
-"""Commands for a schedule: list done days (`status`), replay pending ones (`backfill`), upkeep (`maintain`)."""
+"""Commands for a schedule: `status` lists days, `backfill` replays pending ones, `maintain` compacts tables."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,7 +62,7 @@ def backfill_command(
 
     runs = rule_runs(job.settings.replay)
     with recorded_job(job, "backfill", window) as done:
-        # The list is made again after each day: its replay may show that the next day is not stale after all.
+        # The list is made again after each day, whose replay may show that the next day is not stale after all.
         while days := undone_days(job.lake, window, runs, _fingerprints_of_packed_lake(job.lake)):
             job.out.progress(f"{days[0]}: {len(days)} days to go")
             replay_window_of_job(job, done, Window.of_day(days[0]), runs, timelines=wanted)
@@ -70,8 +70,12 @@ def backfill_command(
 
 
 def maintain_command(
-    retain_hours: Annotated[int, typer.Option(min=168, help="Hours for which replaced files are kept.")] = 168,
-    state_days: Annotated[int, typer.Option(min=1, help="Number of latest days from which replays can continue.")] = 14,
+    retain_hours: Annotated[
+        int, typer.Option(metavar="HOURS", min=168, help="Hours for which replaced files are kept.")
+    ] = 168,
+    state_days: Annotated[
+        int, typer.Option(metavar="DAYS", min=1, help="Number of latest days from which replays can continue.")
+    ] = 14,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compact the tables, and delete unreferenced files and old states."""
@@ -85,7 +89,7 @@ def maintain_command(
 
 
 def _fingerprints_of_packed_lake(lake: "Lake") -> "InputFingerprints":
-    """Pack what has changed, and compute the fingerprints of all days."""
+    """Pack the days that have changed, and compute the fingerprints of all days."""
     from isr_batch.replay.days import fingerprints
     from isr_batch.replay.packing import pack_stale_days
 

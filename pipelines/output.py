@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -35,21 +36,21 @@ MOST_SHOWN = 1000
 terminal."""
 POLLS = 0.5
 """Seconds between two looks at the progress."""
-LINES = 60.0
-"""Seconds between two printed lines of progress, if stderr is not a terminal."""
+FIRST_LINES, LINES = (5.0, 5.0, 10.0, 20.0), 60.0
+"""Seconds between the first lines of progress, and between all later ones, if stderr is not a terminal."""
 
 
 class Output:
-    """Prints the output of a command, for a terminal, a file, or a program.
+    """Prints the output of a command for a terminal, a file, or a program.
 
     Parameters
     ----------
     quiet : bool
-        No progress.
+        Whether progress is omitted.
     as_json : bool
-        Results and progress as JSON lines.
+        Whether results and progress are printed as JSON lines.
     brief : bool
-        No tables of details; a program gets them all the same.
+        Whether tables of details are omitted; JSON output always has them.
     """
 
     def __init__(self, *, quiet: bool = False, as_json: bool = False, brief: bool = False) -> None:
@@ -67,7 +68,7 @@ class Output:
 
     @cached_property
     def _log(self) -> "FilteringBoundLogger":
-        """Logger that writes JSON lines to stderr."""
+        """Logger that prints to stderr, as JSON or as text."""
         import structlog  # takes 0.05 s to import; many commands do not log
 
         processors = structlog.processors
@@ -84,7 +85,13 @@ class Output:
 
     @contextmanager
     def step(self, name: str) -> Iterator[dict[str, int]]:
-        """Show a long step while it runs, then its duration and the numbers that the block has put into the dict."""
+        """Show the progress of a long step, then its duration.
+
+        Yields
+        ------
+        dict of str to int
+            The block may fill it with numbers to print at the end, by name.
+        """
         facts: dict[str, int] = {}
         name = printable(name)
         started = time.monotonic()
@@ -104,7 +111,10 @@ class Output:
 
     @contextmanager
     def _bar(self, name: str) -> Iterator[None]:
-        """Show a progress bar while a step runs: work done, total, rate, time left; new work restarts the bar."""
+        """Show a progress bar while a step runs, with work done, total, rate, and time left.
+
+        When other work begins, the bar restarts.
+        """
         columns = (
             SpinnerColumn(), TextColumn("{task.description}", markup=False), TextColumn("{task.fields[took]}"),
             BarColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
@@ -125,12 +135,12 @@ class Output:
                 progress.update(task, completed=amount, total=total or None)
                 progress.update(task, rate=_progress_text(found, progress.tasks[0].speed) if found else "")
 
-            with self._watching(POLLS, show):
+            with self._watching(repeat(POLLS), show):
                 yield
 
     @contextmanager
     def _lines(self, name: str) -> Iterator[None]:
-        """Print a line of progress per minute while a step runs; the rate is an average since the work began."""
+        """Print lines of progress while a step runs, in the end one a minute; the rate is that since the work began."""
         started = time.monotonic()
         begun: dict[object, tuple[float, float]] = {}
 
@@ -145,19 +155,20 @@ class Output:
                 text += f", {_progress_text(found, speed)}{left}"
             self._log.info(text)
 
-        with self._watching(LINES, show):
+        with self._watching(chain(FIRST_LINES, repeat(LINES)), show):
             yield
 
     @contextmanager
-    def _watching(self, every: float, show: Callable[[WorkDone | None], None]) -> Iterator[None]:
-        """Call ``show`` with the current progress every ``every`` seconds, in a thread, while the block runs."""
+    def _watching(self, waits: Iterator[float], show: Callable[[WorkDone | None], None]) -> Iterator[None]:
+        """Call ``show`` with the current progress after each of these waits (seconds), in a thread."""
         done = threading.Event()
 
         def poll() -> None:
             """Call ``show`` again and again, until the block ends."""
-            while not done.wait(every):
+            while not done.wait(next(waits)):
                 try:
-                    found = progress_now() or self._of_spark()
+                    found = progress_now()
+                    found = found if found and found.total else self._of_spark() or found
                 except Exception:  # noqa: BLE001 (Spark may just be ending; that must not fail a run)
                     return
                 show(found)
@@ -171,12 +182,12 @@ class Output:
             thread.join(timeout=5)
 
     def _of_spark(self) -> WorkDone | None:
-        """Return the progress of Spark's running tasks; None if no task runs."""
+        """Return the progress of Spark's running tasks; None if Spark is idle."""
         stages, done, total = self.watched() if self.watched else ((), 0, 0)
         return WorkDone(stages, done, total, "tasks") if stages else None
 
     def show_logged(self) -> None:
-        """Print the library's log: warnings always, other messages as progress."""
+        """Print the library's log, warnings always and other messages as progress."""
         log = logging.getLogger("isr_batch")
         log.setLevel(logging.INFO)
         log.handlers = [_Logged(self)]
@@ -198,7 +209,7 @@ class Output:
             self._log.info(text)
 
     def say(self, **facts: object) -> None:
-        """Print results, each with its name."""
+        """Print results with their names."""
         if self.as_json:
             self._write_json(facts)
         else:
@@ -206,7 +217,7 @@ class Output:
                 self._stdout.print(printable_lines(f"{name.replace('_', ' ')}: {value}"), soft_wrap=True)
 
     def table(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Print a table of at most MOST_SHOWN rows; with ``--json``, all rows as one JSON object per line."""
+        """Print up to MOST_SHOWN rows of a table; with ``--json``, print all rows as JSON lines."""
         if self.as_json:
             for row in rows:
                 self._write_json({"table": title, **{name: row[name] for name in columns}})
@@ -231,7 +242,7 @@ class Output:
         self._note_cut(given, len(rows))
 
     def _note_cut(self, given: int, shown: int) -> None:
-        """Print how many rows of a table are not shown."""
+        """Print how many rows of a table are shown, if some are not."""
         if given > shown:
             self._stdout.print(f"{shown:,} of {given:,} rows are shown: --json prints all\n", soft_wrap=True)
 
@@ -249,11 +260,11 @@ class Output:
             self.table(title, rows, columns)
 
     def text(self, lines: Iterable[str]) -> None:
-        """Print lines; a line end within a line is escaped."""
+        """Print lines, with newlines inside them escaped."""
         self._stdout.print("\n".join(map(printable, lines)), soft_wrap=True)
 
     def error(self, message: str, hint: str, exit_code: int) -> None:
-        """Print an error and its remedy."""
+        """Print an error and how to remedy it."""
         if self.as_json:
             self._log.error(message, hint=hint, exit_code=exit_code)
             return
@@ -262,7 +273,7 @@ class Output:
             self._stderr.print(printable_lines(f"  what to do: {hint}"), soft_wrap=True)
 
     def _write_json(self, document: Mapping[str, object]) -> None:
-        """Write one JSON object as a line to stdout."""
+        """Write a JSON object as one line to stdout."""
         sys.stdout.write(json.dumps(document, default=str) + "\n")
 
 
@@ -287,7 +298,20 @@ def _printable_event(_: object, __: str, event: MutableMapping[str, Any]) -> Mut
 
 
 def _widths(titles: Sequence[str], cells: Sequence[Sequence[str]], kept: Sequence[bool], room: int) -> list[int]:
-    """Return the widths of a table's columns: headings shrink first, then texts, but never the kept columns."""
+    """Return the widths of a table's columns, in characters.
+
+    If the table is too wide, headings shrink first, then texts. Columns that are kept do not shrink.
+
+    Parameters
+    ----------
+    titles : sequence of str
+    cells : sequence of sequences of str
+        Rows of the table.
+    kept : sequence of bool
+        For each column, whether its values keep their full width.
+    room : int
+        Width of the terminal.
+    """
     longest = [max((len(row[i]) for row in cells), default=0) for i in range(len(titles))]
     words = [max(map(len, title.split()), default=0) for title in titles]
     room -= GAP * len(titles) + 1
@@ -307,7 +331,7 @@ def _widths(titles: Sequence[str], cells: Sequence[Sequence[str]], kept: Sequenc
 
 
 def _is_cramped(cells: Sequence[Sequence[str]], widths: Sequence[int], room: int) -> bool:
-    """Whether a table is too wide: its columns do not fit, or the usual row would take many lines."""
+    """Whether a table is too wide, because its columns do not fit, or because its rows would take many lines."""
     if sum(widths) + GAP * len(widths) + 1 > room:
         return True
     lines = [max(-(-len(cell) // width) for cell, width in zip(row, widths, strict=True) if width) for row in cells]
@@ -315,18 +339,20 @@ def _is_cramped(cells: Sequence[Sequence[str]], widths: Sequence[int], room: int
 
 
 def _clock_text(seconds: float) -> str:
-    """Return seconds as text in minutes and seconds."""
+    """Format a duration as minutes and seconds."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
 def _progress_text(work: WorkDone, speed: float | None) -> str:
-    """Return the work done and the rate as text."""
+    """Format the work done and the rate."""
+    if not work.total:
+        return work.unit
     rate = f", {speed:.1f} a second" if speed else ""
     return f"{work.done:,.0f} of {work.total:,.0f} {work.unit}{rate}"
 
 
 def _table_cell(value: object) -> str:
-    """Return a value as text for a table cell."""
+    """Format a value for a table cell."""
     if value is None:
         return ""
     if isinstance(value, float):

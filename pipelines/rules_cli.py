@@ -1,4 +1,4 @@
-"""`isr-batch rules`: list and describe rules."""
+"""`isr-batch rules`, which lists and describes rules."""
 
 from textwrap import wrap
 from typing import Annotated

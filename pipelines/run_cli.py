@@ -1,4 +1,4 @@
-"""`isr-batch run`: ingest, replay, compare and report in one go; other commands share these steps."""
+"""`isr-batch run`, which ingests, replays, compares and reports, with steps that other commands share."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -86,7 +86,13 @@ def compare_job_with_brokers(job: Job, done: "Run") -> "BrokerCheckSummary":
 
 
 def look_for_late_checks_of_job(job: Job) -> int:
-    """Find ISR checks of the brokers that ran late, as a step with progress; return how many are new."""
+    """Find ISR checks that brokers made late, as a step with progress.
+
+    Returns
+    -------
+    int
+        Number of late checks that were not known before.
+    """
     from isr_batch.scoring.late_checks import find_late_checks
 
     with job.out.step("look for checks that came late") as facts:
@@ -105,7 +111,16 @@ def write_report_of_job(
 
 
 def _answer_and_report(job: Job, file: Path, warnings: "Mapping[str, list[str]]") -> None:
-    """Write the report, and print the answer."""
+    """Write the report, and print its answer and warnings.
+
+    Parameters
+    ----------
+    job : Job
+    file : Path
+        HTML report to write.
+    warnings : mapping of str to list of str
+        Warnings of each cluster, by name.
+    """
     from isr_batch.incidents.sentences import cluster_headline
     from isr_batch.report.answer import answer_of
     from isr_batch.shown_times import zone_note
@@ -135,7 +150,7 @@ def rules_of_job(job: Job) -> "Rows":
 
 def show_rules(job: Job, rows: "Rows") -> None:
     """Print the results and scores of each rule."""
-    # The parameters are printed only as JSON, or if a rule has several rows with one lag time.
+    # Parameters are printed only as JSON, or if a rule has several rows with the same lag time.
     all_params = job.out.as_json or len({(row["rule"], row["T"]) for row in rows}) < len(rows)
     columns = [name for name in CAUSE_COLUMNS if all_params or name != "params_json"]
     job.out.table("Shrinks by rule, and the causes of the spurious ones", rows, columns)
@@ -148,7 +163,7 @@ def show_match_of_job(job: Job, summary: "BrokerCheckSummary") -> None:
 
 
 def match_sentence(summary: "BrokerCheckSummary", least: float) -> str:
-    """Return a sentence on how well the replay agrees with the brokers, and whether to trust its verdicts."""
+    """Return a sentence that says how well the replay agrees with the brokers, and whether to trust its verdicts."""
     changes = sum(row["matched"] + row["missing"] + row["extra"] for row in summary.rows)
     if not changes:
         return "The brokers logged no ISR change, and the replay makes none: there is nothing to compare."
@@ -181,7 +196,10 @@ def run_command(
     lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
     stamp_format: StampFormat = None, time_zone: TimeZone = None,
     file: Annotated[
-        Path | None, typer.Option("--out", help="Report to write; by default report.html in the lake's folder.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE.html", help="Report to write; by default report.html in the lake's folder."
+        ),
     ] = None,
     engine: EngineOf = None,
     rules: Rules = None, params: Set = None, rule_file: RuleFile = None, start: From = None, end: To = None,
@@ -235,7 +253,7 @@ def _replay_and_report(
     job: Job, done: "Run", command: str, file: Path, window: Window, timelines: "Timelines | None",
     warnings: "Mapping[str, list[str]]", *, comparable: bool,
 ) -> None:  # fmt: skip
-    """Replay and compare, unless the results are up to date, then write the report."""
+    """Replay and compare with the brokers, unless the results are up to date, and write the report."""
     from isr_batch.nightly import is_replayed
     from isr_batch.replay.replay import rule_runs
     from isr_batch.scoring.broker_check import require_match

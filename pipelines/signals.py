@@ -1,4 +1,4 @@
-"""End a command cleanly at SIGTERM and SIGINT: release the lease, and record the end in the run log."""
+"""End a command cleanly at SIGTERM and SIGINT, so that the lease is released and the run log records the end."""
 
 import signal
 import sys
@@ -14,7 +14,7 @@ class _StoppedBySignal(SystemExit):
 
 @contextmanager
 def ended_by_signals(out: Output) -> Iterator[None]:
-    """Let a signal end the command cleanly; a second signal of the same kind ends it at once.
+    """Let a signal end the command cleanly; a second signal of the same kind ends the process at once.
 
     Raises
     ------
@@ -24,7 +24,7 @@ def ended_by_signals(out: Output) -> Iterator[None]:
     stopped: list[int] = []
 
     def stop(number: int, _frame: object) -> None:
-        """Raise the exception that ends the command, and let the next signal end the process."""
+        """Raise the exception that ends the command, and let the next signal of this kind end the process."""
         signal.signal(number, signal.SIG_DFL)
         stopped.append(number)
         raise _StoppedBySignal(128 + number)
@@ -33,7 +33,7 @@ def ended_by_signals(out: Output) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # Any error after a signal is a consequence: a scheduler stops Spark's JVM together with this process.
+        # An error after a signal is a consequence of it, because a scheduler also stops Spark's JVM.
         if not stopped:
             raise
         code = 128 + stopped[0]

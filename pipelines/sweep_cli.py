@@ -1,4 +1,4 @@
-"""`isr-batch sweep`: many parameter sets in one pass, and a recommendation."""
+"""`isr-batch sweep`, which replays many parameter sets in one pass and recommends a lag time."""
 
 from pathlib import Path
 from typing import Annotated

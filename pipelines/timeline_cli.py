@@ -1,4 +1,4 @@
-"""`isr-batch timeline`: the timelines of one partition, computed from the log."""
+"""`isr-batch timeline`, which computes the timelines of one partition from the log."""
 
 from pathlib import Path
 from typing import Annotated

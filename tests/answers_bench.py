@@ -37,6 +37,9 @@ LOGS: Final = ("request", "server", "state-change")
 OTHER_RULE: Final = "kip-501-pending"
 """Replayed where all logs are there, for the sentences about a better rule."""
 
+NOT_THERE: Final = 3
+"""The broker whose logs are missing in one of the states; the request log of one broker is that of another."""
+
 MOST_EXPLAINED: Final = 4
 """Incidents of each cluster with a drop that is explained, to look up the figures."""
 
@@ -62,6 +65,7 @@ STATES: Final[dict[str, Keep]] = {
     "request log ends in the middle": lambda line: line.log != "request" or not line.late,
     "server.log begins in the middle": lambda line: line.log != "server" or line.late,
     "server.log of WARN and ERROR": lambda line: line.log != "server" or line.level in ("WARN", "ERROR", "FATAL"),
+    "no logs of one broker": lambda line: line.broker != NOT_THERE,
 }
 Matrix = dict[str, dict[str, Counter[str]]]
 """By state and kind of fault: right, wrong, untold."""
@@ -76,7 +80,6 @@ def with_evidence(recording: Path, keep: Keep, out: Path) -> Path:
     middle = f"{min(times) + (max(times) - min(times)) / 2:%Y-%m-%d %H:%M:%S}"
     for broker in sorted(recording.glob("broker-*")):
         (out / broker.name).mkdir(parents=True)
-        shutil.copy(broker / "server.properties", out / broker.name)
         for log in LOGS:
             stamp, level, kept = "", "", []
             for line in _lines(next(broker.glob(f"{log}.log*"))):
@@ -85,6 +88,10 @@ def with_evidence(recording: Path, keep: Keep, out: Path) -> Path:
                     kept.append(line)
             if kept:
                 (out / broker.name / f"{log}.log").write_text("".join(kept))
+        if any((out / broker.name).iterdir()):
+            shutil.copy(broker / "server.properties", out / broker.name)
+        else:
+            (out / broker.name).rmdir()
     return out
 
 

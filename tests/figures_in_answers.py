@@ -13,15 +13,29 @@ from isr_batch.evidence.answer import evidence_answer
 from isr_batch.evidence.evidence_table import read_evidence_table
 from isr_batch.evidence.notes_of_brokers import notes_of_brokers
 from isr_batch.incidents.better_rule import better_rule
-from isr_batch.incidents.incident_story import incident_story
+from isr_batch.incidents.incident_story import incident_story, incident_time
 from isr_batch.incidents.own_shrinks import OwnShrinks, own_shrinks
 from isr_batch.incidents.rule_choices import read_scores_for_choices
-from isr_batch.incidents.sentences import cluster_headline, incident_time
+from isr_batch.incidents.sentences import cluster_headline
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
 from tests.said_in_answers import contradictions, said_in
 
 Row = dict[str, Any]
+
+
+_AGO: Final = (
+    "epoch_ms({0}) - (SELECT max(replica_lag_time_max_ms) FROM leader_epochs AS t WHERE t.cluster_id = c.cluster_id)"
+)
+_WAS_SILENT: Final = (
+    "(EXISTS (FROM broker_events AS e WHERE e.kind = 'silent' "
+    "AND (e.cluster_id, e.broker_id) = (c.cluster_id, c.replica_id) "
+    f"AND e.end_time >= {{0}} AND epoch_ms(e.event_time) < {_AGO}) "
+    "OR EXISTS (FROM shrink_verdicts AS e WHERE e.primary_cause = 'follower_stopped' AND e.leader_id <> c.leader_id "
+    "AND (e.cluster_id, e.replica_id, e.rule) = (c.cluster_id, c.replica_id, c.rule) "
+    f"AND (e.change_time >= {{0}} OR e.restored_time >= {{0}}) AND epoch_ms(e.change_time) - e.lag_ms < {_AGO}))"
+)
+"""SQL: a follower was silent when it was dropped, or stayed away from another leader, for longer than the lag time."""
 
 
 class Facts:
@@ -51,13 +65,29 @@ class Facts:
         return self.count(f"{self._left} AND made_by = 'leader'")
 
     def judged(self, verdict: str) -> int:
-        """Count drops logged by leaders for which the replay gives this verdict."""
+        """Count drops logged by leaders for which the replay gives this verdict.
+
+        A follower that was silent itself for longer than the lag time was not well, whatever the leader caused.
+        """
         if self._attributed:
             return self.drops("leader", f"verdict = '{verdict}'")
+        rows = self._judged(verdict)
+        silent = self._judged(
+            "spurious", f"AND v.primary_cause = 'slow_leader' AND {_WAS_SILENT.format('v.change_time')}"
+        )
+        return rows + {"spurious": -silent, "genuine": silent}.get(verdict, 0)
+
+    def healthy_but_silent(self) -> int:
+        """Count drops of followers called healthy that stood still themselves for longer than the lag time."""
+        silent = _WAS_SILENT.format("make_timestamp(c.change_us)")
+        return self.count(f"drops AS c WHERE cluster_id = '{self._name}' AND verdict = 'spurious' AND {silent}")
+
+    def _judged(self, verdict: str, condition: str = "") -> int:
         return self.count(
             f"observed_isr_changes AS o SEMI JOIN (SELECT c.* FROM replay_check AS c JOIN shrink_verdicts AS v "
             "USING (cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, rule, params_json) "
-            f"WHERE c.kind = 'shrink' AND c.replayed_time = v.change_time AND v.verdict = '{verdict}') AS c "
+            f"WHERE c.kind = 'shrink' AND c.replayed_time = v.change_time AND v.verdict = '{verdict}' {condition}"
+            ") AS c "
             "ON c.observed_time = o.change_time AND (c.cluster_id, c.topic, c.partition_id, c.replica_id) = "
             "(o.cluster_id, o.topic, o.partition_id, o.replica_id) "
             f"WHERE o.cluster_id = '{self._name}' AND o.kind = 'shrink' AND o.made_by = 'leader'"
@@ -154,8 +184,14 @@ def _healthy(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
 
 def _genuine(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
     yield number(found[1]) == facts.judged("genuine")
-    drops = [int(each) for each in re.findall(r"\((\d+)(?: drops? of|[,;)])", found[2])]
-    yield sum(drops) == facts.judged("genuine")
+    drops = [int(each) for each in re.findall(r"\((\d+)(?: drops? of|[,;)])", found[2] or "")]
+    yield sum(drops) == facts.judged("genuine") - facts.drops("leader", "verdict = 'genuine' AND fault_id IS NULL")
+
+
+def _no_fault(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
+    yield number(found[1]) == facts.drops("leader", "verdict IN ('genuine', 'spurious') AND fault_id IS NULL")
+    for broker in re.findall(r"\d+", found[2]):
+        yield facts.without_server_log(int(broker))
 
 
 def _controller(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
@@ -253,7 +289,8 @@ KINDS: Final[dict[str, Check]] = {
     r"([\d,]+) of these drops (?:was|were) not logged by the leader: the replay of ([\w.-]+) makes .*\.": _attributed,
     r"The replay was not compared with the brokers\.": _not_compared,
     r"No log names the release .*\.": _no_release,
-    r"([\d,]+) (?:was|were) really (?:stopped or )?behind: (.*)\.": _genuine,
+    r"([\d,]+) (?:was|were) really (?:stopped or )?behind(?:: (.*))?\.": _genuine,
+    r"Of ([\d,]+) of these drops the broker at fault is not known: server\.log of (.*) (?:is|begins) .*\.": _no_fault,
     r"([\d,]+) (?:was|were) removed by the controller: (.*)\.": _controller,
     r"The replay agrees with the brokers on ([\d,]+) of ([\d,]+) changes\.": _agrees,
     r"([\d,]+) cannot be judged(?:(?!server\.log alone).)*\.": _unjudged,
@@ -347,4 +384,5 @@ def check_figures(lake: Lake) -> Figures:
             ]
         )
         result.wrong.extend(f"{one} but {other}" for one, other in contradictions(said))
+        result.wrong.extend(["healthy followers that were silent themselves"] * facts.healthy_but_silent())
     return result

@@ -59,7 +59,8 @@ class Bookkeeper(Leader):
         row = self.partition_rows[-1]
         if self.moments:
             self.excused -= row.isr - self.moments[-1].row.isr
-        known = positions, missing_us, dict(self.heard), frozenset(self.missed), frozenset(self.excused)
+        eligible = tuple(follower.replica for follower in self.remote if follower.eligible)
+        known = positions, missing_us, dict(self.heard), frozenset(self.missed), frozenset(self.excused), eligible
         self.moments.append(Moment(self.now_us, row, wrote, arrived, *known))
 
     def _take(self, row: Row) -> None:
@@ -192,6 +193,29 @@ def is_right_by_blame(leader: Leader, moment: Moment, replica: int, us: int) -> 
     return replica not in moment.excused and not belongs_in_isr(leader, moment, replica, us)
 
 
+def clean_heir(books: Bookkeeper, moment: Moment, min_isr: int) -> int | None:
+    """Log end of the first active member of an ISR below min ISR, if the leader is not alone; None if not known."""
+    members = [replica for replica in moment.eligible if replica in moment.row.isr]
+    alone = moment.row.isr == {books.term.leader}
+    return moment.positions[members[0]] if members and not alone and len(moment.row.isr) < min_isr else None
+
+
+def unclean_heir(books: Bookkeeper, moment: Moment) -> int | None:
+    alone = moment.row.isr == {books.term.leader}
+    return moment.positions[moment.eligible[0]] if moment.eligible and alone else None
+
+
+def longest_log(books: Bookkeeper, moment: Moment) -> int | None:
+    ends = [moment.positions[replica] for replica in moment.eligible]
+    return max(ends) if ends and min(ends) >= 0 and unclean_heir(books, moment) is not None else None
+
+
+def most_lost(moments: list[Moment], log_end: Callable[[Moment], int | None]) -> int:
+    """Return how many acknowledged records a broker lacked at most; -1 if its log end is never known."""
+    ends = [(moment, end) for moment in moments if (end := log_end(moment)) is not None and end >= 0]
+    return max((max(0, m.row.high_watermark - end, m.row.acknowledged - end) for m, end in ends), default=-1)
+
+
 def violations(books: Bookkeeper) -> Iterator[tuple[int, int]]:
     """Yield time (us) and kind of each state that no rule should allow, in the order of time."""
     risk = 0
@@ -257,11 +281,15 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
     waited = [(produced.time_us, acknowledged_us(books, produced)) for produced in accepted]
     latencies = sorted(done - begun for begun, done in waited if done is not None and done // DAY_US == day)
     given_up_us = [books.term.end_us for begun, done in waited if done is None and _was_due(books, begun)]
+    changed = [moment for moment in books.moments if moment.wrote and moment.time_us // DAY_US == day]
     broken = [(us, which) for us, which in violations(books) if us // DAY_US == day]
     first_us, first = broken[0] if broken else (-1, -1)
 
     def count(kind: int) -> int:
         return sum(which == kind for _, which in broken)
+
+    def stalled(moment: Moment) -> bool:
+        return moment.row.high_watermark < moment.row.log_end_offset
 
     return Score(
         day=day,
@@ -271,6 +299,9 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
         leader_alone_us=time_us(lambda moment: len(moment.row.isr) == 1),
         under_replicated_us=time_us(lambda moment: len(moment.row.isr) < len(books.term.replicas)),
         high_watermark_stalled_us=time_us(lambda moment: moment.row.high_watermark < moment.row.log_end_offset),
+        stalled_under_min_isr_us=time_us(
+            lambda moment: len(moment.row.isr) < min_isr and moment.row.high_watermark < moment.row.log_end_offset
+        ),
         loss_exposed_us=time_us(lambda moment: at_risk(moment) > 0),
         loss_records_max=max([0, *(at_risk(moment) for moment in held)]),
         isr_writes=today(books.isr_writes),
@@ -278,6 +309,9 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
         acknowledged_appends=len(latencies),
         never_acknowledged=today(given_up_us),
         acks_all_latency_max_us=max([0, *latencies]),
+        lost_by_heir_max=most_lost(changed, lambda moment: clean_heir(books, moment, min_isr)),
+        lost_by_first_active_max=most_lost(changed, lambda moment: unclean_heir(books, moment)),
+        lost_by_longest_log_max=most_lost(changed, lambda moment: longest_log(books, moment)),
         high_watermark_decreases=count(DECREASE),
         members_below_high_watermark=count(MEMBER_BELOW),
         passed_within_lag_time=count(PASSED),
@@ -296,10 +330,12 @@ def _was_due(books: Bookkeeper, begun_us: int) -> bool:
 
 def follower_score(books: Bookkeeper, all_pieces: list[Piece], day: int, follower: Follower) -> FollowerScore:
     replica = follower.replica
-    judged_us = agreed_us = by_blame_us = 0
+    judged_us = agreed_us = by_blame_us = late_in_isr_us = 0
     for begin, end, moment in all_pieces:
         if begin // DAY_US == day and is_judged(books, moment, replica, begin):
             judged_us += end - begin
+            if replica in moment.row.isr and not lag_ok(books, moment, replica, begin):
+                late_in_isr_us += end - begin
             if (replica in moment.row.isr) == belongs_in_isr(books, moment, replica, begin):
                 agreed_us += end - begin
             if is_right_by_blame(books, moment, replica, begin):
@@ -307,7 +343,7 @@ def follower_score(books: Bookkeeper, all_pieces: list[Piece], day: int, followe
     misses, early = (
         sum(us // DAY_US == day and who == replica for us, who in some) for some in (books.misses, books.early)
     )
-    return FollowerScore(replica, day, judged_us, agreed_us, misses, by_blame_us, early)
+    return FollowerScore(replica, day, judged_us, agreed_us, misses, by_blame_us, early, late_in_isr_us)
 
 
 def ledger(log: Log, setting: Setting) -> Ledger:

@@ -15,6 +15,7 @@ class Score(NamedTuple):
     leader_alone_us: int
     under_replicated_us: int
     high_watermark_stalled_us: int
+    stalled_under_min_isr_us: int
     loss_exposed_us: int
     loss_records_max: int
     isr_writes: int
@@ -22,6 +23,9 @@ class Score(NamedTuple):
     acknowledged_appends: int
     never_acknowledged: int
     acks_all_latency_max_us: int
+    lost_by_heir_max: int
+    lost_by_first_active_max: int
+    lost_by_longest_log_max: int
     high_watermark_decreases: int
     members_below_high_watermark: int
     passed_within_lag_time: int
@@ -43,6 +47,7 @@ class FollowerScore(NamedTuple):
     misses: int
     agreed_by_blame_us: int
     early: int
+    late_in_isr_us: int
 
 
 class Ledger(NamedTuple):
@@ -72,6 +77,8 @@ class Moment(NamedTuple):
     """Followers that the rule has missed, and that have not been within the lag time since."""
     excused: frozenset[int]
     """Followers whose last shrink was a mistake, and that have not been back since."""
+    eligible: tuple[int, ...]
+    """Followers that the controller lets join, in the order of the assignment."""
 
 
 class Piece(NamedTuple):

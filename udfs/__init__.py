@@ -1,3 +1,3 @@
-"""The replay engine, which only uses numpy, numba and pyarrow: no Spark, no clock, no files."""
+"""The replay engine. It only uses numpy, numba and pyarrow, and neither Spark, clocks nor files."""
 
 __version__ = "0.1.0"

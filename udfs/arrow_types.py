@@ -14,11 +14,11 @@ ARROW_TYPES = {
 
 
 def arrow_columns(ddl: str) -> pa.Schema:
-    """Parse columns in Spark's DDL, such as ``name TYPE, name TYPE``, into an Arrow schema."""
+    """Convert columns in Spark's DDL, such as ``name TYPE, name TYPE``, to an Arrow schema."""
     pairs = (column.split(" ", 1) for column in ddl.split(", "))
     return pa.schema([(name, ARROW_TYPES[spelt]) for name, spelt in pairs])
 
 
 def int64_array(array: pa.Array, missing: int = 0) -> npt.NDArray[np.int64]:
-    """Convert a column of integers to numpy, with ``missing`` in place of nulls."""
+    """Convert an Arrow column of integers to a numpy array of int64; nulls become ``missing``."""
     return np.asarray(pc.fill_null(array, missing).cast(pa.int64()))

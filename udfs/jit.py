@@ -1,4 +1,4 @@
-"""Compile functions with numba: decorators, and dispatch tables. No other module calls numba's decorators."""
+"""Compile functions with numba. It has decorators and dispatch tables; no other module calls numba's decorators."""
 
 from collections.abc import Callable, Sequence
 from dis import get_instructions
@@ -17,7 +17,7 @@ _FOR_CALLERS = {**_OPTIONS, "no_cpython_wrapper": True}
 
 
 class Kernel:
-    """A function that compiled code calls. It is compiled with its caller; called from Python, it runs uncompiled.
+    """A function that compiled code calls. numba compiles it with its caller; if Python calls it, it runs uncompiled.
 
     numba is imported at the first compilation, because many commands only need the names of rules.
     """
@@ -33,7 +33,7 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> Any:
-        """Register the function with numba, once, and return the result; it is compiled when a caller is."""
+        """The function, registered with numba once. numba compiles it when it compiles a caller."""
         from numba import njit
 
         from udfs.linking import LinkedForCallers
@@ -42,29 +42,31 @@ class Kernel:
 
     @property
     def _numba_type_(self) -> Any:
-        """Return the numba type of this function; numba asks for it when a compiled function uses the function."""
+        """The numba type of this function. numba reads this attribute when a compiled function uses this one."""
         return self.compiled._numba_type_
 
 
 def kernel(function: Compiled) -> Compiled:
-    """Mark a function to be compiled as a part of the compiled functions that call it; it must not allocate memory.
+    """Mark a function as callable from compiled functions, and compiled with them. It must not allocate memory.
 
-    Machine code is stored on disk (``isr_batch.replay.kernel_cache``) for entry points only, with all that they call.
+    Machine code is stored on disk (``isr_batch.replay.kernel_cache``) for entry points only. It includes all functions
+    that they call.
     """
     # forceinline=False, because numba would otherwise inline a function if one of its callers is inlined.
     return cast("Compiled", Kernel(function, forceinline=False))
 
 
 def inlined(function: Compiled) -> Compiled:
-    """Mark a function to be inlined into the compiled functions that call it.
+    """Mark a function that numba inlines into the compiled functions that call it.
 
-    A call passes a tuple of arrays as about a hundred numbers. In loops over partitions, this took most of the time.
+    Without inlining, a call passes a tuple of arrays as about a hundred numbers. In loops over partitions, these calls
+    took most of the time.
     """
     return cast("Compiled", Kernel(function, forceinline=True))
 
 
 class Entry(Kernel):
-    """A function that Python calls, compiled at its first call."""
+    """A function that Python calls. numba compiles it at its first call."""
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the compiled function."""
@@ -72,7 +74,7 @@ class Entry(Kernel):
 
     @cached_property
     def compiled(self) -> Any:
-        """Register the function with numba, once, and return the result; it is compiled at its first call."""
+        """The function, registered with numba once. numba compiles it at its first call."""
         from numba import njit
 
         from udfs.linking import LinkedForPython
@@ -81,15 +83,15 @@ class Entry(Kernel):
 
 
 def entry(function: Compiled) -> Compiled:
-    """Mark a function that Python calls; it is compiled at the first call."""
+    """Mark a function that Python calls. numba compiles it at its first call."""
     return cast("Compiled", Entry(function))
 
 
 def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
-    """Make one compiled function that calls ``functions[code]`` with the remaining arguments.
+    """Return a compiled function that calls ``functions[code]`` with the remaining arguments.
 
-    numba has no cheap call through a pointer into compiled code, but it does inline a chain of
-    comparisons. A function that several rules share is compiled once.
+    numba has no cheap call through a function pointer, but it does inline a chain of comparisons. A function that
+    occurs several times in ``functions`` is compiled once.
 
     Parameters
     ----------
@@ -117,7 +119,7 @@ def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
 
 
 def compiled_text(function: Any) -> object:
-    """Return a function's byte code and the values of its global names, to find functions that do the same."""
+    """Return a function's byte code and the values of its global names. Functions with equal results do the same."""
     python = getattr(function, "py_func", None)
     if python is None or python.__closure__:
         return function
@@ -127,11 +129,11 @@ def compiled_text(function: Any) -> object:
 
 
 def global_values(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the values of the global names that a Python function uses, in the order of their use."""
+    """Return the values of the global names that a Python function uses, in order of use."""
     used = [step.argval for step in get_instructions(function.__code__) if step.opname == "LOAD_GLOBAL"]
     return {name: function.__globals__[name] for name in used if name in function.__globals__}
 
 
 def _value_as_text(value: Any) -> object:
-    """Return a comparable form of a global value: a number with its type, or the byte code of a function."""
+    """Return a comparable form of a global value: a number with its type, or the `compiled_text` of a function."""
     return (type(value), value) if isinstance(value, int | float | np.int64) else compiled_text(value)

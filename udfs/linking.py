@@ -1,8 +1,8 @@
-"""Compile each function that only compiled functions call once, as a part of the entry points that call it.
+"""Compile functions that only compiled functions call as parts of their entry points, each function once.
 
 By default, numba optimises each function together with all functions that it calls, and generates machine code for it,
-although its callers do the same again (docs/adr/0008 has the times). The code here uses numba's internals, so numba is
-pinned to one release.
+although the function's callers do the same again (docs/adr/0008 has the times). This module uses numba's internals, so
+numba is pinned to one release.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from numba.core.compiler import Compiler
 
 
 class _Part(JITCodeLibrary):  # type: ignore[misc]  # numba comes without types
-    """The code of a function that only compiled functions call; entry points link it, so it needs no machine code."""
+    """The code of a function that only compiled functions call. It stays without machine code: entry points link it."""
 
     _linking_libraries: list[Any]
 
@@ -23,7 +23,7 @@ class _Part(JITCodeLibrary):  # type: ignore[misc]  # numba comes without types
 
     @property
     def codegen(self) -> "_Part":
-        """Stand-in for the code generator: numba uses it only to set the environment of the machine code."""
+        """Stand-in for the code generator, which numba only uses to set the environment of the machine code."""
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
@@ -36,7 +36,7 @@ class _EntryPoint(JITCodeLibrary):  # type: ignore[misc]
     _linking_libraries: list[Any]
 
     def finalize(self) -> None:
-        """Link every function that this one calls, directly or indirectly, once."""
+        """Link every function that this one calls, directly or indirectly, exactly once, and optimise the result."""
         found = dict.fromkeys(self._linking_libraries)
         waiting = [*found]
         while waiting:
@@ -56,12 +56,12 @@ class _EntryPoint(JITCodeLibrary):  # type: ignore[misc]
 
 
 class LinkedForCallers(Compiler):  # type: ignore[misc]
-    """Pipeline of ``numba.njit`` for a function that only compiled functions call."""
+    """Compiler for ``numba.njit`` of a function that only compiled functions call."""
 
     library: type[JITCodeLibrary] = _Part
 
     def define_pipelines(self) -> Any:
-        """Use numba's own passes, but put their result into a `_Part` or an `_EntryPoint`."""
+        """Return numba's own passes, but let them write the result to the class in `library`."""
         state = self.state
         state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
@@ -69,6 +69,6 @@ class LinkedForCallers(Compiler):  # type: ignore[misc]
 
 
 class LinkedForPython(LinkedForCallers):
-    """Pipeline of ``numba.njit`` for an entry point, which Python calls."""
+    """Compiler for ``numba.njit`` of an entry point, which Python calls."""
 
     library = _EntryPoint

@@ -1,4 +1,4 @@
-"""Types of the int64 records that the replay reads, keeps and writes, with Kafka's names.
+"""Types of the int64 records that the replay reads, keeps and writes. Names are Kafka's where Kafka has the value.
 
 Times that order events are microseconds since the epoch (``*_us``). Times that Kafka itself keeps and compares are
 milliseconds (``*_ms``), truncated from the microseconds, as a broker's clock would return them.
@@ -66,14 +66,17 @@ class Rows(NamedTuple):
     THIN      sparse log begins   follower                       its cadence     until_us: its end
     ========= =================== ============================== =============== ===================
 
-    For a check, the offset is the log end that its line names, or UNKNOWN, and the replica is the one that it dropped.
-    The offset of a fetch is UNKNOWN where no line names it: its session began before the log, and no request has listed
-    the partition since. If the response had no records, the follower was at the leader's log end, unless it was BEHIND
-    when the log began (a throttled follower gets no records), and stays there until its offset is named. If the
-    response had records (code SENT_FROM_UNKNOWN), the follower was behind by an unknown number of records.
+    CHECK: ``offset`` is the log end that the check's log line names, or UNKNOWN; ``replica_id`` is the follower that
+    the check dropped.
 
-    IDLE: no follower fetched from the leader, for an unknown reason. THIN: the log has too few fetches of the follower,
-    one per cadence in microseconds, to decide for every lag time whether it stopped.
+    FETCH: ``offset`` is UNKNOWN if no log line names it, because the fetch session began before the log, and no request
+    has listed the partition since. If the response to such a fetch had records (code SENT_FROM_UNKNOWN), the follower
+    was behind by an unknown number of records. If the response had none, the follower was at the leader's log end, and
+    stays there until a line names its offset. Only for a follower that was BEHIND when the log began, such a response
+    proves nothing, because a throttled follower gets no records either.
+
+    IDLE: no follower fetched from the leader, for an unknown reason. THIN: the log has only one fetch of the follower
+    per cadence (in microseconds), too few to decide for every lag time whether the follower stopped.
     """
 
     time_us: Int64Array
@@ -102,7 +105,7 @@ the order is always the same."""
 
 
 def int64_record(*names: str) -> np.dtype[np.void]:
-    """Make a type of records of int64 fields."""
+    """Return a record type with int64 fields of these names."""
     return np.dtype([(name, np.int64) for name in names], align=True)
 
 
@@ -276,9 +279,9 @@ the log end, and the fetch before it was from the log end as well, or from the o
 
 
 class KernelOutput(NamedTuple):
-    """The rows that the kernel writes, int64 of shape (capacity, columns).
+    """The rows that the kernel writes: int64 arrays of shape (capacity, columns).
 
-    ``filled`` has the number of rows of each.
+    ``filled`` holds the number of rows written to each of the five arrays before it.
     """
 
     replica: Int64Array
@@ -321,6 +324,7 @@ MEASURES = (
     "leader_alone_us",
     "under_replicated_us",
     "high_watermark_stalled_us",
+    "stalled_under_min_isr_us",
     "loss_exposed_us",
     "loss_records_max",
     "isr_writes",
@@ -328,13 +332,16 @@ MEASURES = (
     "acknowledged_appends",
     "never_acknowledged",
     "acks_all_latency_max_us",
+    "lost_by_heir_max",
+    "lost_by_first_active_max",
+    "lost_by_longest_log_max",
     *VIOLATIONS,
     "first_violation_us",
     "first_violation",
 )
 SCORE_COLUMNS = ("rule", "day", *MEASURES)
 """Columns of ``score``. ``day`` counts from 1970-01-01; ``first_violation`` is a position in VIOLATIONS, or -1."""
-FOLLOWER_MEASURES = ("judged_us", "agreed_us", "misses", "agreed_by_blame_us", "early")
+FOLLOWER_MEASURES = ("judged_us", "agreed_us", "misses", "agreed_by_blame_us", "early", "late_in_isr_us")
 FOLLOWER_SCORE_COLUMNS = ("rule", "position", "day", *FOLLOWER_MEASURES)
 
 FOLLOWERS_A_SCORE = 16
@@ -349,7 +356,7 @@ MADE_BY = ("rule", "controller")
 
 
 def new_kernel_output(capacity: int, scores: int = 256) -> KernelOutput:
-    """Allocate room for ``capacity`` rows of each timeline and of changes, and for ``scores`` rows of scores."""
+    """Allocate arrays for ``capacity`` rows of each timeline and of changes, and for ``scores`` rows of scores."""
     return KernelOutput(
         np.empty((capacity, len(REPLICA_COLUMNS)), np.int64),
         np.empty((capacity, len(PARTITION_COLUMNS)), np.int64),

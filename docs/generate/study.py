@@ -1,9 +1,11 @@
 """docs/study.md: every rule over recorded faults, stories and simulated clusters, and the tables behind that page.
 
-``python -m docs.generate.study --hours 200 --logs DIR`` does it all; ``--page`` writes the page again from the tables.
+``python -m docs.generate.study --seeds 20 --logs DIR`` does it all; ``--page`` writes the page again from the tables.
+A rule that changed within its releases is studied as it was before and after the change (`LATER`).
 """
 
 import argparse
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,7 +20,7 @@ import pyarrow.parquet as pq
 
 from docs.generate import study_page
 from docs.generate.study_constants import judged_again
-from docs.generate.study_figures import HOURS_OF_RUN, KINDS, PARTITIONS, TABLES
+from docs.generate.study_figures import HOURS_OF_RUN, LATER, PARTITIONS, TABLES, run_of_rule
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.memory_lake import MemoryLake
@@ -27,7 +29,7 @@ from isr_batch.scoring.broker_pairs import sums_of_broker_pairs
 from isr_batch.simulation.experiments import Experiment, experiment_cells, load_experiment, run_experiment
 from isr_batch.simulation.group_plans import plan_groups
 from isr_batch.simulation.planted_faults import FLEETS
-from udfs.rules import REGISTRY
+from udfs.rules import ALL_RULES, REGISTRY
 
 Rows = list[dict[str, Any]]
 
@@ -38,49 +40,69 @@ COUNTS: Final = (
 )  # fmt: skip
 MEASURES: Final = (
     "precision_by_lag", "query_accuracy", "query_accuracy_by_blame", "detection_ms_p50", "detection_ms_p99",
-    "under_min_isr_seconds", "leader_alone_seconds", "high_watermark_stalled_seconds", "acks_all_latency_ms_p99",
+    "under_min_isr_seconds", "leader_alone_seconds", "high_watermark_stalled_seconds", "refused_or_stalled_seconds",
+    "acks_all_latency_ms_p99",
 )  # fmt: skip
 
 
-def experiments(hours: int) -> Iterator[tuple[str, Experiment]]:
-    """List every story, then fleets with one kind of fault each, ``hours`` in all under each rule, and mixed ones."""
-    rules = list(REGISTRY)
+def experiments(seeds: int) -> Iterator[tuple[str, Experiment]]:
+    """List every story, then, seed by seed, fleets with one kind of fault each and a mixed one."""
     for file in sorted(STORIES.glob("*.yaml")):
-        yield "stories", load_experiment(file).model_copy(update={"rules": rules})
-    for seed, name in product(range(1, max(hours // len(KINDS), 2) + 1), FLEETS):
+        yield "stories", load_experiment(file)
+    for seed, name in product(range(1, seeds + 1), FLEETS):
         yield (
             "simulated",
             Experiment(
-                scenario=name, rules=rules, hours=HOURS_OF_RUN, partitions=PARTITIONS, seeds=[seed], outcome=""
+                scenario=name, rules=ALL_RULES, hours=HOURS_OF_RUN, partitions=PARTITIONS, seeds=[seed], outcome=""
             ),
         )  # fmt: skip
 
 
 def simulated(experiment: Experiment) -> Rows:
-    """Simulate in this process; each row also has the number of planted faults."""
+    """Simulate all rules in this process; each row also has the number of planted faults."""
     planted = {
         cell.fleet.seed: sum(len(faults) for _, faults in plan_groups(cell.fleet))
         for cell in experiment_cells(experiment)
     }
-    columns = ("scenario", "rule", "seed", "simulated_hours", *COUNTS, *MEASURES)
-    rows = run_experiment(MemoryLake({}), experiment.scenario, experiment)
-    return [{column: row[column] for column in columns} | {"faults": planted[row["seed"]]} for row in rows]
+    columns = ("scenario", "seed", "simulated_hours", *COUNTS, *MEASURES)
+    later = [{"rules": [rule], "grid": {param: ["true"]}} for rule, (param, _, _) in LATER.items()]
+    of_rules: list[dict[str, Any]] = [{"rules": ALL_RULES}, *later]
+    return [
+        {column: row[column] for column in columns} | {"rule": run_of_rule(row), "faults": planted[row["seed"]]}
+        for rules in of_rules
+        for row in run_experiment(MemoryLake({}), experiment.scenario, experiment.model_copy(update=rules))
+    ]
 
 
 def replay(root: Path, logs: Sequence[Path]) -> None:
-    """Ingest and replay recorded clusters, by the command that a user would run."""
-    for each in logs:
-        command = (sys.executable, "-m", "pipelines.cli", "run", "--logs", each, "--lake", root, "--rules", "all")
-        subprocess.run(command, check=True)
+    """Ingest and replay recorded clusters, by the commands that a user would run."""
+    grid = root / "grid.yaml"
+    root.mkdir(parents=True, exist_ok=True)
+    grid.write_text(json.dumps({"grid": {param: ["false", "true"] for param, _, _ in LATER.values()}}))
+    released = ",".join(rule for rule in ALL_RULES if REGISTRY[rule].kind == "released")
+    for each in logs:  # `run` also finds the checks that were late, which the replay of the grid needs
+        _isr_batch("run", "--logs", each, "--lake", root / "lake", "--rules", released)
+    _isr_batch("replay", "--grid", grid, "--lake", root / "lake", "--timelines", "around-shrinks")
 
 
-def write_tables(lake: Lake, hours: int) -> None:
-    """Write the tables behind the page."""
-    _write("recorded", sums_of_broker_pairs(lake))
+def _isr_batch(*words: str | Path) -> None:
+    """Run a command."""
+    subprocess.run((sys.executable, "-m", "pipelines.cli", *words), check=True)
+
+
+def write_recorded(lake: Lake) -> None:
+    """Write the tables of the recorded clusters."""
+    pairs = sums_of_broker_pairs(lake)
+    runs = [run_of_rule(row) for row in pairs.select(("rule", "params_json")).to_pylist()]
+    _write("recorded", pairs.drop_columns(("rule", "params_json")).append_column("rule", pa.array(runs)))
     _write("clusters", clusters(lake))
     _write("constants", judged_again(lake))
+
+
+def write_simulated(seeds: int) -> None:
+    """Simulate, and write the tables after each simulation: the page can be made from complete seeds."""
     found: dict[str, Rows] = {"stories": [], "simulated": []}
-    planned = list(experiments(hours))
+    planned = list(experiments(seeds))
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as processes:
         results = processes.map(simulated, (experiment for _, experiment in planned))
         for number, ((table, experiment), rows) in enumerate(zip(planned, results, strict=True), 1):
@@ -106,12 +128,13 @@ def _no_spark() -> NoReturn:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--logs", type=Path, action="append", help="recorded clusters; by default data/samples")
-    parser.add_argument("--hours", type=int, default=24, help="simulated hours under each rule")
-    parser.add_argument("--lake", type=Path, default=Path("build/study"), help="where to replay them")
+    parser.add_argument("--seeds", type=int, default=20, help="simulations of each kind of fault under each rule")
+    parser.add_argument("--folder", type=Path, default=Path("build/study"), help="where to replay them")
     parser.add_argument("--page", action="store_true", help="write the page from the tables that are there")
     given = parser.parse_args()
     if not given.page:
-        replay(given.lake, given.logs or [Path("data/samples")])
-        write_tables(Lake(_no_spark, str(given.lake), new_run_id()), given.hours)
+        replay(given.folder, given.logs or [Path("data/samples")])
+        write_recorded(Lake(_no_spark, str(given.folder / "lake"), new_run_id()))
+        write_simulated(given.seeds)
     study_page.PAGE.write_text(study_page.page(), encoding="utf-8")
     study_page.write_pictures()

@@ -5,6 +5,7 @@ This follows docs/verdicts.md and shares no code with the kernel, so it also che
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import INSTANTS
+from udfs.records import LONG_AGO, NEVER_US
 
 AS_THEY_ARE: Final = "as they are"
 CONSTANTS: Final = {
@@ -42,10 +44,16 @@ class Follower(NamedTuple):
     offset: Ints
     good: npt.NDArray[np.bool_]
 
+    def between(self, from_us: int, until_us: int) -> "Follower":
+        """Return the fetches that arrived in a span of time."""
+        first, end = np.searchsorted(self.arrival, (from_us, until_us))
+        return Follower._make(column[first:end] for column in self)
+
 
 class Term(NamedTuple):
     """A leader's term: its log, its followers and its silences."""
 
+    from_us: int
     start_offset: int
     append_us: Ints
     log_end: Ints
@@ -78,7 +86,8 @@ def judged_again(lake: Lake, constants: Mapping[str, tuple[float, float]] = CONS
     counts: Counter[tuple[str, str, str, str]] = Counter()
     terms = _terms(lake)
     for shrink in _shrinks(lake):
-        term = terms[tuple(shrink[name] for name in _TERM)]
+        of_epoch = terms[tuple(shrink[name] for name in _TERM)]
+        term = next(term for term in reversed(of_epoch) if term.from_us <= shrink["us"])
         for name, (alive_within, ordinary) in constants.items():
             verdict = _verdict(term, shrink, alive_within, ordinary)
             counts[shrink["rule"], name, shrink["verdict"], verdict] += 1
@@ -157,8 +166,11 @@ def _shrinks(lake: Lake) -> list[Row]:
         return engine.listed(engine(text, shrink_verdicts=engine.table("shrink_verdicts")))
 
 
-def _terms(lake: Lake) -> dict[tuple[Any, ...], Term]:
-    """Read the terms that have shrinks."""
+def _terms(lake: Lake) -> dict[tuple[Any, ...], list[Term]]:
+    """Read the terms that have shrinks, by leader epoch.
+
+    An epoch has several terms if its topic was deleted and made again, which begins at epoch 0 with an empty log.
+    """
     key = ", ".join(_TERM)
     names = ("shrink_verdicts", "fetch_log", "append_log", "leader_epochs", "broker_events")
     with engine_for(lake, names[:1]) as engine:
@@ -175,8 +187,9 @@ def _terms(lake: Lake) -> dict[tuple[Any, ...], Term]:
             WHERE log_end_offset IS NOT NULL ORDER BY {key}, us
         """, shrunk=shrunk, **tables)).to_pandas()  # fmt: skip
         begun = engine.listed(engine(f"""
-            SELECT {key}, min(start_offset) AS start_offset FROM {{leader_epochs}} JOIN {{shrunk}} AS shrunk
-            USING ({key}) GROUP BY {key}
+            SELECT {key}, unix_micros(start_time) AS start_us, coalesce(begins_mid_term, false) AS goes_on,
+              coalesce(start_offset, min(start_offset) OVER (PARTITION BY {key})) AS start_offset
+            FROM {{leader_epochs}} JOIN {{shrunk}} AS shrunk USING ({key}) ORDER BY {key}, start_us
         """, shrunk=shrunk, **tables))  # fmt: skip
         silent = engine.listed(engine("""
             SELECT cluster_id, broker_id, unix_micros(event_time) AS from_us, unix_micros(end_time) AS until_us
@@ -186,16 +199,22 @@ def _terms(lake: Lake) -> dict[tuple[Any, ...], Term]:
     for row in silent:
         silences[row["cluster_id"], row["broker_id"]].append((row["from_us"], row["until_us"]))
     logs = dict(list(appends.groupby(list(_TERM))))
-    found = {}
-    for row in begun:
-        whose = tuple(row[name] for name in _TERM)
-        log = logs.get(whose, appends[:0])
-        acked = log[log["acks"] != -1]
-        found[whose] = Term(
-            row["start_offset"], log["us"].to_numpy(), np.maximum.accumulate(log["log_end_offset"].to_numpy()),
-            acked["us"].to_numpy(), np.maximum.accumulate(acked["log_end_offset"].to_numpy()), fetches[whose],
-            silences[row["cluster_id"], row["leader_id"]],
-        )  # fmt: skip
+    found: dict[tuple[Any, ...], list[Term]] = {}
+    for whose, rows in groupby(begun, lambda row: tuple(row[name] for name in _TERM)):
+        starts = [row for n, row in enumerate(rows) if n == 0 or not row["goes_on"]]
+        edges = [int(LONG_AGO), *(row["start_us"] for row in starts[1:]), int(NEVER_US)]
+        found[whose] = []
+        for row, from_us, until_us in zip(starts, edges, edges[1:], strict=False):
+            log = logs.get(whose, appends[:0])
+            log = log[(log["us"] >= from_us) & (log["us"] < until_us)]
+            acked = log[log["acks"] != -1]
+            found[whose].append(Term(
+                from_us, row["start_offset"],
+                log["us"].to_numpy(), np.maximum.accumulate(log["log_end_offset"].to_numpy()),
+                acked["us"].to_numpy(), np.maximum.accumulate(acked["log_end_offset"].to_numpy()),
+                {replica: each.between(from_us, until_us) for replica, each in fetches[whose].items()},
+                silences[row["cluster_id"], row["leader_id"]],
+            ))  # fmt: skip
     return found
 
 

@@ -1,5 +1,7 @@
 """Figures of docs/study.md with their intervals, from the tables behind it."""
 
+import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -19,11 +21,19 @@ from isr_batch.scoring.broker_pairs import (
 )
 from isr_batch.simulation.planted_faults import MAKERS
 from udfs.rules import REGISTRY
+from udfs.rules.base import Rule
 
 TABLES: Final = Path(__file__).parents[1] / "study"
 PARTITIONS: Final = 4
 """Number of partitions of a simulated cluster."""
-HOURS_OF_RUN: Final = 1.0
+HOURS_OF_RUN: Final = 0.5
+LATER: Final = {
+    "kafka-0.10.2": ("joins_from_epoch_start", "0.10.2.0 - 2.0.0", "2.0.1"),
+    "kafka-2.1": ("errors_change_nothing", "2.1.0 - 2.3.1", "2.4.0 - 2.6.3"),
+    "kafka-2.7": ("advances_on_commit", "2.7.0 - 3.0.2", "3.1.0 - 3.2.3"),
+    "kafka-3.3": ("only_eligible_hold_high_watermark", "3.3.0 - 3.5.2", "3.6.0 - 3.6.2"),
+}
+"""Rules whose code changed within their releases: the parameter that says which, and the releases without and with."""
 QUIET: Final = "quiet-fleet"
 MIXED: Final = "mixed-fleet"
 KINDS: Final = (QUIET, *MAKERS)
@@ -45,6 +55,28 @@ SAME: Final = 0.01
 Row = dict[str, Any]
 
 
+def run_of_rule(row: Mapping[str, Any]) -> str:
+    """Name a rule with its parameters: by the rule, and the first of the later releases."""
+    rule = str(row["rule"])
+    param, _, releases = LATER.get(rule, ("", "", ""))
+    return f"{rule} as of {releases.split()[0]}" if json.loads(row["params_json"]).get(param) == "true" else rule
+
+
+def rule_of_run(run: str) -> Rule:
+    """Return the rule of such a name."""
+    return REGISTRY[run.split(maxsplit=1)[0]]
+
+
+def releases_of_run(run: str) -> str:
+    """Return the releases that behaved so; nothing for a rule that no release has."""
+    rule = rule_of_run(run)
+    if rule.kind != "released":
+        return ""
+    in_force = "0.8.2.0 - 0.8.2.2" if rule.id == "kafka-0.8" else rule.in_force  # by its default parameters
+    _, first, later = LATER.get(rule.id, ("", in_force, ""))
+    return first if run == rule.id else later
+
+
 @cache
 def table(name: str) -> list[Row]:
     """Read the rows of a table behind the page."""
@@ -54,20 +86,29 @@ def table(name: str) -> list[Row]:
 
 @cache
 def rules() -> list[str]:
-    """List the rules of the tables, in order of the registry."""
-    there = set(pc.unique(pq.read_table(TABLES / "recorded.parquet")["rule"]).to_pylist())
-    return [rule for rule in REGISTRY if rule in there]
+    """List the rules of the tables by the names of their runs, in order of the registry."""
+    there = pc.unique(pq.read_table(TABLES / "recorded.parquet")["rule"]).to_pylist()
+    return sorted(there, key=lambda run: (list(REGISTRY).index(rule_of_run(run).id), len(run)))
 
 
 def recorded_figures(rule: str) -> dict[str, Figure]:
-    """Figures of a rule on the recorded clusters; blocks are the leaders of each recording."""
-    rows = [row for row in table("recorded") if row["rule"] == rule]
-    return {name: figure_of_draws(values) for name, values in figures_of_pairs(rows).items()}
+    """Figures of a rule on the recorded clusters; blocks are the leaders of each recording.
+
+    Detection is in lag times: a mean in seconds would show how many shrinks the recordings of each lag time have.
+    """
+    lag_ms = {row["cluster_id"]: row["replica_lag_time_max_ms"] for row in table("clusters")}
+    rows = [
+        row | {"detection_ms": 1000 * row["detection_ms"] / lag_ms[row["cluster_id"]]}
+        for row in table("recorded")
+        if row["rule"] == rule
+    ]
+    figures = {name: figure_of_draws(values) for name, values in figures_of_pairs(rows).items()}
+    return figures | {"detection_lag_times": figures["detection_s"]}
 
 
 _PER_FAULT: Final = (
     "faults", "simulated_hours", "spurious", "within_lag", "genuine", "misses", "detection_s", "metadata_writes",
-    "under_min_isr_seconds", "high_watermark_stalled_seconds",
+    "refused_or_stalled_seconds",
 )  # fmt: skip
 
 
@@ -86,13 +127,12 @@ def runs(rule: str, kind: str) -> list[Row]:
 @cache
 def _sums_of_kind(rule: str, kind: str) -> dict[str, Floats]:
     sums = drawn_sums(runs(rule, kind), _PER_FAULT, 1 + KINDS.index(kind))
-    refused, stalled = sums["under_min_isr_seconds"], sums["high_watermark_stalled_seconds"]
+    unavailable = sums["refused_or_stalled_seconds"]
     if kind != QUIET:
         quiet = _sums_of_kind(rule, QUIET)
-        usual = share_of_sums(quiet["high_watermark_stalled_seconds"], quiet["simulated_hours"])
-        stalled = np.maximum(stalled - usual * sums["simulated_hours"], 0)
-    # Their overlap is unknown; together they last at least as long as the longer one.
-    return sums | {"unavailable_s": np.maximum(refused, stalled)}
+        usual = share_of_sums(quiet["refused_or_stalled_seconds"], quiet["simulated_hours"])
+        unavailable = np.maximum(unavailable - usual * sums["simulated_hours"], 0)
+    return sums | {"unavailable_s": unavailable}
 
 
 def mistakes_per_fault(rule: str, kind: str) -> float:
@@ -136,7 +176,7 @@ def frontier(cluster: str, x: str, y: str = "spurious") -> list[str]:
     points = {
         rule: (figures[x].value, figures[y].value)
         for rule in rules()
-        if REGISTRY[rule].kind != "reference"
+        if rule_of_run(rule).kind != "reference"
         for figures in [simulated_figures(rule, cluster)]
         if np.isfinite(figures[x].value)
     }

@@ -1,7 +1,7 @@
 """docs/study.md with its pictures, from the tables in docs/study."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import isfinite, log1p
 from pathlib import Path
 from typing import Any, Final
@@ -20,15 +20,18 @@ from docs.generate.study_figures import (
     frontier,
     mistakes_per_fault,
     recorded_figures,
+    releases_of_run,
+    rule_of_run,
     rules,
     runs,
     simulated_figures,
     table,
 )
-from isr_batch.phrases import count_of
+from isr_batch import __version__
+from isr_batch.phrases import count_of, listed
 from isr_batch.report.kip_page import markdown_table
 from isr_batch.scoring.broker_pairs import Figure
-from udfs.rules import BASELINE, REGISTRY
+from udfs.rules import ALL_RULES, BASELINE
 
 DOCS: Final = Path(__file__).parents[1]
 PAGE: Final = DOCS / "study.md"
@@ -43,49 +46,55 @@ _INTRODUCTION: Final = """\
 <!-- made by `python -m docs.generate.study` -->
 
 This study compares the {rules} rules that `all` replays on {recorded}, {stories}, and {hours:,.0f} simulated hours
-under each rule. A mistake is a spurious shrink. Mistakes are counted by [two
-standards](verdicts.md#by-blame-not-by-lag): *by lag*, dropping a follower is a mistake if its true lag is within the
-lag time; *by blame*, it is a mistake if the delay is not the follower's own fault. Intervals in brackets are 95 %
-intervals. If a rule changed between the releases that use it, the study has the rule of the first of these releases,
-which is the rule with the default parameters in [rules](rules.md).
+under each rule ({seeds} seeds); isr-batch {version}. T is the lag time, `replica.lag.time.max.ms`. A mistake is a
+spurious shrink. Mistakes are counted by [two standards](verdicts.md#by-blame-not-by-lag), lag and blame: *by lag*,
+dropping a follower is a mistake if its true lag is at most T; *by blame*, if its delay is not its own fault. Brackets
+are 95 % intervals.
 
-The table compares two figures of each rule in the simulated clusters: mistakes by blame, and one other figure. It names
-the rules on the *frontier*: no other rule is better in one of the two figures and at least as good in the other.
-Differences below 1 % are ignored, and reference rules are left out.
+A rule named after a release stands for all releases that decide alike, which the first table lists. Where the code
+changed within them, both versions have a row; 0.8.0 and 0.8.1 differ as well and were not studied. All rules are
+compared with the same T and min.insync.replicas, not with those of their releases: `replica.lag.time.max.ms` is 10 s
+by default up to 2.4 and 30 s since 2.5 (KIP-537), and `replica.lag.max.messages` of `kafka-0.8` is 4000. Other
+parameters have the defaults that the page of [rules](rules.md) lists.
+
+The next table names the rules on the *frontier* of two figures in the simulated clusters, mistakes by blame and
+another: no other rule is at least as good in both of them and better in one, where differences below 1 % do not count.
+Reference rules are left out. {many} rules are compared in many figures, and no interval is adjusted for that: the best
+rule looks better than it is, and the brackets do not separate rules with nearly the same figures.
 
 """
 _RECORDED: Final = """\
 ## Recorded faults
 
-The recordings have {exposure:,.0f} partition-hours in all. While they were made, brokers were stopped, slowed, cut off
-and restarted on purpose. The brokers ran these releases: {releases}. Their lag times are {lag_times} s. With Kafka's
-default, which has been 30 s since 2.5, no follower would have been dropped after many of these faults. Intervals come
-from a bootstrap over the leaders of all recordings, in which the shrinks of a leader are drawn together.
-
-*Detection time* is the true lag at genuine shrinks, which may be below the lag time. *Right by blame* and *right by
-lag* are the share of time in which the rule's answer, follower in the ISR or not, is right. A *miss* is a follower that
-failed and was left in the ISR. {most_under:.0%} of the time under min ISR is in a single recording. The last two
-columns are not from the recordings: they count in how many of {stories} the rule makes a mistake, and in how many it
-misses a failure, if the simulated leader applies the rule.
+The recordings have {exposure:,.0f} partition-hours in all. Faults were planted in them: brokers were stopped, slowed,
+cut off and restarted. The brokers ran these releases: {releases}. Their lag times are {lag_times} s; Kafka's default
+has been 30 s since 2.5, under which many of these faults would have dropped no follower. Intervals are a bootstrap
+over the leaders of all recordings: the shrinks that a leader makes are drawn together.
+*Detection* is the true lag at genuine shrinks, in units of T, which may be below 1: a stopped follower may lack only
+young records. {most_under:.0%} of the time under min ISR is in one recording.
+*Right by blame* and *right by lag* are the share of time in which the rule's answer, follower in the ISR or not, is
+right. A *miss* is a follower that failed and was left in the ISR until its true lag exceeded 1.5 T. The last two
+columns are not from the recordings: they count the stories, of {stories}, in which the rule makes a mistake and in
+which it misses a failure, with the rule in the loop (the simulated leader applies it).
 
 """
 _SIMULATED: Final = """
 ## Simulated clusters
 
-Simulated leaders apply the rule, and producers and followers react to it. Each kind of fault was simulated separately,
-on three brokers with {partitions} partitions: {seeds} times {hours:g} h under each rule, with the same random numbers
-for all rules. The results per fault are then weighted by how often the brokers of a partition have such a fault in a
-week. The table has these rates for an *ordinary* and a *sick* cluster. **These rates are assumed**; if yours are
-different, weight the mistakes per fault in the first picture by your own rates.
+Simulated leaders apply the rule, and producers and followers react to it. Each kind of fault was simulated alone,
+{seeds} times {hours:g} h under each rule with the same random numbers, on three brokers with {partitions} partitions
+(T = 10 s, min.insync.replicas = 2). The results per fault are then weighted by how often the brokers of a partition
+have such a fault in a week. The table has these rates for an *ordinary* and a *sick* cluster. **These rates are
+assumed**; if yours differ, weight the mistakes per fault in the first picture by your own rates.
 
 """
 _WEEK: Final = """
-Mistakes and misses are per week and 1,000 partitions. *Detection* is the true lag at genuine shrinks: the median of
-each simulation, averaged over simulations with the numbers of genuine shrinks as weights. *Unavailable* is the time per
-week and partition in which acks=all producers had to wait. There are two such times: that under min.insync.replicas,
-and that with a stalled high watermark, as far as it exceeds the time in quiet clusters. How much the two overlap is not
-stored, so the figure is the longer of them, which is a lower bound under every rule. Intervals come from a bootstrap
-over the {seeds} seeds of each kind of fault; with so few seeds, they are hardly more than the range of the results.
+Mistakes and misses are per week and 1,000 partitions. Detection is the true lag of a genuine shrink: the median of
+each simulation, averaged over simulations with their numbers of genuine shrinks as weights. *Unavailable* is the time
+per week and partition in which acks=all producers had to wait: with too few replicas in the ISR, or with the high
+watermark below the log end, or both (the union, not the sum), less the time that quiet clusters have, in which
+appends wait for the next fetch. Intervals are a bootstrap over the {seeds} seeds of each kind of fault: whatever
+happens in one simulated cluster is drawn together. With fewer than some 20 seeds they are too narrow.
 
 """
 _CHECK: Final = """
@@ -105,15 +114,13 @@ replay. The table has the number of shrinks by verdict with half and with twice 
 _LIMITS: Final = """
 ## Not shown here
 
-- The recorded clusters have three brokers on one host, few partitions and small loads, and their faults were made on
-  purpose. They are replayed open-loop: fetches stay as recorded under every rule. So the results of a rule are only
-  exact up to its first ISR change that the brokers did not make.
-- There are eleven kinds of simulated faults. They happen one at a time, in groups of three replicas with one load.
-  Nothing is shown about faults that happen together, nor about how frequent faults are in your clusters. An interval
-  only reflects the variation between the {seeds} seeds, not the errors of the rates and of the model; with few seeds it
-  is too narrow.
-- Other lag times and values of min.insync.replicas are not compared: each recording has those of its cluster, and
-  simulated clusters have 10 s and 2.
+- The recorded clusters have three brokers on one host, few partitions and small loads, and their faults were
+  planted. They are replayed open-loop: fetches stay as recorded under every rule, so only what a rule does up to its
+  first change that the brokers did not make is exact.
+- Simulated faults are of eleven kinds and come singly, in groups of three replicas with one load. Nothing is shown
+  about faults that come together, nor how frequent faults are in your clusters. An interval only reflects the
+  variation between the {seeds} seeds, not the errors of the rates and of the model.
+- Other lag times and min.insync.replicas: each recording has its own, and simulated clusters have 10 s and 2.
 - Consumers are not simulated. Lost records are not counted, because no simulated leader dies for good.
 - A rule that never drops a follower has no detection time, and is therefore not in the picture of detection times. Few
   mistakes alone say little: `majority` makes none, but misses failures.
@@ -124,8 +131,7 @@ _LIMITS: Final = """
 
 `docs/study` has the figures as Parquet files: `recorded.parquet` has one row per rule, recording and pair of brokers,
 `stories.parquet` and `simulated.parquet` have one row per rule and simulation. `make study` makes them and this page
-from the sample clusters only; `make study STUDIED=DIR HOURS={hours:.0f}` replays other recordings and simulates more
-hours.
+from the sample clusters only; `make study STUDIED=DIR SEEDS={seeds}` replays other recordings.
 """
 
 
@@ -143,10 +149,14 @@ def page() -> str:
             under[row["cluster_id"]] += row["under_min_isr_us"]
     return "\n".join([
         _INTRODUCTION.format(
-            rules=len(rules()), recorded=count_of(len(recordings), "recorded cluster"),
+            rules=len(ALL_RULES), many=len(rules()), seeds=seeds, version=__version__,
+            recorded=count_of(len(recordings), "recorded cluster"),
             stories=f"{len(stories)} [stories](stories.md#experiments)", hours=hours,
         ),
+        *markdown_table(("releases", "rule"), _releases_of_rules()),
+        "",
         *markdown_table(("clusters", *_FRONTIERS), _frontiers()),
+        "",
         *_pictures(),
         _RECORDED.format(
             exposure=exposure, releases=_releases(), stories=len(stories), lag_times=_lag_times(),
@@ -159,7 +169,7 @@ def page() -> str:
         *markdown_table(("#", "rule", *_WEEK_COLUMNS), map(_week_row, rules())),
         _check(),
         *_constants(),
-        _LIMITS.format(hours=hours, seeds=seeds),
+        _LIMITS.format(seeds=seeds),
     ])  # fmt: skip
 
 
@@ -172,14 +182,16 @@ _FRONTIERS: Final = {
 
 def _frontiers() -> list[dict[str, str]]:
     return [
-        {"clusters": cluster} | {title: _list(frontier(cluster, x)) for title, x in _FRONTIERS.items()}
+        {"clusters": cluster}
+        | {title: listed(f"`{rule}`" for rule in frontier(cluster, x)) for title, x in _FRONTIERS.items()}
         for cluster in RATES
     ]
 
 
-def _list(names: Sequence[str]) -> str:
-    quoted = [f"`{name}`" for name in names]
-    return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
+def _releases_of_rules() -> list[dict[str, str]]:
+    """List the releases with the rule that stands for them, oldest first."""
+    found = [(releases_of_run(run), run) for run in rules()]
+    return [{"releases": releases, "rule": f"`{run}`"} for releases, run in found if releases]
 
 
 def _releases() -> str:
@@ -189,8 +201,7 @@ def _releases() -> str:
 
 def _lag_times() -> str:
     found = {row["replica_lag_time_max_ms"] for row in table("clusters") if row["replica_lag_time_max_ms"]}
-    *most, last = (f"{ms / 1000:g}" for ms in sorted(found))
-    return f"{', '.join(most)} and {last}" if most else last
+    return listed(f"{ms / 1000:g}" for ms in sorted(found))
 
 
 def _interval(figure: Figure, digits: int = 0, factor: float = 1) -> str:
@@ -202,7 +213,7 @@ def _interval(figure: Figure, digits: int = 0, factor: float = 1) -> str:
 
 _RECORDED_COLUMNS: Final = (
     "mistakes by blame", "mistakes by lag", "genuine shrinks", "misses", "right by blame, %", "right by lag, %",
-    "detection time, s", "under min ISR, s per h", "stories with a mistake", "stories with a miss",
+    "detection, T", "under min ISR, s per h", "stories with a mistake", "stories with a miss",
 )  # fmt: skip
 
 
@@ -216,7 +227,7 @@ def _recorded_row(rule: str) -> dict[str, Any]:
         _interval(found["misses"]),
         _interval(found["right_by_blame"], 1, 100),
         _interval(found["right_by_lag"], 1, 100),
-        _interval(found["detection_s"], 1),
+        _interval(found["detection_lag_times"], 2),
         f"{found['under_min_isr_us'].value:,.0f}",
         *(str(sum(row[name] > 0 for row in stories)) for name in ("spurious", "misses")),
     )
@@ -298,7 +309,7 @@ def pictures() -> dict[str, Spec]:
     return {
         "faults": _of_faults(),
         "detection": _of_frontier("detection_s", "detection of genuine failures, s"),
-        "unavailability": _of_frontier("unavailable_s", "acks=all unavailable, s per partition and week, at least"),
+        "unavailability": _of_frontier("unavailable_s", "acks=all unavailable, s per partition and week"),
     }
 
 
@@ -343,7 +354,7 @@ def _points(cluster: str, x: str) -> Iterator[dict[str, Any]]:
         labels.setdefault(first, []).append(str(_number(rule)))
     for rule, figures in found.items():
         ends = [*_ends(figures[x], 1), *_ends(figures["spurious"], 1000)]
-        reference = REGISTRY[rule].kind == "reference"
+        reference = rule_of_run(rule).kind == "reference"
         yield dict(zip(("x", "x_low", "x_high", "y", "y_low", "y_high"), ends, strict=True)) | {
             "label": ", ".join(labels.get(rule, [])),
             "what": "reference" if reference else "on the frontier" if rule in best else "other rules",

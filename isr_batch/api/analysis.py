@@ -13,23 +13,23 @@ from isr_batch.lake.lake import Lake
 
 F = TypeVar("F")
 F_co = TypeVar("F_co", covariant=True)
-"""Kind of the frames (pandas, Arrow or Spark): that of the input."""
+"""Type of the frames (pandas, Arrow or Spark), which is that of the input."""
 
 
 class Tables(Protocol[F_co]):
-    """Computes the tables of an `Analysis`: by a replay in this process, by one in Spark's workers, or from a lake."""
+    """Computes the tables of an `Analysis`: by a replay in this process or in Spark's workers, or by reading a lake."""
 
     @property
     def engine(self) -> str:
-        """The engine that does the work, and why it was chosen, in one line."""
+        """The engine that does the work and why it was chosen, in one line."""
 
     def frame(self, name: str, where: Mapping[str, str] | None = None) -> F_co:
-        """Return a table or view by name; with ``where``, only the rows in which these columns have these values."""
+        """Return a table or view by name. With ``where``, only rows with these values in these columns are returned."""
 
     def lake(self) -> AbstractContextManager[Lake]:
-        """Yield a lake in which the rows are replayed and the rules scored.
+        """Yield a lake in which the rows are replayed and the rules are scored.
 
-        If the brokers' own changes are known, the replay is compared with them.
+        If the brokers' own ISR changes are known, the replay is compared with them.
         """
 
     def save(self, lake: str) -> None:
@@ -37,11 +37,11 @@ class Tables(Protocol[F_co]):
 
 
 class Analysis(Generic[F]):
-    """The results of an analysis, as frames; each is computed when it is first used.
+    """The results of an analysis as frames. Each frame is computed when it is first used.
 
-    Columns, types and units are those of the tables of a lake (docs/tables.md), so that a query on a member also runs
-    on the lake. Instants are in UTC, ``*_ms`` are milliseconds, and offsets are record offsets. Frames of pandas have
-    Arrow's types. A Spark frame is a plan: each action on it replays, unless it is cached.
+    Columns, types and units are those of the tables of a lake (docs/tables.md), so that a query on a frame also runs on
+    the lake. Instants are in UTC, ``*_ms`` are milliseconds, and offsets are record offsets. pandas frames have Arrow
+    types. A Spark frame is a plan: each action on it replays, unless the frame is cached.
     """
 
     def __init__(self, tables: Tables[F]) -> None:
@@ -52,58 +52,58 @@ class Analysis(Generic[F]):
 
     @property
     def engine(self) -> str:
-        """The engine that does the work, and why it was chosen, in one line."""
+        """The engine that does the work and why it was chosen, in one line."""
         return self._tables.engine
 
     @cached_property
     def shrinks(self) -> F:
-        """Each shrink by each rule, with its verdict: ``shrink_verdicts``, one row per replica that a rule dropped."""
+        """Each shrink by each rule, with its verdict (``shrink_verdicts``): one row per replica that a rule dropped."""
         return self._tables.frame("shrink_verdicts")
 
     @cached_property
     def spurious(self) -> F:
-        """The rows of `shrinks` whose verdict is ``spurious``: the mistakes."""
+        """The rows of `shrinks` with verdict ``spurious``: the mistakes."""
         return self._tables.frame("shrink_verdicts", {"verdict": "spurious"})
 
     @cached_property
     def changes(self) -> F:
-        """Each shrink and expand that a rule made in the replay: ``isr_changes``."""
+        """Each shrink and expansion that a rule made in the replay (``isr_changes``)."""
         return self._tables.frame("isr_changes")
 
     @cached_property
     def replica_timeline(self) -> F:
-        """The state of each follower under each rule, one row per change; large, and replayed again on each access."""
+        """The state of each follower under each rule, one row per change. It is large, and needs another replay."""
         return self._tables.frame("replica_timeline")
 
     @cached_property
     def partition_timeline(self) -> F:
-        """The state of each partition under each rule, one row per change; large, and replayed again on each access."""
+        """The state of each partition under each rule, one row per change. It is large, and needs another replay."""
         return self._tables.frame("partition_timeline")
 
     @cached_property
     def scores(self) -> F:
-        """Accuracy and cost of each rule: ``rule_scores``, by cluster, day and topic, and in total.
+        """Accuracy and cost of each rule (``rule_scores``): by cluster, day and topic, and in total.
 
-        Numbers of records that would be lost if leaders died are null, as after ``replay --timelines none``; a lake has
-        them.
+        Numbers of records that would be lost if leaders died are null here, as after ``replay --timelines none``. In a
+        lake they are computed.
         """
         return self._tables.frame("rule_scores")
 
     @cached_property
     def coverage(self) -> F:
-        """The periods for which each broker's log is complete: ``coverage``.
+        """The periods for which each broker's log is complete (``coverage``).
 
-        Empty if the input was the user's own table of fetches instead of broker logs.
+        It is empty if the input was the user's own table of fetches instead of broker logs.
         """
         return self._tables.frame("coverage")
 
     @cached_property
     def quarantine(self) -> F:
-        """Input rows that were refused, with the reason: ``quarantine``."""
+        """Input rows that were refused, with the reason (``quarantine``)."""
         return self._tables.frame("quarantine")
 
     def answer(self) -> str:
-        """Return some sentences on the followers that were dropped by mistake, as ``isr-batch run`` prints them."""
+        """Return a few sentences on the followers that were dropped by mistake, as ``isr-batch run`` prints them."""
         from isr_batch.report.answer import answer_of
 
         with self._tables.lake() as lake:
@@ -115,7 +115,7 @@ class Analysis(Generic[F]):
         Returns
         -------
         Path
-            The written HTML file, which needs no network.
+            The written HTML file. It needs no network.
         """
         from isr_batch.report import write_report
 
@@ -124,14 +124,14 @@ class Analysis(Generic[F]):
         return Path(path)
 
     def save(self, lake: str | PathLike[str]) -> None:
-        """Add the analysed rows to a lake, as ``isr-batch ingest table`` does, and replay it, for `isr_batch.open`.
+        """Add the analysed rows to a lake, as ``isr-batch ingest table`` does, and replay the lake.
 
-        Rows that the lake already has are not added again.
+        `isr_batch.open` opens it later. Rows that the lake already has are not added again.
 
         Parameters
         ----------
         lake : path or address
-            Folder of the lake, which is created if it does not exist.
+            Folder of the lake. It is created if it does not exist.
 
         Raises
         ------
@@ -150,7 +150,7 @@ class Analysis(Generic[F]):
 
 @contextmanager
 def _faults_explained() -> Iterator[None]:
-    """Raise faults of disks and stores as the errors that the command line reports."""
+    """Convert exceptions about disks and stores to the errors that the command line reports."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Public functions ``analyze``, which replays frames of fetches, and ``open``, which reads a lake that was replayed."""
+"""Public functions ``analyze``, which replays frames of fetches, and ``open``, which reads a replayed lake."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -33,29 +33,31 @@ def analyze(  # noqa: PLR0913 all but one have a default
     cluster_id: str | None = None,
     engine: Engine = "auto",
 ) -> Analysis[Any]:
-    """Replay a frame of follower fetches through rules, and judge their shrinks.
+    """Replay a frame of follower fetches through rules, and judge the shrinks that they make.
 
     Parameters
     ----------
     fetches : DataFrame of Spark or pandas, or pyarrow.Table
         One row per fetch: ``topic``, ``partition_id`` (or ``partition``), ``leader_id``, ``replica_id``,
-        ``fetch_offset``, and ``handled_time`` or ``arrival_time``; docs/own-tables.md lists optional columns.
+        ``fetch_offset``, and ``handled_time`` or ``arrival_time``. docs/own-tables.md lists optional columns.
     appends, epochs, changes : frame, optional
-        The leaders' appends, their terms, and the ISR changes that the brokers made, as in docs/own-tables.md, in
-        frames of the same kind as ``fetches``.
+        The leaders' appends, the leaders' terms, and the ISR changes that the brokers made, with columns as in
+        docs/own-tables.md. The frames must be of the same kind as ``fetches``.
     mapping : mapping or path, optional
-        Columns that have other names, or times that are numbers, such as ``{"replica_id": "follower", "handled_time":
-        {"column": "ts", "unit": "ms"}}``; or a complete mapping as in docs/own-tables.md, or its YAML file.
+        Needed if columns have other names or times are numbers: a mapping such as ``{"replica_id": "follower",
+        "handled_time": {"column": "ts", "unit": "ms"}}``, or a complete mapping as in docs/own-tables.md, or the path
+        of its YAML file.
     rules : sequence of str or "all"
-        Ids of rules, as ``isr-batch rules list`` names them.
+        Ids of rules, as ``isr-batch rules list`` prints them.
     lag_time_ms : int, optional
-        ``replica.lag.time.max.ms`` of terms for which ``epochs`` has none; 30000 by default.
+        ``replica.lag.time.max.ms`` of terms for which ``epochs`` does not have it; 30000 by default.
     min_insync_replicas : int, optional
-        ``min.insync.replicas`` of terms for which ``epochs`` has none; 1 by default.
+        ``min.insync.replicas`` of terms for which ``epochs`` does not have it; 1 by default.
     cluster_id : str, optional
         Name of the cluster, if no column has it.
     engine : {"auto", "spark", "local"}
-        Spark's workers or this process; by default Spark for its own frames, else this process.
+        Whether to replay in Spark's workers or in this process. By default, Spark frames are replayed by Spark, and
+        others in this process.
 
     Returns
     -------
@@ -66,13 +68,13 @@ def analyze(  # noqa: PLR0913 all but one have a default
     ------
     UsageError
         If an argument is not a frame, a column is missing, a time has no unit, a rule is unknown, or the engine cannot
-        do it.
+        replay these frames.
     SchemaError
         If a column's type does not fit the column to which it is mapped.
     NoInputError
         If there are no rows.
     QualityGateError
-        If all rows are refused. If only some are, they are in `Analysis.quarantine`.
+        If all rows are refused. If only some are refused, they are in `Analysis.quarantine`.
 
     Examples
     --------
@@ -121,16 +123,16 @@ def analyze(  # noqa: PLR0913 all but one have a default
 def open_lake(
     lake: str | PathLike[str] | None = None, *, catalog: str | None = None, frames: Kind | None = None
 ) -> Analysis[Any]:
-    """Open a lake that was replayed, and return an `Analysis`, as `analyze` does.
+    """Open a replayed lake, and return its results as an `Analysis`, as `analyze` does.
 
     Parameters
     ----------
     lake : path or address, optional
         Folder of the lake.
     catalog : str, optional
-        Schema of the lake in a catalog, as ``CAT.SCHEMA``, instead of a folder.
+        Schema with the tables of the lake in a catalog, as ``CAT.SCHEMA``, instead of a folder.
     frames : {"pandas", "arrow", "spark"}, optional
-        Kind of the frames; by default Spark's if there is a session, and pandas' if not.
+        Kind of the frames; by default Spark frames if there is a session, else pandas frames.
 
     Returns
     -------
@@ -139,9 +141,9 @@ def open_lake(
     Raises
     ------
     UsageError
-        If neither or both of lake and catalog are given.
+        If neither or both of ``lake`` and ``catalog`` are given.
     NoInputError
-        If the lake does not exist, or was not replayed.
+        If the lake does not exist or was not replayed.
     """
     if (lake is None) == (catalog is None):
         raise UsageError("the tables are either in a folder or in a catalog", "give a folder, or catalog='CAT.SCHEMA'")

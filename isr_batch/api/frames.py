@@ -1,4 +1,4 @@
-"""Recognise frames of pandas, Arrow and Spark, convert them to Arrow, and convert results back."""
+"""Recognise frames of pandas, Arrow and Spark, convert them to Arrow, and convert results back to frames."""
 
 import sys
 from collections import Counter
@@ -37,7 +37,7 @@ def kind_of(name: str, frame: object) -> Kind:
         known = getattr(sys.modules.get(module), of_class, None)
         if known is not None and isinstance(frame, known):
             return kind
-    rows = f"{name}.collect()" if hasattr(frame, "collect") else name  # a lazy frame has no rows yet
+    rows = f"{name}.collect()" if hasattr(frame, "collect") else name  # a lazy frame has to be computed first
     raise UsageError(
         f"{name} is {shown_type(frame)}{_columns(frame)}, and a DataFrame of Spark or pandas or a pyarrow.Table is "
         "expected",
@@ -59,9 +59,9 @@ def shown_type(given: object) -> str:
 
 
 def _columns(frame: object) -> str:
-    """Return " with its columns ...", which names a frame's columns in a message.
+    """Return the text " with ..." and the names of a frame's columns, for a message; empty if they are not known.
 
-    A lazy frame may read files for this.
+    The columns of a lazy frame are not asked for, because that may read files.
     """
     names = None if hasattr(frame, "collect") else getattr(frame, "column_names", getattr(frame, "columns", None))
     try:
@@ -71,7 +71,7 @@ def _columns(frame: object) -> str:
 
 
 def one_kind(frames: Mapping[str, object]) -> Kind:
-    """Return the kind of several frames; refuse frames of different kinds.
+    """Return the kind of several frames, which must all be of one kind.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def require_rows(name: str, rows: int) -> None:
 
 
 def given_back(rows: pa.Table, kind: Kind, spark: "SparkSession | None" = None) -> Any:
-    """Convert Arrow rows to a frame of a kind. pandas frames keep Arrow's types, so that no offset becomes a float."""
+    """Convert Arrow rows to a frame of this kind. pandas frames have Arrow types, so that no offset becomes a float."""
     if kind == "arrow":
         return rows
     if kind == "pandas":

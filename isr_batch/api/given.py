@@ -28,13 +28,13 @@ SECTIONS: Final[dict[str, type[MappedColumns]]] = {
     "fetches": FetchColumns, "appends": AppendColumns, "epochs": EpochColumns, "changes": ChangeColumns,
 }  # fmt: skip
 CLUSTER: Final = "cluster"
-"""Name of the cluster if the caller gives none."""
+"""Name of the cluster if the caller does not give one."""
 _EXAMPLE: Final = (
     'name columns, such as mapping={"replica_id": "follower", "handled_time": {"column": "ts", "unit": "ms"}}'
 )
 _ARGUMENTS: Final = {"replica_lag_time_max_ms": "lag_time_ms"}
 _ALSO: Final = {"partition_id": "partition"}
-"""For a column of ours, another name under which it is found in the caller's frame."""
+"""For a column of ours, an alternative name in the caller's frame."""
 
 
 def given_mapping(
@@ -50,14 +50,15 @@ def given_mapping(
     mapping : mapping, path or None
         One of: a dict with the sections of a mapping file; the path of a mapping file; a dict from columns of
         ``fetch_log`` to the caller's columns, needed only where the names differ, such as ``{"replica_id": "follower",
-        "handled_time": {"column": "ts", "unit": "ms"}}``; None, to find all columns by name.
+        "handled_time": {"column": "ts", "unit": "ms"}}``, possibly with ``cluster_id`` and other keys of a mapping file
+        that are not sections; None, to find all columns by name.
     schemas : mapping of str to pa.Schema
-        Columns of each frame, by section. The columns of a section that the mapping does not have are found by name.
+        Columns of each frame, by section. If the mapping lacks a section, the columns for it are found by name.
     cluster_id : str, optional
         Name of the cluster. If omitted, the first of these that exists: the mapping's ``cluster_id``; the column
         ``cluster_id``, if all frames have it; the constant `CLUSTER`.
     **settings : int or None
-        Further keys at the top level of the mapping; a value of None keeps the mapping's own.
+        Further keys at the top level of the mapping. None keeps the value in the mapping.
 
     Raises
     ------
@@ -70,8 +71,8 @@ def given_mapping(
             raise UsageError(f"{_ARGUMENTS.get(name, name)}={value} is not a number")
     if cluster_id is not None and not cluster_id:
         raise UsageError("cluster_id is empty", "omit it, or name the cluster")
-    short = tree.keys().isdisjoint(TableMapping.model_fields)
-    given = {"fetches": {"columns": tree}} if short else tree
+    short = tree.keys().isdisjoint(SECTIONS)
+    given = _as_sections(tree) if short else tree
     without = [name for name in SECTIONS if name in given and name not in schemas]
     if without:
         raise UsageError(f"{where} maps {', '.join(without)}, but no such frame is given",
@@ -96,8 +97,14 @@ def given_mapping(
     return mapping_of(whole, where)
 
 
+def _as_sections(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a short mapping, of columns of fetches and keys of the mapping as a whole, as the sections of a file."""
+    of_all = {name: given for name, given in columns.items() if name in TableMapping.model_fields}
+    return {**of_all, "fetches": {"columns": {name: columns[name] for name in columns if name not in of_all}}}
+
+
 def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
-    """Return the sections of a mapping as a dict, not yet checked, and the words for the mapping in messages.
+    """Return the sections of a mapping as a dict that is not checked yet, and the name of the mapping in messages.
 
     Raises
     ------
@@ -114,7 +121,7 @@ def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
 
 
 def _given_by_name(section: type[MappedColumns], schema: pa.Schema, known: Mapping[str, Any]) -> dict[str, str]:
-    """Map each of our columns that the frame has under the same name."""
+    """Return the mapping of those of our columns that the frame has under the same name."""
     found = {}
     for name in section.model_fields:
         there = next((column for column in (name, _ALSO.get(name)) if column in schema.names), None)
@@ -124,7 +131,7 @@ def _given_by_name(section: type[MappedColumns], schema: pa.Schema, known: Mappi
 
 
 def _missing_in_given(name: str, schema: pa.Schema, columns: Mapping[str, Any]) -> list[str]:
-    """Return a message for each required column of a section to which no column of the frame is mapped."""
+    """Return one message per required column of a section to which no column of the frame is mapped."""
     section = SECTIONS[name]
     missing = [
         column for column, field in section.model_fields.items() if field.is_required() and column not in columns
@@ -141,7 +148,7 @@ def given_rules(rules: Sequence[str] | str) -> list[RuleRun]:
     Raises
     ------
     UsageError
-        If a rule is unknown, or has parameters.
+        If a rule is unknown or none is given.
     """
     given: Any = rules  # callers may not check their types
     if not isinstance(given, Iterable) or isinstance(given, Mapping):

@@ -1,4 +1,4 @@
-"""Make a function for ``applyInArrow`` in a user's own Spark job: it replays one partition and returns its shrinks."""
+"""Make a function for ``applyInArrow`` in a user's own Spark job. It replays one partition and returns its shrinks."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from isr_batch.api.frames import Frame
 
 SHRINKS: Final[pa.Schema] = contract_schema(SHRINK_VERDICTS.name, SHRINK_VERDICTS.column_names)
-"""Arrow schema of the result of `shrink_udf`, which has the columns of ``shrink_verdicts``."""
+"""Arrow schema of the rows that the function of `shrink_udf` returns: the columns of ``shrink_verdicts``."""
 SHRINKS_DDL: Final[str] = SHRINK_VERDICTS.schema_ddl
-"""The schema `SHRINKS` as Spark's DDL, for ``applyInArrow`` and ``applyInPandas``."""
+"""The schema `SHRINKS` as Spark DDL, for ``applyInArrow`` and ``applyInPandas``."""
 MOST_ROWS: Final = 2_000_000
-"""Maximum number of fetches in one group. A group is a table in one worker's memory, at some 0.5 kB per row."""
+"""Maximum number of fetches in one group. A group is a table in the memory of one worker, and needs about 0.5 kB per
+row."""
 _ANY_FETCHES: Final = pa.schema([(name, pa.null()) for name in FetchColumns.model_fields])
 
 
@@ -43,17 +44,17 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
     cluster_id: str | None = None,
     brokers: BrokerFacts | None = None,
 ) -> Callable[[pa.Table], pa.Table]:
-    """Make the function that replays one partition of a topic, for ``applyInArrow``.
+    """Return a function for ``applyInArrow`` that replays one partition of a topic.
 
     Parameters
     ----------
     rules : str, sequence of str or "all"
-        As for `isr_batch.analyze`; each row names its rule.
+        As for `isr_batch.analyze`. Each result row names its rule.
     mapping, lag_time_ms, min_insync_replicas, cluster_id
         As for `isr_batch.analyze`.
     brokers : BrokerFacts, optional
         Result of `broker_facts`. Without it, a partition is replayed as if it were the only one: shrinks after its last
-        fetch are not found, and those by a silent leader may be blamed on the follower.
+        fetch are not found, and shrinks made by a silent leader may be blamed on the follower.
 
     Returns
     -------
@@ -64,7 +65,7 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
     Raises
     ------
     UsageError
-        If an argument is wrong. Mistakes in the columns are found when the function is called.
+        If an argument is wrong. Mistakes in the columns are found when the returned function is called.
 
     Examples
     --------
@@ -105,10 +106,10 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
 def shrink_udf_pandas(
     rules: Sequence[str] | str = "kafka-3.7", **settings: Any
 ) -> "Callable[[pd.DataFrame], pd.DataFrame]":
-    """Make the function of `shrink_udf` for ``applyInPandas``; the parameters are the same.
+    """Return a function for ``applyInPandas``. Parameters and results are those of `shrink_udf`.
 
-    Spark gives pandas all times in the session's time zone, and does not say so. Where that is not UTC, a column of
-    times needs a ``time_zone`` in the mapping, or is refused when the function is called.
+    Spark passes all times to pandas in the session's time zone, without naming it. If this zone is not UTC, a column of
+    times needs a ``time_zone`` in the mapping. Otherwise the column is refused when the function is called.
     """
     of_arrow, zone = shrink_udf(rules, **settings), _zone_of_session()
 
@@ -124,7 +125,7 @@ def shrink_udf_pandas(
 
 
 def _zone_of_session() -> str:
-    """Return the time zone of the active Spark session; UTC without one."""
+    """Return the time zone of the active Spark session; UTC without a session."""
     if "pyspark.sql" not in sys.modules:
         return "UTC"
     from pyspark.sql import SparkSession
@@ -134,7 +135,7 @@ def _zone_of_session() -> str:
 
 
 def _require_zones(schema: pa.Schema, mapping: TableMapping, zone: str) -> None:
-    """Refuse mapped times without a zone, unless the mapping names it."""
+    """Refuse columns of times without a zone, unless the mapping names their zone."""
     for name, source in mapped_columns(mapping.fetches.columns).items():
         if isinstance(source, InstantSource) and source.time_zone is None and source.column in schema.names:
             kind = schema.field(source.column).type
@@ -158,13 +159,15 @@ def broker_facts(  # noqa: PLR0913 all but one have a default
     min_insync_replicas: int | None = None,
     cluster_id: str | None = None,
 ) -> BrokerFacts:
-    """Collect, for `shrink_udf`, facts about brokers that one partition's fetches do not show; parameters of `analyze`.
+    """Collect facts about brokers that `shrink_udf` needs and one partition's fetches do not show.
+
+    Parameters are those of `isr_batch.analyze`.
 
     Returns
     -------
     BrokerFacts
-        A small object, with one row per term of a leader, and per day and pair of brokers. It is serialised with the
-        function.
+        A small object: one row per term of a leader, and one per day and pair of brokers. Spark sends it to the workers
+        together with the function.
     """
     given = {"fetches": fetches, "appends": appends, "epochs": epochs, "changes": changes}
     frames: dict[str, Any] = {name: frame for name, frame in given.items() if frame is not None or name == "fetches"}
@@ -186,6 +189,6 @@ def _shrinks_of_group(
     fetches: Input, mapping: TableMapping, runs: Sequence[RuleRun], brokers: BrokerFacts | None
 ) -> pa.Table:
     """Replay the fetches of one partition in memory, and return its shrinks under each rule."""
-    sql = log_sql(repeated=True)  # opening one, or planning a query, takes longer than a group's query
+    sql = log_sql(repeated=True)  # to open a connection or plan a query takes longer than to query one group
     lake = input_tables(sql, [fetches], mapping)
     return results_of(sql, lake, brokers or facts_of(sql, lake), runs, [SHRINK_VERDICTS])[SHRINK_VERDICTS]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FEW_ROWS: Final = 200_000
-"""With at most this many fetches, query plans are kept for the next analysis, because planning takes longer than
-running them. Kept plans read all columns of their tables."""
+"""With at most this many fetches, query plans are kept for the next analysis, because planning then takes longer than
+running. Kept plans read all columns of their tables."""
 
 
 class LocalTables:
@@ -41,9 +41,9 @@ class LocalTables:
     kind : {"pandas", "arrow", "spark"}
         Kind of the frames to return.
     engine : str
-        Name of the engine, and why it was chosen.
+        Why this engine was chosen.
     spark : SparkSession, optional
-        Session for making Spark frames.
+        Session for creating Spark frames.
 
     Raises
     ------
@@ -103,7 +103,7 @@ class LocalTables:
 
 
 def _require_fetches(tables: MemoryLake) -> None:
-    """Refuse input in which every row of fetches was refused."""
+    """Raise an error if no fetch is left, because every row was refused or filtered out."""
     if read_columns(tables, "fetch_log", ["leader_id"]).num_rows:
         return
     refused = read_columns(tables, "quarantine", ["reason", "detail", "raw"])

@@ -1,4 +1,4 @@
-"""Replay rows that are in this process's memory: rows of a notebook, or rows that one Spark task received."""
+"""Replay rows that are in this process's memory, such as rows in a notebook, or the rows of one Spark task."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -42,9 +42,9 @@ _OF_PARTITIONS: Final = (FETCH_LOG, APPEND_LOG, OBSERVED_ISR_CHANGES, GIVEN_TERM
 _PARTITION: Final = ["cluster_id", "topic", "partition_id"]
 _EVENTS: Final = ((FETCH_LOG, FETCH, COLUMNS_OF_FETCHES), (APPEND_LOG, APPEND, COLUMNS_OF_APPENDS))
 ROWS_AT_ONCE: Final = 1 << 14
-"""Events per batch of the replay's stream."""
+"""Number of events per batch of the replay's stream."""
 _FEW_RESULTS: Final = 1_000
-"""Up to this many results, shrinks are found faster without a query."""
+"""Up to this number of results, shrinks are found faster without a query."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class BrokerFacts:
     rows: pa.Table
 
     def of_partitions_in(self, lake: MemoryLake) -> pa.Table:
-        """Return the facts that concern the partitions of a lake in memory."""
+        """Return the facts about the partitions that a lake in memory has."""
         tables = (read_columns(lake, table.name, _PARTITION) for table in _OF_PARTITIONS)
         here = chain.from_iterable(_partitions_of(rows) for rows in tables if rows.num_rows)
         places = (self._places.get(key, ()) for key in dict.fromkeys(here))
@@ -68,7 +68,7 @@ class BrokerFacts:
 
     @cached_property
     def _places(self) -> Mapping[tuple[object, ...], Sequence[int]]:
-        """For each partition, the indices of the facts that concern it."""
+        """For each partition, the row indices of the facts about it."""
         found = defaultdict[tuple[object, ...], list[int]](list)
         for place, key in enumerate(_keys_of_replayed(self.rows)):
             found[key].append(place)
@@ -76,7 +76,7 @@ class BrokerFacts:
 
 
 def _partitions_of(rows: pa.Table) -> Iterator[tuple[object, ...]]:
-    """Yield cluster, topic and partition of rows, each once; grouping takes long for rows of one partition."""
+    """Yield the distinct cluster, topic and partition of rows, without a slow grouping if all are of one partition."""
     if all(len(pc.unique(rows[name])) == 1 for name in _PARTITION):
         return _keys_of_replayed(rows.slice(0, 1))
     return _keys_of_replayed(rows.group_by(_PARTITION).aggregate([]))
@@ -90,7 +90,7 @@ def _keys_of_replayed(rows: pa.Table) -> Iterator[tuple[object, ...]]:
 def frames_read(
     sql: ArrowSql, frames: Mapping[str, pa.Table], mapping: TableMapping, also: Collection[str] = ()
 ) -> MemoryLake:
-    """Convert the caller's frames to input tables in memory, without the tables that are derived from them.
+    """Convert the caller's frames to input tables in memory. Tables that are derived from them are not added.
 
     ``also`` names clusters that have no rows here.
     """
@@ -99,7 +99,7 @@ def frames_read(
 
 
 def without_fetches(refused: int, first: pa.Table) -> QualityGateError:
-    """Return the error that every fetch was refused; it has the number of refused rows, and a table of the first."""
+    """Return the error that no fetch is left, given the number of refused rows, and a table with the first of them."""
     if not refused:
         return QualityGateError("no follower fetch is left", "check `where` and replica_id in the mapping")
     (row,) = first.to_pylist()
@@ -108,7 +108,7 @@ def without_fetches(refused: int, first: pa.Table) -> QualityGateError:
 
 
 def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
-    """Derive the facts about brokers from input tables in memory, and add the derived tables to them."""
+    """Derive the tables that depend on input tables in memory, and return the facts about brokers in them."""
     derive_in_memory(lake, sql)
     engine = InProcess(lake, sql)
     return BrokerFacts(engine.arrow(stream_facts(engine)))
@@ -136,13 +136,13 @@ def results_of(
 
 
 def timelines_of(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
-    """Replay input tables in memory, and return the rows of each timeline; this takes five times as long as scores."""
+    """Replay input tables in memory, and return the rows of both timelines. This takes five times as long as scores."""
     results = _replayed_rows(lake, facts, runs, [*TIMELINES])
     return timelines_of_results(results, read_columns(lake, FETCH_LOG.name, FETCH_LOG.column_names))
 
 
 def _replayed_rows(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun], kinds: Collection[str]) -> pa.Table:
-    """Replay input tables in memory; return the kernel's results as rows with names."""
+    """Replay input tables in memory, and return the kernel's results as rows with names."""
     keep_compiled()
     return pa.Table.from_batches(replay_batches(_stream_in_order(lake, facts), runs, kinds), RESULT_SCHEMA)
 
@@ -150,12 +150,12 @@ def _replayed_rows(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun]
 def _stream_in_order(lake: MemoryLake, facts: BrokerFacts) -> Iterator[pa.RecordBatch]:
     """Yield the events to replay in order, one row per event.
 
-    They are not packed first: packing and unpacking would take longer than this one replay.
+    They are not packed into segments, because packing and unpacking would take longer than this single replay.
     """
     about = facts.of_partitions_in(lake)
     names = (*SET_COLUMNS, *Rows._fields)
     rows = pa.concat_tables([about.select(names), *(_events_in(lake, *of) for of in _EVENTS)]).combine_chunks()
-    # Of rows at the same time, the last of these columns decides first.
+    # For rows at the same time, the last of these columns is the first sort key.
     order, _ = order_of_rows(rows.select([*SET_COLUMNS, *reversed(ROW_ORDER)]), SET_COLUMNS, ROW_ORDER[0])
     terms = about["term"].combine_chunks()
     cuts = ((order[begin : begin + ROWS_AT_ONCE], ROWS_AT_ONCE) for begin in range(0, len(order), ROWS_AT_ONCE))
@@ -166,7 +166,7 @@ def _stream_in_order(lake: MemoryLake, facts: BrokerFacts) -> Iterator[pa.Record
 
 
 def _events_in(lake: MemoryLake, table: Table, kind: np.int64, columns: Mapping[str, str]) -> pa.Table:
-    """Read fetches or appends as rows of the replay's stream; refused appends are left out."""
+    """Read fetches or appends as rows of the replay's stream. Refused appends are left out."""
     read = read_columns(lake, table.name, (*SET_COLUMNS, *columns.values()))
     if table is APPEND_LOG:
         read = read.filter(read["log_end_offset"].is_valid())

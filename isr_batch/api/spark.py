@@ -69,7 +69,7 @@ class SparkTables:
     kind : {"pandas", "arrow", "spark"}
         Kind of the frames to return.
     engine : str
-        Name of the engine, and why it was chosen.
+        Why this engine was chosen.
     spark : SparkSession
         Session of the frames.
 
@@ -112,7 +112,7 @@ class SparkTables:
         return frame if self._kind == "spark" else given_back(frame.toArrow(), self._kind)
 
     def _worked(self, work: OfTask, schema: pa.Schema, facts: BrokerFacts | None) -> DataFrame:
-        """Return the plan that runs ``work`` on the rows of whole partitions in the workers."""
+        """Return the plan that runs ``work`` in the workers, on all rows of some partitions per task."""
         parts = [
             frame.select(*self._keys(name), *(
                 F.struct(*map(quoted_for_spark, frame.columns)).alias(other) if other == name
@@ -126,7 +126,7 @@ class SparkTables:
         )
 
     def _keys(self, section: str) -> list[Any]:
-        """Return the frame's columns for topic and partition, by which Spark shuffles its rows."""
+        """Return a frame's columns for topic and partition, by which Spark shuffles the rows."""
         columns = mapped_columns(getattr(self._mapping, section).columns)
         topic, partition_id = (
             F.lit(given.constant) if given.column is None else F.col(_dotted(self._frames[section], given.column))
@@ -197,7 +197,7 @@ class SparkTables:
         save(lake, self._sources, self._mapping, self._runs)
 
     def _require_few(self, otherwise: str) -> None:
-        """Refuse frames with too many rows to collect into this process; ``otherwise`` says what to do instead."""
+        """Refuse frames with too many rows to collect into this process. ``otherwise`` is the remedy."""
         rows = self._sources[0][1].count(self._sources[0][1].items)
         if rows > sizes.OWN_ROWS:
             raise UsageError(
@@ -206,31 +206,31 @@ class SparkTables:
 
 
 class _NearSilences(MemoryLake):
-    """Tables in memory; only fetches are queried from Spark, those near a silence of a leader."""
+    """Tables in memory. Only fetches near a silence of a leader are queried from Spark."""
 
     def __init__(self, fetch_log: Callable[[], DataFrame], tables: Mapping[Table, pa.Table]) -> None:
         super().__init__(tables)
         self._fetch_log = fetch_log
 
     def direct(self, name: str) -> MemoryTable | None:
-        """Return a table in memory; None for fetches, which are not."""
+        """Return a table in memory; None for fetches, which are in Spark."""
         return None if name == FETCH_LOG.name else super().direct(name)
 
     def read(self, name: str) -> DataFrame:
-        """Return the fetches near silences as a Spark frame; the other tables are in memory."""
+        """Return the fetches as a Spark frame. The other tables are in memory."""
         assert name == FETCH_LOG.name
         return self._fetch_log()
 
 
 def _dotted(frame: DataFrame, name: str) -> str:
-    """Quote the name of a column, or of a field in a struct column (``column.field``), for Spark's SQL."""
+    """Quote the name of a column, or of a field in a struct column (``column.field``), for Spark SQL."""
     return quoted_for_spark(name) if name in frame.columns else ".".join(map(quoted_for_spark, name.split(".")))
 
 
 def _worked_by_spark(
     mapping: TableMapping, facts: BrokerFacts | None, work: OfTask, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run ``work`` in one Spark task; each input row has a struct with one row of one of the caller's frames."""
+    """Run ``work`` in one Spark task. Each input row has a struct with one row of one of the caller's frames."""
     parts = list(batches)
     if not parts:  # there may be fewer partitions than tasks
         return
@@ -242,7 +242,7 @@ def _worked_by_spark(
 
 
 def _read_by_spark(name: str, _sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
-    """Return the rows of one input table in one Spark task."""
+    """Return the rows of one input table, in one Spark task."""
     return read_columns(lake, name, contract_of(name).column_names)
 
 
@@ -254,7 +254,7 @@ def _replayed(name: str, runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLak
 
 
 def _packets_of_spark_rows(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
-    """Replay the rows of one Spark task, and return one row per result table: its name, and its rows as Arrow bytes."""
+    """Replay the rows of one Spark task. Return one row per result table, with its name and its rows as Arrow bytes."""
     packets = []
     for table, rows in results_of(sql, lake, facts, runs).items():
         sink = pa.BufferOutputStream()
@@ -265,13 +265,13 @@ def _packets_of_spark_rows(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryL
 
 
 def _fetch_days_by_spark(sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
-    """Return, for one Spark task, sums of fetches by day and pair of brokers."""
+    """Return sums of fetches by day and pair of brokers, for one Spark task."""
     put_days(lake, sql, FETCH_DAYS)
     return read_columns(lake, FETCH_DAYS.name, FETCH_DAYS.column_names)
 
 
 def _fetch_instants_of_spark_rows(mapping: TableMapping, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield leader, follower and time of each fetch in one Spark task."""
+    """Yield cluster, leader, follower and time of each successful fetch in one Spark task."""
     parts = list(batches)
     if not parts:
         return
@@ -289,7 +289,7 @@ def _fetch_instants_of_spark_rows(mapping: TableMapping, batches: Iterator[pa.Re
 def _broker_days(
     mapping: TableMapping, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of ``broker_days`` (who fetched from whom on which day) for the pairs of brokers in one Spark task."""
+    """Yield rows of ``broker_days`` (who fetched from which leader on which day) for the brokers in one Spark task."""
     parts = list(batches)
     if not parts:
         return

@@ -35,12 +35,14 @@ if TYPE_CHECKING:
 
 
 def opened(place: str, *, catalog: bool = False) -> Lake:
-    """Open a lake in a folder, or with ``catalog`` in a schema; Spark is started only when something needs it."""
+    """Open a lake in a folder, or with ``catalog`` in a schema. Spark is only started if it is needed."""
     return Lake(lambda: start_session(Settings().spark), place, new_run_id(), catalog=catalog)
 
 
 def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMapping, runs: Sequence[RuleRun]) -> Lake:
-    """Add the caller's rows to a lake like an ingest, and replay them; compare if the brokers' own changes are known.
+    """Add the caller's rows to a lake as an ingest does, replay them, and compare the replay with the brokers.
+
+    The comparison is left out if the brokers' own ISR changes are not known.
 
     Parameters
     ----------
@@ -71,14 +73,14 @@ def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMappin
 
 
 def folder_of(owner: object) -> str:
-    """Return a temporary folder for a lake; it is deleted together with ``owner``."""
+    """Return a temporary folder for a lake. It is deleted when ``owner`` is garbage-collected."""
     folder = tempfile.mkdtemp(prefix="isr-batch-")
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return f"{folder}/lake"
 
 
 def rows_where(rows: pa.Table, where: Mapping[str, str] | None) -> pa.Table:
-    """Return the rows in which these columns have these values."""
+    """Return the rows that have, in each column named in ``where``, the value given there."""
     for name, value in (where or {}).items():
         rows = rows.filter(pc.equal(rows[name], value))
     return rows
@@ -102,7 +104,7 @@ class StoredTables:
         schema = contract_schema(name, contract_of(name).column_names)
         if name in VIEWS:
             with InProcess(self._lake) as engine:
-                # Its times have no zone; Spark would read them in that of the session.
+                # DuckDB's times have no zone; Spark would read them in the session's zone.
                 found = cast_rows(engine.arrow(engine.table(name)), schema)
         else:
             found = read_columns(self._lake, name, schema.names)

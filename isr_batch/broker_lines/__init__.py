@@ -1,1 +1,1 @@
-"""Patterns for the lines that brokers print, except request logs: one pattern per form of a line."""
+"""Patterns for the log lines that brokers write, except request logs, in all wordings of the releases."""

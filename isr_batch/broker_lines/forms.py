@@ -1,29 +1,30 @@
-r"""How each release prints the lines that are read, except requests: one pattern per form.
+r"""The log lines that are parsed, except requests, with a pattern for each wording that a release uses.
 
 =============  ==========================================================================================
 release        a shrink in server.log (`SHRINK`)
 =============  ==========================================================================================
 0.8 - 0.11     ``Partition [t,0] on broker 1: Shrinking ISR for partition [t,0] from 1,2 to 1``
 1.0 - 2.1      ``[Partition t-0 broker=1] Shrinking ISR from 1,2 to 1``
-2.2 - 3.5      with ``Leader: (highWatermark, endOffset)`` and the end offset of each dropped replica
-3.6 -          with ``lastCaughtUpTimeMs`` of each
+2.2 - 3.5      also ``Leader: (highWatermark, endOffset)`` and the end offset of each dropped replica
+3.6 -          also ``lastCaughtUpTimeMs`` of each dropped replica
 =============  ==========================================================================================
 
-Since 3.0 the offset and the time may be ``unknown``.
+Since 3.0, an offset or a time may be ``unknown``.
 
 =============  ====================================================  ==============================================
-release        a term in state-change.log                            its first offset
+release        the start of a term in state-change.log               start offset of the term
 =============  ====================================================  ==============================================
-0.9 - 0.10.2   TRACE: ``Broker 1 received LeaderAndIsr request``     not printed
+0.9 - 0.10.2   TRACE: ``Broker 1 received LeaderAndIsr request``     not logged
                (`RECEIVED`), then ``stopped fetchers as part of
                become-leader request`` (`LEADS`)
-0.11 - 2.4     the same; 1.0: ``[Broker id=1] Received ...``         server.log: ``starts at Leader Epoch``
+0.11 - 2.4     the same; since 1.0 ``[Broker id=1] Received ...``    server.log: ``starts at Leader Epoch``
                                                                      (`START_OFFSET`); 2.4.1: with high watermark
 2.5 -          ``Leader t-0 starts at leader epoch`` (`LEADER`)      in that line
 =============  ====================================================  ==============================================
 
-The patterns work in RE2 (Arrow, DuckDB) and `re`, so they have no lookaround. Before lines are matched, partitions and
-brokers in them are converted to the form since 1.0 (macro ``in_new_words`` of `isr_batch.broker_lines.log_sql`).
+The patterns must be valid in RE2 (Arrow, DuckDB) as well as in `re`, so they have no lookaround. Before lines are
+matched, partitions and brokers in them are converted to the form since 1.0 (macro ``in_new_words`` of
+`isr_batch.broker_lines.log_sql`).
 """
 
 import re
@@ -38,15 +39,15 @@ LAG_TIME_MS, OLD_LAG_TIME_MS = 30_000, 10_000
 
 
 class Wording(NamedTuple):
-    """One way in which some releases print a line.
+    """One way in which some releases write a line.
 
     Attributes
     ----------
     text : str
-        A pattern with one group per column. ``<<`` and `>>` surround the words that the line is selected by: those that
-        are the same whatever the partition and the broker.
+        A pattern with one group per column. ``<<`` and ``>>`` surround the words by which lines are selected. These
+        words must be the same for all partitions and brokers.
     columns : str
-        ``name TYPE, ...``, as `isr_batch.broker_lines.log_sql.rows_of` reads the groups.
+        Names and types of the columns, ``name TYPE, ...``, in the order of the groups.
     """
 
     text: str
@@ -59,29 +60,29 @@ class Wording(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """The words that every line of this wording contains; used to select lines before names are normalised."""
+        """Words that every line of the wording contains, whatever its partition. Lines are selected by them."""
         return self.text[self.text.index("<<") + 2 : self.text.index(">>")]
 
 
 class Form:
-    """A kind of line, such as a leader's shrink, with all wordings in which releases print it.
+    """A kind of line, such as a leader's shrink, with all wordings that releases use for it.
 
     Parameters
     ----------
     log : str
-        SERVER or STATE_CHANGE.
+        Kind of log: SERVER or STATE_CHANGE.
     *wordings : Wording
-        The first that matches a line reads it. Columns that a wording does not have are null.
+        A line is parsed with the first wording that matches. Columns that this wording does not have are null.
     """
 
     def __init__(self, log: str, *wordings: Wording) -> None:
         self.log, self.wordings = log, wordings
         self.mark = "|".join(wording.mark for wording in wordings)
         self.pattern = "|".join(wording.pattern for wording in wordings)
-        """Matches a line in any wording; to read the columns of many, use `isr_batch.broker_lines.log_sql.rows_of`."""
+        """Matches a line in any wording. To parse many lines, use `isr_batch.broker_lines.log_sql.rows_of`."""
 
     def read(self, line: str) -> dict[str, str] | None:
-        """Parse one line into columns, as texts; None if no wording matches."""
+        """Parse one line into columns, whose values are text; None if no wording matches."""
         for wording in self.wordings:
             if found := re.search(wording.pattern, line):
                 names = (column.partition(" ")[0] for column in wording.columns.split(", "))
@@ -89,13 +90,13 @@ class Form:
         return None
 
 
-# A number with more digits than Kafka's type has does not match. No digit may follow a number; at the end of a pattern,
-# `END` ensures that.
+# A number with more digits than Kafka's type can have does not match. Therefore a digit must not follow a number; at
+# the end of a pattern, `END` ensures this.
 INT: Final = r"(?:1\d{9}|20\d{8}|\d{1,9})"
 LONG: Final = r"\d{1,18}"
 INTS: Final = rf"{INT}(?:, ?{INT})*"
 END: Final = r"(?:\D|$)"
-# Printed since 3.0 for an ISR member about which the leader has no state.
+# Since 3.0, "unknown" is printed for an ISR member about which the leader has no state.
 _NUMBER = rf"(?:-?{LONG}|unknown)"
 _PARTITION = rf"(\S+)-({INT})"
 _LEADERS = rf"\[Partition {_PARTITION} broker=({INT})\] "
@@ -117,12 +118,13 @@ SHRINK: Final = Form(
         "leader_log_end_offset BIGINT, printed VARCHAR",
     ),
 )
-"""A shrink, printed since 0.8; ``printed`` has the replicas that were out of sync, since 2.2."""
+"""A shrink, logged since 0.8. Since 2.2, ``printed`` has the replicas that were out of sync."""
 OUT_OF_SYNC: Final = rf"\(brokerId: ({INT}), endOffset: ({_NUMBER})(?:, lastCaughtUpTimeMs: ({_NUMBER}))?\)"
-"""Pattern of one dropped replica in a Shrinking line: its id, log end offset, and when it was last caught up."""
+"""Pattern of a dropped replica in a Shrinking line: its id, log end offset, and the time at which it was last caught
+up."""
 
 CAUGHT_UP: Final = r"lastCaughtUpTimeMs: (1\d{12})\b"
-"""A time in the line of a shrink that is in UTC, whatever the zone of the line's timestamp."""
+"""A time in a Shrinking line that is in UTC, whatever the time zone of the line's timestamp."""
 
 EXPAND: Final = Form(
     SERVER,
@@ -131,7 +133,7 @@ EXPAND: Final = Form(
         f"{_OF_LEADER}, isr_before INTEGER[], isr_after INTEGER[]",
     ),
 )
-"""An expand in a ZooKeeper cluster; with AlterPartition it is an `ISR_UPDATED`."""
+"""An expand in a ZooKeeper cluster. With AlterPartition, expands are logged as `ISR_UPDATED`."""
 
 ISR_UPDATED: Final = Form(
     SERVER,
@@ -141,8 +143,8 @@ ISR_UPDATED: Final = Form(
         f"{_OF_LEADER}, isr INTEGER[], under VARCHAR, partition_epoch INTEGER",
     ),
 )
-"""An accepted ISR write, printed since 2.7. If the release prints whether the ISR is under min ISR, two blanks mean
-that it is not."""
+"""An accepted ISR write, logged since 2.7. Some releases say whether the ISR is under min ISR; in these, two spaces
+before "and" mean that it is not."""
 
 WRITE_FAILED: Final = Form(
     SERVER,
@@ -152,8 +154,8 @@ WRITE_FAILED: Final = Form(
         f"{_OF_LEADER}, failure VARCHAR, pending VARCHAR",
     ),
 )
-"""A refused ISR write: by ZooKeeper (Cached zkVersion), or by the controller (AlterPartition, which is only logged at
-INFO if it refused the replicas or returned an unexpected error)."""
+"""A refused ISR write. "Cached zkVersion" means refused by ZooKeeper. The others were refused by the controller
+(AlterPartition), which is only logged at INFO if it refused the replicas or returned an unexpected error."""
 
 # state-change.log: terms
 
@@ -167,8 +169,8 @@ LEADER: Final = Form(
         "start_high_watermark BIGINT, isr INTEGER[], tells_previous BOOLEAN, previous_leader_id INTEGER",
     ),
 )
-"""A term, printed since 2.5; 2.5 to 2.8 print neither the partition epoch nor the previous leader. With
-``tells_previous``, a null previous_leader_id means no previous leader."""
+"""The start of a term, logged since 2.5. In 2.5 to 2.8, the line has neither the partition epoch nor the previous
+leader. If ``tells_previous`` is true and previous_leader_id is null, there was no previous leader."""
 
 FOLLOWER: Final = Form(
     STATE_CHANGE,
@@ -194,7 +196,7 @@ STILL_LEADER: Final = Form(
         "partition_epoch INTEGER",
     ),
 )
-"""A state change after which a leader stayed leader."""
+"""A state change after which the leader is the same as before."""
 REGISTRATION: Final = Form(
     STATE_CHANGE,
     Wording(
@@ -205,7 +207,7 @@ REGISTRATION: Final = Form(
         "leader_id INTEGER, leader_epoch INTEGER",
     ),
 )
-"""The partition's ELR (KIP-966) in a leader's lines, since 4.2."""
+"""The partition's ELR (KIP-966) in a leader's line, since 4.2."""
 TOPIC_ID: Final = Form(
     STATE_CHANGE,
     Wording(rf"{_PARTITION} <<with topic id >>(?:Some\()?([\w-]{{22}})\b", f"{_OF_PARTITION}, topic_id VARCHAR"),
@@ -222,7 +224,7 @@ RECEIVED: Final = Form(
         "partition_epoch INTEGER, replicas INTEGER[]",
     ),
 )
-"""A LeaderAndIsr request of a ZooKeeper cluster's controller, logged (TRACE) before the broker acts on it."""
+"""A LeaderAndIsr request from the controller of a ZooKeeper cluster, logged (TRACE) before the broker acts on it."""
 LEADS: Final = r"topped fetchers as part of become-leader request|kipped the become-leader state change after marking"
 FOLLOWS: Final = r"tarting the become-follower transition"
 FOR_PARTITION: Final = rf"for partition {_PARTITION}{END}"
@@ -237,7 +239,7 @@ START_OFFSET: Final = Form(
         f"{_OF_PARTITION}, leader_epoch INTEGER, start_offset BIGINT, start_high_watermark BIGINT",
     ),
 )
-"""The first offset of a term, in server.log of 0.11 to 2.4."""
+"""The start offset of a term, in server.log of 0.11 to 2.4."""
 
 # server.log: logs of partitions, processes, settings
 
@@ -255,13 +257,13 @@ TOPIC_CONFIGURED: Final = Form(
         "topic VARCHAR, min_insync_replicas INTEGER",
     ),
 )
-"""The current settings of a topic, which KRaft brokers print when one of them changes or the topic is deleted."""
+"""All settings of a topic, which KRaft brokers log when one of them changes or the topic is deleted."""
 DELETED: Final = Form(
     SERVER,
     Wording(rf"Log for partition {_PARTITION} is renamed to .* and <<is scheduled for deletion>>{END}", _OF_PARTITION),
 )
-"""A broker has deleted its replica, because the topic was deleted or the partition reassigned (since 1.0). A leader
-that prints it has stopped leading."""
+"""A broker deleted its replica because the topic was deleted or the partition reassigned (since 1.0). If the broker led
+the partition, it has stopped leading it."""
 
 VERSION: Final = Form(SERVER, Wording(r"<<Kafka version ?: >>(\S+)", "version VARCHAR"))
 STARTED: Final = r"kafka\.Log4jController`? MBean"
@@ -272,13 +274,13 @@ OWN_STATES: Final = {
     "unfenced": rf"{_LIFECYCLE} The broker has been unfenced",
     "shutting_down": rf"{_LIFECYCLE} Beginning controlled shutdown|\] INFO Terminating process due to signal",
 }
-"""How a KRaft broker logs that it is fenced, unfenced or shutting down; right after registering it is fenced. A
-stopping broker may exit before the line of a controlled shutdown is written, but the line about the signal is always
-there; ZooKeeper brokers print that one too."""
+"""Lines by which a KRaft broker says that it is fenced, unfenced or shutting down. A broker that has just registered is
+fenced. If a broker stops, the line about the controlled shutdown may be missing, but not the line about the signal,
+which ZooKeeper brokers write too."""
 ZOOKEEPER_STOPS: Final = r"\] INFO \[Kafka ?Server (?:id=)?\d+\],? shutting down \(kafka\.server\.KafkaServer"
-"""How a ZooKeeper broker logs that it shuts down."""
+"""Line by which a ZooKeeper broker says that it shuts down."""
 CHECKS_SCHEDULED: Final = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReaper-\d+(-Produce)?\], Starting"
-"""Lines printed right before isr-expiration is scheduled, from which the times of its checks are computed. Up to 0.11,
+"""Lines written just before isr-expiration is scheduled. The times of its checks are computed from them. Up to 0.11,
 the nearest such line is that of the replica manager's purgatory."""
 SETTING: Final = Form(
     SERVER,
@@ -286,7 +288,7 @@ SETTING: Final = Form(
         r"<<^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = >>(\d{1,18})$", "setting VARCHAR, number BIGINT"
     ),
 )
-"""A line of the settings that a broker prints when it starts; it has no timestamp."""
+"""A line of the settings that a broker logs when it starts. It has no timestamp."""
 
 # server.log: why a follower could not fetch
 
@@ -305,7 +307,7 @@ TROUBLES: Final = {
     r"|Partition \S+ marked as failed)",
     "truncated": r"Truncating (?:log \S+ )?to offset ",
 }
-"""Why a follower could not fetch: the pattern of each kind of trouble, the most specific first."""
+"""Reasons why a follower could not fetch, the most specific first, each with the pattern of its lines."""
 FETCHER: Final = rf"\[ReplicaFetcher replicaId=({INT}), leaderId=({INT})|\[ReplicaFetcherThread-\d+-({INT}){END}"
 OF_PARTITION: Final = rf"\b[Pp]artition (\S+?)-({INT})(?:[\s,;.:]|$)"
 
@@ -319,8 +321,8 @@ OWN_TROUBLES: Final = {
     "log_dir_failed": rf"Stopping serving (?:logs|replicas) in dir|\] ERROR Error while {_DISK} .* in dir ",
     "out_of_memory": r"\bjava\.lang\.OutOfMemoryError\b",
 }
-"""Troubles that may stop a broker as a whole, or result from that, each with its pattern: of ZooKeeper's sessions,
-KRaft's heartbeats, disks or memory."""
+"""Troubles that may stop a whole broker, or that result from this, each with its pattern: ZooKeeper sessions, KRaft
+heartbeats, disks, memory."""
 _NOT_ENOUGH = "NotEnoughReplicasException: "
 NOT_ENOUGH_REPLICAS: Final = Form(
     SERVER,
@@ -337,10 +339,11 @@ NOT_ENOUGH_REPLICAS: Final = Form(
         f"{_OF_PARTITION}, members INTEGER, min_insync_replicas INTEGER",
     ),
 )
-"""A refused write, which shows an ISR even if lines at INFO are not logged: since 2.0 with its members, since 2.6
-with their number and the live ones."""
+"""A refused produce request, which shows an ISR even if lines at INFO are not logged. Since 2.0, it has the ISR's
+members; since 2.6, their number and the live replicas."""
 WITHOUT_STAMP: Final = rf"{OWN_TROUBLES['out_of_memory']}|{_NOT_ENOUGH}"
-"""Lines of interest that may come without a timestamp, as parts of the entry before them, such as exceptions."""
+"""Lines of interest that may have no timestamp, because they are part of the log entry before them, such as exceptions.
+"""
 
 # lines of interest
 
@@ -348,28 +351,28 @@ OLD_WORDS: Final = (
     (r"\bpartition \[([^\],]+),(\d+)\]", r"partition \1-\2"),
     (r"Partition \[([^\],]+),(\d+)\] on broker (\d+):", r"[Partition \1-\2 broker=\3]"),
 )
-"""How partitions and brokers were printed before 1.0, and how they are since."""
+"""Partitions and brokers as they were written before 1.0, and as they are written since."""
 WRITER: Final = (
     r"\[(?:Partition \S+ broker|Broker id|BrokerServer id|KafkaServer id|ReplicaManager broker|ReplicaFetcher replicaId"
     r"|BrokerLifecycleManager id|ReplicaFetcherManager on broker|ReplicaAlterLogDirsManager on broker)[= ](\d{1,9})\b"
     r"|\b(?:broker|node)\.id = (\d{1,9})\b|Partition \[[^\]]+\] on broker (\d{1,9}):"
     r"|\] [A-Z]+ Broker (\d{1,9}) (?:received|handling|cached)|\[(?:Kafka Server|GroupCoordinator) (\d{1,9})\]"
 )
-"""Pattern of the parts of a line that name the broker that wrote it; one of the groups has its id."""
+"""Pattern of the part of a line that names the broker that wrote it. One of the groups has the broker's id."""
 
 ISR_LINE: Final = (
     r"\] INFO (?:.*\bISR\b.*\(kafka\.cluster\.Partition\)\s*$|\[?Partition \S+ (?:on )?broker[ =]\d+\]?:? .*\bISR\b)"
 )
-"""Any line at INFO of a leader about the ISR of a partition. Up to 4.4 there are only `SHRINK`, `EXPAND`, `ISR_UPDATED`
-and `WRITE_FAILED`."""
+"""Any line at INFO about the ISR of a partition that its leader writes. Up to 4.4, these are `SHRINK`, `EXPAND`,
+`ISR_UPDATED` and `WRITE_FAILED`."""
 
 FORMS: Final = {name: value for name, value in globals().items() if isinstance(value, Form)}
 SERVER_LINES: Final = "|".join((
     *(form.mark for form in FORMS.values() if form.log == SERVER), ISR_LINE, "Log4jController", STARTING,
     CHECKS_SCHEDULED, *OWN_STATES.values(), ZOOKEEPER_STOPS, *TROUBLES.values(), *OWN_TROUBLES.values(),
 ))  # fmt: skip
-"""Marks of the lines of interest in server.log."""
+"""Pattern of the lines of interest in server.log. Other lines are skipped."""
 STATE_CHANGE_LINES: Final = "|".join(
     (*(form.mark for form in FORMS.values() if form.log == STATE_CHANGE), LEADS, FOLLOWS)
 )
-"""Pattern of all lines of interest in state-change.log; other lines are skipped."""
+"""Pattern of the lines of interest in state-change.log. Other lines are skipped."""

@@ -1,4 +1,4 @@
-r"""Parse a JVM's pauses in its own log (gc.log): collections and other safepoints, as each release prints them.
+r"""Parse a JVM's pauses from gc.log: collections and other safepoints, in the formats of all JDK releases.
 
 ========  ======================================================================================  =============
 JDK       a pause                                                                                 its timestamp
@@ -9,8 +9,8 @@ JDK       a pause                                                               
 13 -      ``Safepoint "G1CollectFull", ..., Total: 5812345678 ns``                                the end
 ========  ======================================================================================  =============
 
-A collection and the safepoint around it are one pause. A line without a date (decoration ``uptime`` alone) cannot be
-used. Pauses below `LEAST_MS` are left out: a healthy broker has one every few seconds.
+A collection and the safepoint around it are the same pause. A line without a date (decoration ``uptime`` alone) cannot
+be used. Pauses below `LEAST_MS` are left out, because healthy brokers have one every few seconds.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ from isr_batch.broker_lines.log_sql import matches
 from isr_batch.lake.arrow_sql import ArrowSql, quoted
 
 LEAST_MS: Final = 10
-# Patterns of numbers of ms, ns and seconds that are at least `LEAST_MS`.
+# Patterns of numbers in ms, ns and seconds that are at least `LEAST_MS`.
 _MS, _NS = r"(\d{2,9}(?:[.,]\d+)?)", r"(\d{8,15})"
 _SECONDS = r"(\d*[1-9]\d*[.,]\d+|0+[.,](?:[1-9]|0[1-9])\d*)"
 _STAMP = (
@@ -34,12 +34,12 @@ _STOPPED = rf"application threads were stopped: {_SECONDS} seconds"
 _BEGUN = r"^[^ ]+: (?:\d+[.,]\d+: )?\[((?:Full )?GC(?: pause)?(?: ?\([^)]*\))*(?: remark| cleanup)?)"
 _DONE = rf", {_SECONDS} secs\](?: \[Times.*)?\s*$"
 GC_LINES: Final = rf"{_UNIFIED}|{_SAFEPOINT}|{_STOPPED}|\[(?:Full )?GC[ (].*\[CMS|{_DONE}"
-"""Pattern of the lines with a pause of `LEAST_MS` or more, or with the start of a pause that ends in the next line
+"""Pattern of the lines with a pause of at least `LEAST_MS`, or with the start of a pause that ends in the next line
 (CMS)."""
 
 
 def gc_stamps(values: pa.StringArray) -> pa.Int64Array:
-    """Parse the timestamp of each line of a gc.log, in microseconds since 1970; null without a date and a zone."""
+    """Parse the timestamp of each line of a gc.log, in microseconds since 1970; null if it lacks a date or a zone."""
     parts = pc.extract_regex(values, _STAMP)
     second = pc.struct_field(parts, "second")
     us = pc.strptime(second, "%Y-%m-%dT%H:%M:%S", "us", error_is_null=True).cast(pa.int64())
@@ -52,7 +52,7 @@ def gc_stamps(values: pa.StringArray) -> pa.Int64Array:
 
 
 def gc_pauses(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """Find the pauses of brokers' JVMs: broker_id, from_us, until_us, what (its name), source_file, source_line.
+    """Find the pauses of brokers' JVMs.
 
     Parameters
     ----------
@@ -63,7 +63,8 @@ def gc_pauses(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     Returns
     -------
     pa.Table
-        The pauses; overlapping ones are one pause, with the name of its longest collection.
+        broker_id, from_us, until_us, what (name of the pause), source_file, source_line. Overlapping pauses are merged
+        into one, with the name of the longest collection.
     """
     return sql(
         f"""
@@ -118,5 +119,4 @@ def gc_pauses(sql: ArrowSql, lines: pa.Table) -> pa.Table:
 
 
 def _gc_number(line: str, pattern: str, group: int) -> str:
-    """Return SQL for a number in a line of a gc.log."""
     return f"CAST(replace(regexp_extract({line}, {quoted(pattern)}, {group}), ',', '.') AS DOUBLE)"

@@ -1,4 +1,4 @@
-"""Find out which kind of log a line belongs to, by its logger and message, not by the name of its file."""
+"""Find the kind of log that a line belongs to, by its logger and message, not by the name of the file."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,8 @@ from udfs.request_log.fields import MARK
 REQUEST, SERVER, STATE_CHANGE, METADATA, GC = "request", "server", "state-change", "metadata", "gc"
 KINDS = (REQUEST, SERVER, STATE_CHANGE, METADATA, GC)
 BROKER_KINDS = KINDS[:3]
-"""The kinds of logs that brokers write, such as server.log; code refers to a kind by its index here."""
+"""The kinds of logs in which each line may be of another kind, as in a container's output. Codes are indices of this
+tuple."""
 
 Codes = npt.NDArray[np.int8]
 _REQUEST, _SERVER, _STATE_CHANGE = range(3)
@@ -23,12 +24,12 @@ _REQUEST_MARK, _STATE_MARK = MARK.decode(), "(state.change.logger)"
 
 
 class LogKindFinder:
-    """Finds out which kind of log each line of a file belongs to; lines without a timestamp follow the line before.
+    """Finds the kind of log of each line of a file. A line without a timestamp gets the kind of the line before it.
 
     Parameters
     ----------
     default : str
-        Log that the name of the file suggests; used for lines that do not show their log.
+        Kind of log that the file's name suggests. It is used for lines that do not show theirs.
     """
 
     def __init__(self, default: str) -> None:
@@ -36,7 +37,7 @@ class LogKindFinder:
         self.last = self.default
 
     def all_requests(self, block: bytes) -> Codes | None:
-        """Return the kind of every line of a block if all begin like lines of a request log; otherwise None."""
+        """Return the kind of every line of a block if all lines begin like requests; None if not."""
         from udfs.request_log.cut import count_requests  # imports numba, which `look` does not need
 
         lines = count_requests(np.frombuffer(block, np.uint8), _MARK_AT)
@@ -46,7 +47,7 @@ class LogKindFinder:
         return np.full(lines, _REQUEST, np.int8)
 
     def codes(self, values: pa.StringArray) -> Codes:
-        """Return the kind of log that each line belongs to, as an index into `BROKER_KINDS`.
+        """Return the kind of log of each line, as an index into `BROKER_KINDS`.
 
         Parameters
         ----------
@@ -69,7 +70,7 @@ class LogKindFinder:
         return codes
 
     def _of_others(self, values: pa.StringArray) -> Codes:
-        """Return each line's kind of log, for lines that do not all begin like those of a request log."""
+        """Return the kind of log of each line that is not a request; `_NO_CODE` for a line without a timestamp."""
         stamped = _lines_matching(pc.match_substring_regex(values, _STAMPED))
         state = _lines_matching(pc.match_substring(values, _STATE_MARK))
         asked = _lines_matching(pc.match_substring(values, "(kafka.request.logger)"))
@@ -82,5 +83,5 @@ class LogKindFinder:
 
 
 def _lines_matching(found: pa.BooleanArray) -> npt.NDArray[np.bool_]:
-    """Convert the result of an Arrow match to a numpy mask; null becomes false."""
+    """Convert the result of an Arrow match to a numpy mask. Null becomes false."""
     return np.asarray(pc.fill_null(found, False))

@@ -1,7 +1,7 @@
-"""Parse the cluster metadata log, as decoded by kafka-dump-log.sh: topics, partitions and brokers.
+"""Parse the cluster metadata log, decoded by kafka-dump-log.sh: topics, partitions, brokers and settings.
 
-A decoded snapshot (``*.checkpoint``) has the same records, numbered from 0. They replace the log before the offset in
-the snapshot's name, and get the time of the last record in it.
+A decoded snapshot (``*.checkpoint``) has the same kinds of records, numbered from 0. They replace the log up to the end
+offset of the snapshot, and get the time of the last record that it covers.
 """
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ _SNAPSHOT_END = r"^Snapshot end offset: (\d{1,18}), epoch"
 _SNAPSHOT_TIME = r"SnapshotHeader .*\"lastContainedLogTimestamp\":(\d{1,15})\b"
 _HAS_RECORD = "payload: "
 METADATA_LINES = f"{_HAS_RECORD}|{_SNAPSHOT_END}|{_SNAPSHOT_TIME}"
-"""Pattern of the lines of interest in a decoded metadata log; other lines are skipped."""
+"""Pattern of the lines of interest in a decoded metadata log. Other lines are skipped."""
 _TOPIC, _BROKER = 2, 4
 _NEEDED = {
     "TOPIC_RECORD": ("topicId", "name"),
@@ -30,24 +30,28 @@ _NEEDED = {
 }
 _UNKNOWN = -1
 _LINE_LATE_US = 5_000_000
-"""Longest time, in microseconds, from the controller's record of a deleted topic to a broker's line about it."""
+"""Longest time, in microseconds, between the controller's record of a deleted topic and a broker's line about it."""
 
 
 def metadata_records(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """Parse the record in each line of a metadata log: record_offset, at_us, type, data, malformed.
-
-    ``malformed`` is null for lines without a record; type and data are null if it cannot be parsed.
+    """Parse the record in each line of a metadata log.
 
     Parameters
     ----------
     sql : ArrowSql
     lines : pa.Table
         Lines with ``message``.
+
+    Returns
+    -------
+    pa.Table
+        The lines with record_offset, at_us, type, data and malformed. For lines without a record, all of these are
+        null. For a record that cannot be parsed, type and data are null and ``malformed`` is true.
     """
     types = dict.fromkeys(_NUMBERS, '"INTEGER"') | dict.fromkeys(_LISTS, '["INTEGER"]')
     types |= dict.fromkeys(_TEXTS, '"VARCHAR"')
     structure = "{" + ", ".join(f'"{name}": {types[name]}' for name in types) + "}"
-    # A value of the wrong type becomes null, and text with a number in it becomes a number: both are malformed.
+    # `json_transform` turns a value of the wrong type into null, and text like "1" into a number. Both are malformed.
     kind = "coalesce(json_type(json, '$.data.{}'), 'NULL')"
     odd = [f"{kind.format(name)} NOT IN ('NULL', 'BIGINT', 'UBIGINT')" for name in _NUMBERS]
     odd += [f"data.{name} IS NULL AND {kind.format(name)} != 'NULL'" for name in (*_NUMBERS, *_LISTS)]
@@ -89,7 +93,7 @@ def metadata_records(sql: ArrowSql, lines: pa.Table) -> pa.Table:
 
 
 def parse_metadata(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """List the records of metadata logs: record_offset, at_us, type, data; ``malformed`` and ``raw`` if unreadable.
+    """Return the records of metadata logs: record_offset, at_us, type, data; for unreadable ones malformed and raw.
 
     The records of a snapshot get the offset and the time at which the snapshot was taken.
 
@@ -97,7 +101,8 @@ def parse_metadata(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     ----------
     sql : ArrowSql
     lines : pa.Table
-        Lines of interest: source_file, source_line, message, problem, detail, and what `metadata_records` adds.
+        Lines of interest: source_file, source_line, message, problem, detail, and the columns that `metadata_records`
+        adds.
     """
     number = "max(CAST(nullif(regexp_extract(message, {}, 1), '') AS BIGINT))"
     return sql(
@@ -122,7 +127,7 @@ def parse_metadata(sql: ArrowSql, lines: pa.Table) -> pa.Table:
 
 
 def metadata_topics(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """Return the topics in metadata logs: topic_id, topic."""
+    """Return the topics that metadata logs name: topic_id, topic."""
     return sql(
         "SELECT data.topicId AS topic_id, data.name AS topic FROM metadata WHERE type = 'TOPIC_RECORD'",
         metadata=metadata,
@@ -130,7 +135,7 @@ def metadata_topics(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
 
 
 def metadata_min_isr(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """Return the last min.insync.replicas of each topic, and of each ``resource_broker`` ('' for all brokers)."""
+    """Return the last values of min.insync.replicas: by ``topic``, and by ``resource_broker`` ('' for all brokers)."""
     return sql(
         f"""
         SELECT CASE WHEN data.resourceType = {_TOPIC} THEN data.resourceName END AS topic,
@@ -144,7 +149,7 @@ def metadata_min_isr(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
 
 
 def metadata_min_isr_records(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """Return each time a topic's min.insync.replicas was set: topic, at_us, min_insync_replicas (null: unset)."""
+    """Return the changes of topics' min.insync.replicas: topic, at_us, min_insync_replicas (null if it was unset)."""
     return sql(
         f"""
         SELECT data.resourceName AS topic, at_us, TRY_CAST(data.value AS INTEGER) AS min_insync_replicas, source_file,
@@ -157,11 +162,17 @@ def metadata_min_isr_records(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
 
 
 def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
-    """Return the states of partitions: topic, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source.
+    """Return the state of each partition after each of its records.
 
-    A record that names a leader begins a leader epoch. ``position`` orders the states of a partition. In a log whose
-    beginning is missing, leader and epoch are -1 until a record has them. ``begins`` marks the first state of a new
-    topic, which may have the name of a deleted one.
+    A record with a leader begins a leader epoch. If the beginning of the log is missing, leader and epoch are -1 until
+    a record has them.
+
+    Returns
+    -------
+    pa.Table
+        topic, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source_file, source_line; ``position``,
+        which orders the states of a partition; ``begins``, which marks the first state of a new topic (the name may be
+        that of a deleted one).
     """
     return sql(
         f"""
@@ -195,7 +206,7 @@ def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table
 
 
 def with_deletions(sql: ArrowSql, logged: pa.Table, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
-    """Add deletions of topics to ``logged`` (rows of `forms.DELETED`) where only the metadata log shows them."""
+    """Add to ``logged`` (rows of `forms.DELETED`) the deletions of topics that only the metadata log has."""
     return sql(
         f"""
         WITH replicas AS (
@@ -220,7 +231,13 @@ def with_deletions(sql: ArrowSql, logged: pa.Table, metadata: pa.Table, topic_na
 
 
 def metadata_brokers(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """Return when the controller had brokers fenced, unfenced or shutting down: broker_id, kind, at_us."""
+    """Return when brokers became fenced, unfenced or shutting down, by the controller's records.
+
+    Returns
+    -------
+    pa.Table
+        broker_id, kind, at_us.
+    """
     return sql(
         """
         WITH records AS (

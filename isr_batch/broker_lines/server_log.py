@@ -1,4 +1,4 @@
-"""Parse the lines of interest of server.log and state-change.log into tables: shrinks, troubles, broker processes."""
+"""Parse lines of server.log into tables: shrinks, times of ISR writes, troubles, and broker processes."""
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ _WRITE_TAKES_AT_MOST_US = 5_000_000
 
 
 def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Parse the Shrinking ISR lines; ``dropped`` is a list with one struct per replica that the leader dropped.
+    """Parse the Shrinking lines. ``dropped`` is a list with a struct per replica that the leader dropped.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
     """
     replica = "replica_id INTEGER, follower_log_end_offset BIGINT, last_caught_up_time_ms BIGINT"
     dropped = ", ".join(
-        f"{name} := TRY_CAST(replica.{name} AS {type_})"  # null if not printed, or unknown
+        f"{name} := TRY_CAST(replica.{name} AS {type_})"  # null if the line does not have it, or has "unknown"
         for name, type_ in (column.split(" ") for column in replica.split(", "))
     )
     return sql(
@@ -55,9 +55,10 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def isr_write_times(sql: ArrowSql, shrinks: pa.Table, updates: pa.Table, led: pa.Table) -> pa.Table:
-    """Compute how long an ISR write takes, as the median time from a Shrinking line to the line that shows the new ISR.
+    """Return how long ISR writes take on each broker: broker_id, isr_write_ms.
 
-    That is an "ISR updated" line, or, where a shrink begins a new term (KRaft up to 3.6), the line of this term.
+    This is the median time from a Shrinking line to the line that shows the new ISR: "ISR updated" or, where a shrink
+    begins a new term (KRaft up to 3.6), the line about the term.
     """
     written = "SELECT broker_id, topic, partition_id, stamp_us, isr FROM"
     return sql(
@@ -78,7 +79,7 @@ def isr_write_times(sql: ArrowSql, shrinks: pa.Table, updates: pa.Table, led: pa
 
 
 def min_isr_of_logs(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Return the min.insync.replicas of each topic, as logged when a partition's log was created."""
+    """Return min.insync.replicas by topic, from the lines about the creation of partitions' logs."""
     return sql(
         """
         SELECT topic, max(min_insync_replicas) AS min_insync_replicas
@@ -89,9 +90,13 @@ def min_isr_of_logs(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Return the lines in which a follower reports that a fetch failed: `SOURCE` and the kind of trouble.
+    """Return the lines in which a follower reports a failed fetch.
 
-    The result also has follower_id, leader_id, topic and partition_id; each is null if the line does not name it.
+    Returns
+    -------
+    pa.Table
+        `SOURCE`, kind (a key of `forms.TROUBLES`), follower_id, leader_id, topic, partition_id. The last four are null
+        if the line does not have them.
     """
     kind = " ".join(f"WHEN {matches('message', pattern)} THEN {quoted(kind)}" for kind, pattern in TROUBLES.items())
     fetcher = "follower_id INTEGER, leader_id INTEGER, leader_of_thread INTEGER"
@@ -111,7 +116,7 @@ def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Return the line with which each broker process started: `SOURCE`."""
+    """Return one line per start of a broker process, with the columns `SOURCE`."""
     return sql(
         f"""
         WITH marks AS (
@@ -128,7 +133,7 @@ def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def brokers_without_processes(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
-    """Return the brokers for which no line shows a start: server.log is missing or has no lines at INFO."""
+    """Return the brokers whose starts cannot be seen, because server.log is missing or has no lines at INFO."""
     return sql(
         """
         SELECT broker_id FROM settings ANTI JOIN (SELECT broker_id FROM server WHERE contains(message, '] INFO '))
@@ -140,9 +145,14 @@ def brokers_without_processes(sql: ArrowSql, server: pa.Table, settings: pa.Tabl
 
 
 def own_states(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """List the states that brokers log: broker_id, kind, at_us.
+    """Return the times at which brokers logged that they are fenced, unfenced, shutting down or stopping.
 
-    A KRaft broker is fenced, unfenced or shutting_down, as its controller knows; a ZooKeeper broker is stopping.
+    KRaft brokers log the first three, ZooKeeper brokers the last.
+
+    Returns
+    -------
+    pa.Table
+        broker_id, kind, at_us.
     """
     kinds = " ".join(f"WHEN {matches('message', said)} THEN {quoted(kind)}" for kind, said in OWN_STATES.items())
     return sql(
@@ -159,9 +169,9 @@ def own_states(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def process_lines(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
-    """Return each broker process: its broker_version and startup_us.
+    """Return broker_version and startup_us of each broker process.
 
-    ``startup_us`` is the time at which isr-expiration was scheduled, or some ms later.
+    ``startup_us`` is the time at which isr-expiration was scheduled, or a few milliseconds later.
     """
     facts = sql(
         f"""

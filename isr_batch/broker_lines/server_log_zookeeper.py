@@ -1,8 +1,8 @@
-"""Find terms and ISR changes in the logs of ZooKeeper clusters, whose controller sends LeaderAndIsr requests.
+"""Find terms and ISR changes in the logs of ZooKeeper clusters, in which the controller sends LeaderAndIsr requests.
 
-A request is accepted if a line shows that the broker began to act on it; a request that is "ignored" (its epoch is not
-higher) has no such line. Every accepted request begins a term, even if the leader stays, because up to 3.2 the leader
-then resets the state of its followers.
+A request was accepted if a line shows that the broker began to act on it. A request that was "ignored", because its
+epoch was not higher, has no such line. Every accepted request begins a term, even if the leader stays the same, because
+up to 3.2 the leader then resets the state of its followers.
 """
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 
 def zookeeper_accepted(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
-    """List the LeaderAndIsr requests that a broker acted on, one row per partition.
+    """Return the LeaderAndIsr requests that brokers acted on, one row per partition.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ def zookeeper_accepted(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
     -------
     pa.Table
         broker_id, source_file, source_line, stamp_us, topic, partition_id; ``leads``, whether the broker is the leader,
-        whose new term begins at ``stamp_us`` or some ms before; and from the request, leader_id, leader_epoch, isr,
-        partition_epoch (the zkVersion) and replicas.
+        whose new term begins at ``stamp_us`` or a few milliseconds before; from the request leader_id, leader_epoch,
+        isr, partition_epoch (the zkVersion) and replicas.
     """
     # Sorted by time, because after a restart brokers receive requests with the same numbers again.
     return sql(
@@ -56,9 +56,13 @@ def zookeeper_accepted(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
 
 
 def leader_and_isr_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
-    """Parse the lines about LeaderAndIsr requests: received by the broker, begun as leader, begun as follower.
+    """Parse the lines about LeaderAndIsr requests: that the broker received one, or begins to lead or to follow by it.
 
-    The result also has `SOURCE`, topic, partition_id, and the request's controller, controller_epoch and correlation.
+    Returns
+    -------
+    pa.Table
+        `SOURCE`, topic, partition_id, leads, follows; controller, controller_epoch and correlation of the request;
+        ``received``, a struct with the partition's state in the request.
     """
     of_partition = "named_topic VARCHAR, named_partition INTEGER"
     of_controller, of_request = "controller INTEGER, controller_epoch INTEGER", "correlation INTEGER"
@@ -90,10 +94,14 @@ def leader_and_isr_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
 
 
 def zookeeper_isr_writes(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """List the Shrinking and Expanding lines with their outcome: isr_before, isr_after, shrinks, failed, repeated.
+    """Return the Shrinking and Expanding lines with the outcome of the ISR write.
 
-    ``failed``: the conditional write to ZooKeeper found another version, so the ISR did not change. The leader retries
-    at each check or fetch until it learns that it no longer leads: such lines are ``repeated``.
+    Returns
+    -------
+    pa.Table
+        `SOURCE`, topic, partition_id, isr_before, isr_after, shrinks; ``failed``, whether ZooKeeper refused the write
+        because its version differed, so that the ISR did not change; ``repeated``, whether the leader retries such a
+        write, which it does at every check or fetch until it learns that it no longer leads.
     """
     return sql(
         f"""

@@ -1,4 +1,4 @@
-"""Find lines that should be parsed but match no known form, such as a shrink in the words of a future release."""
+"""Find lines that should be parsed but match no known form, for example a shrink in a wording of a future release."""
 
 from typing import Final, NamedTuple
 
@@ -21,19 +21,20 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 
 class MustBeRead(NamedTuple):
-    """A kind of line that is reported if no form matches it, such as a shrink in a new wording.
+    """A kind of line that is reported if it matches no known form.
 
     Attributes
     ----------
     log : str
+        Kind of log: SERVER or STATE_CHANGE.
     reason : str
         Reason in table quarantine.
     resembles : str
-        Pattern that lines of this kind match in any wording.
+        Pattern that lines of this kind match in any wording, known or not.
     read : str
-        Pattern of the lines that a form matches.
+        Pattern of the lines that match a known form.
     refused : bool
-        Whether such a line is refused, or only a warning.
+        Whether such a line is refused, or only reported.
     """
 
     log: str
@@ -47,7 +48,7 @@ _LEADERS_ISR = (SHRINK.mark, *(form.pattern for form in (EXPAND, ISR_UPDATED, WR
 _ABOUT_TERM = "leader or follower line of an unknown form"
 UNREAD_SHRINK: Final = MustBeRead(SERVER, "Shrinking ISR line of an unknown form", SHRINK.mark, SHRINK.pattern)
 UNREAD_ISR: Final = MustBeRead(SERVER, "ISR line of an unknown form", ISR_LINE, "|".join(_LEADERS_ISR), refused=False)
-"""A leader's line about an ISR that no form matches: it may be a shrink in the words of a new release."""
+"""A leader's line about an ISR that matches no known form. It may be a shrink in the wording of a new release."""
 MUST_BE_READ: Final = (
     UNREAD_SHRINK, UNREAD_ISR,
     MustBeRead(
@@ -61,7 +62,7 @@ MUST_BE_READ: Final = (
 
 
 def unread_lines(sql: ArrowSql, lines: pa.Table, lines_of: MustBeRead) -> pa.Table:
-    """Return the lines that resemble a kind in `MustBeRead` but match no form: `SOURCE` and message."""
+    """Return the lines of a kind that match no known form: `SOURCE` and message."""
     return sql(
         f"""
         SELECT {SOURCE}, message FROM lines
@@ -73,7 +74,13 @@ def unread_lines(sql: ArrowSql, lines: pa.Table, lines_of: MustBeRead) -> pa.Tab
 
 
 def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -> pa.Table:
-    """Return the lines that should match a form but do not: log, source_file, source_line, reason, raw, rows_kept."""
+    """Return the lines of all kinds in `MUST_BE_READ` that match no known form.
+
+    Returns
+    -------
+    pa.Table
+        log, source_file, source_line, reason, raw, rows_kept.
+    """
     found = [
         sql(
             f"""
@@ -89,7 +96,7 @@ def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -
 
 
 def unread_isr_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Return leaders' lines about an ISR that match no form: `SOURCE`, topic, partition_id (null if not named)."""
+    """Return leaders' lines about an ISR that match no known form: `SOURCE`, topic, partition_id (null without one)."""
     partition = "topic VARCHAR, partition_id INTEGER"
     return sql(
         f"""

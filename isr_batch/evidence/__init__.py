@@ -1,1 +1,1 @@
-"""Explain ISR shrinks from server.log and state-change.log alone: evidence, but no verdicts. Needs no Spark."""
+"""Explain ISR shrinks from server.log and state-change.log alone. This yields evidence, no verdicts, without Spark."""

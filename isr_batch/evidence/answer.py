@@ -1,4 +1,4 @@
-"""Write the answer that server.log alone gives: which drops, which broker is suspected, how strong the evidence is."""
+"""Write the answer that server.log alone gives: the drops, the suspected broker, and how strong the evidence is."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from isr_batch.evidence.events_before import EVENTS
 from isr_batch.evidence.evidence_table import Row, rows_of_evidence_table
-from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER, UNKNOWN
+from isr_batch.evidence.shrinks import AT_LEAST, AT_MOST, CONTROLLER, FAILED, LEADER, UNKNOWN
 from isr_batch.evidence.storms import Storm, storm_suspect, storms_in_rows, suspect_in_words
 from isr_batch.evidence.suspects import ON_PURPOSE, suspicion_in_words
 from isr_batch.evidence.trouble import KINDS
@@ -17,6 +17,8 @@ from isr_batch.shown_times import day_and_time, in_shown_zone, time_of_day, zone
 
 STORMS = 3
 """Number of storms that are described: the largest ones."""
+BOUNDS = {AT_MOST: "at most ", AT_LEAST: "at least "}
+"""Words before a time that is only a bound."""
 WITHOUT_REQUEST_LOG = (
     "There are no follower fetches (no request log), so nothing was replayed and no rule was compared: these lines "
     "cannot show what a follower had fetched, which broker delayed it, or what another rule would have done. "
@@ -40,11 +42,11 @@ def evidence_answer(
     evidence : pa.Table
         Rows of one cluster, from `isr_batch.evidence.evidence_table.evidence_rows`.
     request_log : bool
-        Whether there was also a request log, so that the rules were compared.
+        Whether there was also a request log, so that rules were replayed.
     missing : sequence of str
-        Missing logs, as sentences of `isr_batch.evidence.missing_logs.missing_logs`.
+        Sentences about missing logs, from `isr_batch.evidence.missing_logs.missing_logs`.
     notes : sequence of str
-        The brokers' own lines about troubles, as sentences of `isr_batch.evidence.notes_of_brokers.notes_of_brokers`.
+        Sentences about troubles that brokers logged, from `isr_batch.evidence.notes_of_brokers.notes_of_brokers`.
     """
     every = rows_of_evidence_table(evidence)
     rows = [row for row in every if not row["retry"]]
@@ -53,8 +55,11 @@ def evidence_answer(
     on_purpose = _dropped_on_purpose([row for row in rows if row["made_by"] == LEADER and row["storm_time"] is None])
     begin = [_answer_of_first_storm(by_leader, found)] if found else []
     lines = [*begin, *missing, *filter(None, [on_purpose, _dropped_unexplained(rows)])] or [NO_SHRINK]
-    largest = sorted(sorted(found, key=lambda storm: -storm.replicas)[:STORMS])
-    lines += [*map(_answer_about_storm, largest), *notes]
+    largest = sorted(sorted(found, key=lambda storm: -storm.replicas)[:STORMS], key=lambda storm: storm.first)
+    lines += map(_answer_about_storm, largest)
+    if len(found) > STORMS:
+        lines[-1] += f" {count_of(len(found) - STORMS, 'more storm')}: see the report."
+    lines += notes
     lines += filter(None, (
         answer_line_how_far_behind(by_leader), answer_back_in_isr(by_leader), answer_avoiding_lag_time(by_leader),
         answer_under_min_isr(rows), _answer_of_all_else(every),
@@ -64,7 +69,7 @@ def evidence_answer(
 
 
 def _dropped_on_purpose(rows: Sequence[Row]) -> str:
-    """Return a sentence on replicas that were dropped without lagging, perhaps removed on purpose."""
+    """Return a sentence about replicas that were dropped although they did not lag; empty if all lagged."""
     if not rows:
         return ""
     first, last = (pick(row["change_time"] for row in rows) for pick in (min, max))
@@ -81,44 +86,50 @@ def _dropped_on_purpose(rows: Sequence[Row]) -> str:
 
 
 def _dropped_unexplained(rows: Sequence[Row]) -> str:
-    """Return a sentence on replicas that either the leader or the controller dropped; the log does not show which."""
+    """Return a sentence about replicas for which the log does not show whether leader or controller dropped them."""
     unknown = [row for row in rows if row["made_by"] == UNKNOWN]
     if not unknown:
         return ""
     first, last = (time_of_day(pick(row["change_time"] for row in unknown)) for pick in (min, max))
+    late = sum(row["earliest_time"] is not None for row in unknown)
+    earlier = f" ({late} of them perhaps earlier)" if late else ""
     return (
-        f"{count_of(len(unknown), 'replica')} left an ISR from {first} to {last}, a time for which the leader's "
-        "server.log or its Shrinking ISR lines are missing or not understood: "
+        f"{count_of(len(unknown), 'replica')} left an ISR from {first} to {last}{earlier}, a time for which the "
+        "leader's server.log or its Shrinking ISR lines are missing or not understood: "
         "either the leader or the controller removed them."
     )
 
 
 def _answer_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
-    """Return the description of the first storm and the broker it points at, and the number of further storms."""
-    suspects = Counter(suspect_in_words(row["suspect_broker"], row["suspect"]) for row in rows if row["suspect"])
+    """Return sentences about all drops, the first storm and the broker that it points at."""
+    suspects = Counter(
+        suspect_in_words(row["suspect_broker"], row["suspect"]) for row in rows if row["suspect_broker"] is not None
+    )
     first = found[0]
     since = (
         f"since about {time_of_day(first.since)}"
         if first.since_is_printed
         else f"some time before {time_of_day(first.first)}"
     )
-    most, number = suspects.most_common(1)[0]
+    most, number = next(iter(suspects.most_common(1)), ("", 0))
     also = f" Most of the shrinks point at {most}." if most != storm_suspect(first) and 2 * number > len(rows) else ""
+    who = f"First to drop out was {storm_suspect(first)}, {since} ({suspicion_in_words(first.strength)})"
+    if first.broker is None:
+        who = f"Which broker dropped out first is not known ({since})"
     until = _answer_last_time(first.first, max(row["change_time"] for row in rows))
     return (
         f"{count_of(len(rows), 'replica')} left the ISR in {count_of(len(found), 'storm')}, from "
-        f"{day_and_time(first.first)} to {until} {zone_name()}. First to drop out was "
-        f"{storm_suspect(first)}, {since} ({suspicion_in_words(first.strength)}).{also}"
+        f"{day_and_time(first.first)} to {until} {zone_name()}. {who}.{also}"
     )
 
 
 def _answer_about_storm(storm: Storm) -> str:
-    """Describe one storm: time, drops, suspected broker, strength of the evidence."""
+    """Describe a storm: time, drops, suspected broker, and strength of the evidence."""
     if storm.whole_after_ms is None:
         whole = "not all were seen to come back"
     else:
         whole = f"the ISR was whole again after {'at most ' if storm.whole_at_most else ''}{storm.whole_after_ms} ms"
-    also = "".join(f", and {number} of them at broker {broker}" for broker, number in storm.also)
+    also = "".join(f", and {number} of them at {suspect_in_words(*suspect)}" for suspect, number in storm.also)
     return (
         f"{time_of_day(storm.first)}, {count_of(storm.replicas, 'replica')} of "
         f"{count_of(storm.partitions, 'partition')}: "
@@ -128,7 +139,7 @@ def _answer_about_storm(storm: Storm) -> str:
 
 
 def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
-    """Return a sentence on how far behind the replicas were, as their leaders saw it; empty without rows."""
+    """Return a sentence about how far behind the replicas were according to their leaders; empty without rows."""
     records = [row["records_behind"] for row in rows if row["records_behind"] is not None]
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
     if not rows or not (records or lags):
@@ -144,7 +155,7 @@ def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
 
 
 def answer_back_in_isr(rows: Sequence[Row]) -> str:
-    """Return a sentence on how soon the replicas were back in the ISR; empty if no replica was expected back."""
+    """Return a sentence about how soon the replicas were back in the ISR; empty if all ISR writes failed."""
     there = [row for row in rows if row["write_outcome"] != FAILED]
     exact = [row["returned_ms"] for row in there if row["returned_source"] == "exact"]
     at_most = [row["returned_ms"] for row in there if row["returned_source"] == AT_MOST]
@@ -165,7 +176,7 @@ def answer_back_in_isr(rows: Sequence[Row]) -> str:
 
 
 def answer_avoiding_lag_time(rows: Sequence[Row]) -> str:
-    """Return a sentence on the lag time that would have avoided the shrinks; empty without rows."""
+    """Return a sentence about the lag time that would have avoided the shrinks; empty without rows."""
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
     now = sorted({row["replica_lag_time_max_ms"] for row in rows if row["replica_lag_time_max_ms"] is not None})
     said = f" (it was {', '.join(map(str, now))} ms)" if now else ""
@@ -175,7 +186,7 @@ def answer_avoiding_lag_time(rows: Sequence[Row]) -> str:
 
 
 def answer_under_min_isr(rows: Sequence[Row]) -> str:
-    """Return a sentence on how long partitions were under min ISR; empty if none is known to have been."""
+    """Return a sentence about how long partitions were under min ISR; empty if none is known to have been."""
     under = {(row["source_file"], row["source_line"]): row for row in rows if row["under_min_isr"]}
     unknown = sum(row["under_min_isr"] is None for row in rows)
     if under:
@@ -188,7 +199,7 @@ def answer_under_min_isr(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_all_else(rows: Sequence[Row]) -> str:
-    """Return a sentence on other findings: removals by the controller, failed ISR writes, troubles, events."""
+    """Return a sentence about removals by the controller, failed ISR writes, troubles and events; may be empty."""
     counts = Counter(
         what
         for row in rows
@@ -208,17 +219,21 @@ def _answer_of_all_else(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_removals(rows: Iterable[Row]) -> str:
-    """Return a sentence on how many replicas the controller removed, and how soon they were back."""
+    """Return words about replicas that the controller removed, and how soon they were back; may be empty."""
     removed = [row for row in rows if row["made_by"] == CONTROLLER]
     back = [row for row in removed if row["returned_ms"] is not None]
     came = f", {len(back)} back after {answer_of_times(back, 'returned')} ms" if back else ""
-    first = {row["replica_id"]: row["change_time"] for row in reversed(removed)}
-    whom = ", ".join(f"broker {broker} from {time_of_day(first[broker])} on" for broker in sorted(first))
+    first = {row["replica_id"]: row for row in reversed(removed)}
+    whom = ", ".join(
+        f"broker {broker} {'by ' if row['earliest_time'] else 'from '}{time_of_day(row['change_time'])}"
+        f"{'' if row['earliest_time'] else ' on'}"
+        for broker, row in sorted(first.items())
+    )
     return f"{len(removed)} removed by the controller ({whom}){came}" if removed else ""
 
 
 def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
-    """Return a sentence on how many shrinks could not be written, and which leader kept trying for longest."""
+    """Return words about shrinks that were not written, and the leader that tried for longest; may be empty."""
     failed = [row for row in rows if row["write_outcome"] == FAILED]
     longest = max(failed, key=lambda row: row["failing_ms"] or 0, default=None)
     went_on = (
@@ -231,13 +246,17 @@ def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
 
 
 def answer_of_times(rows: Sequence[Row], column: str) -> str:
-    """Return the least and the largest of some times in ms, with "at most" if a row only has an upper bound."""
-    bound = "at most " if any(row[f"{column}_source"] == AT_MOST for row in rows) else ""
-    return bound + least_to_largest([row[f"{column}_ms"] for row in rows])
+    """Return the least and the largest of some times in ms, with "at most" or "at least" if a row has such a bound."""
+    parts = []
+    for at_least in (False, True):
+        some = [row for row in rows if (row[f"{column}_source"] == AT_LEAST) == at_least]
+        bound = "at most " if any(row[f"{column}_source"] == AT_MOST for row in some) else "at least " * at_least
+        parts += [bound + least_to_largest([row[f"{column}_ms"] for row in some])] if some else []
+    return " and ".join(parts)
 
 
 def answer_table(evidence: pa.Table, most: int = 40) -> list[Row]:
-    """Return the earliest ``most`` shrinks as rows of the table below the answer, with the keys `COLUMNS`."""
+    """Return the first ``most`` shrinks as rows of the table below the answer, with the keys `COLUMNS`."""
     return [_answer_row(row) for row in evidence.slice(0, most).to_pylist()]
 
 
@@ -249,10 +268,10 @@ def _answer_row(row: Row) -> Row:
     elif back is None:
         said = "not in the log"
     else:
-        said = f"at most {back}" if row["returned_source"] == AT_MOST else str(back)
+        said = f"{BOUNDS.get(row['returned_source'], '')}{back}"
     suspect = (row["suspect"] or "").replace("_", " ")
     return {
-        "at": f"{day_and_time(row['change_time'])} {zone_name()}",
+        "at": f"{'by ' if row['earliest_time'] else ''}{day_and_time(row['change_time'])} {zone_name()}",
         "partition": f"{row['topic']}-{row['partition_id']}", "leader": row["leader_id"], "lost": row["replica_id"],
         "lag_ms": row["lag_ms"], "records_behind": row["records_behind"], "back_after_ms": said,
         "same_check": row["check_replicas"], "suspect": suspect, "evidence": row["strength"],
@@ -260,6 +279,6 @@ def _answer_row(row: Row) -> Row:
 
 
 def _answer_last_time(first: datetime, last: datetime) -> str:
-    """Return the time of the last shrink as text, with the date only if it differs from the first shrink's."""
+    """Return the time of the last shrink as text. It only has the date if that differs from the first shrink's date."""
     same = in_shown_zone(first).date() == in_shown_zone(last).date()
     return time_of_day(last) if same else day_and_time(last)

@@ -1,4 +1,4 @@
-"""Table broker_troubles: JVM pauses and brokers' own errors. Make and write its rows, and relate them to absences."""
+"""Build table broker_troubles (JVM pauses and brokers' own errors), and relate its rows to absences of brokers."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -25,8 +25,8 @@ _SAID: Final = {
     "out_of_memory": "it ran out of memory",
 }
 _SOON_US: Final = 10_000_000
-"""A broker's log lines from up to this long, in microseconds, before the start or after the end of its absence are
-related to the absence."""
+"""A trouble is related to a broker's absence if it is at most this many microseconds before the absence begins, or
+after all is well again."""
 _SECOND_US: Final = 1_000_000
 _MOST_OF_IT, _NOTHING_OF_IT = 0.5, 0.1
 """Shares of an absence in which the JVM was paused. From the first on, the JVM was the cause; below the second, it was
@@ -35,14 +35,14 @@ Row = dict[str, Any]
 
 
 def broker_troubles(sql: ArrowSql, server: pa.Table, of_jvms: pa.Table, cluster_id: str) -> pa.Table:
-    """Make the rows of table broker_troubles from the brokers' logs.
+    """Return the rows of table broker_troubles, derived from the brokers' logs.
 
     Parameters
     ----------
     sql : ArrowSql
         Engine opened by `isr_batch.broker_lines.log_sql.log_sql`.
     server, of_jvms : pa.Table
-        Lines of interest of server.log and gc.log: broker_id, source_file, source_line, stamp_us, message.
+        Lines of interest in server.log and gc.log: broker_id, source_file, source_line, stamp_us, message.
     cluster_id : str
         Stored in every row.
     """
@@ -86,7 +86,7 @@ def broker_troubles(sql: ArrowSql, server: pa.Table, of_jvms: pa.Table, cluster_
 
 
 def write_broker_troubles(small: SmallTables, cluster_id: str, rows: pa.Table, files: Collection[str]) -> int:
-    """Write rows of broker_troubles, which replace earlier rows from the same files; return their number."""
+    """Write rows of broker_troubles, in place of earlier rows from the same files; return the number written."""
     if not files:
         return 0
     of_files = f"source_file IN ({', '.join(map(sql_literal, sorted(files)))})"
@@ -95,23 +95,24 @@ def write_broker_troubles(small: SmallTables, cluster_id: str, rows: pa.Table, f
 
 
 def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, coverage: pa.Table) -> list[Row]:
-    """Return, for each absence of a broker, the pauses of its JVM meanwhile, and its own log lines around that time.
+    """Return the JVM pauses in each absence of a broker, and the broker's own lines around it.
 
     Parameters
     ----------
     sql : ArrowSql
     absences : pa.Table
-        number, cluster_id, broker_id, from_us, until_us; absent_us, the part of that time in which the broker did
-        nothing; over_us, when all was well again.
+        number, cluster_id, broker_id, from_us, until_us; absent_us, the time in it in which the broker did nothing;
+        over_us, when all was well again.
     troubles, coverage : pa.Table
-        Rows of broker_troubles and coverage, with times without a zone.
+        Rows of broker_troubles and coverage. Their times have no zone.
 
     Returns
     -------
     list of dict
-        One per absence, in order: ``has_gc_log`` (its gc.log covers the absence), ``pauses``, ``paused_us`` (in all),
-        ``longest_us``; of the longest one longest_until_us, longest_what, longest_file and longest_line; ``said``, the
-        first line of each kind: kind, at_us, file, line.
+        One per absence, in order: ``has_gc_log``, whether a gc.log covers the absence; ``pauses``, the number of
+        pauses; ``paused_us``, their total length within the absence; ``longest_us``, and longest_until_us,
+        longest_what, longest_file and longest_line of the longest pause; ``said``, the first line of each kind of
+        trouble (kind, at_us, file, line).
     """
     rows: list[Row] = sql(
         f"""
@@ -152,7 +153,7 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
 
 
 def is_of_jvm(absence: Row) -> bool | None:
-    """Whether pauses of the JVM explain an absence; None if they explain only a part, or without a gc.log."""
+    """Whether pauses of the JVM explain an absence; None if they explain a part of it, or without a gc.log."""
     if _paused_share(absence) >= _MOST_OF_IT:
         return True
     return False if absence["has_gc_log"] and _paused_share(absence) < _NOTHING_OF_IT else None
@@ -164,7 +165,7 @@ def _paused_share(absence: Row) -> float:
 
 
 def pauses_in_words(absence: Row) -> str:
-    """Return a sentence on whether JVM pauses caused the absence; empty if no gc.log covers the time."""
+    """Return words about whether JVM pauses caused the absence; empty if gc.log does not show it."""
     longest = _pause_length_text(absence["longest_us"])
     of_jvm = is_of_jvm(absence)
     if of_jvm is False:
@@ -179,23 +180,21 @@ def pauses_in_words(absence: Row) -> str:
 
 
 def _pause_length_text(us: int) -> str:
-    """Return the length of a pause as text, in ms or seconds."""
     return f"{us // 1000} ms" if us < _SECOND_US else seconds_text([us // 1000])
 
 
 def trouble_in_words(absence: Row) -> str:
-    """Return the troubles that the broker's own server.log has around its absence, as text; empty without any."""
+    """Return the troubles in the broker's own server.log around its absence, as text; may be empty."""
     return listed(f"{_SAID[one['kind']]} at {time_text(one['at_us'], '%H:%M:%S')}" for one in absence["said"]) if (
         absence["said"]
     ) else ""  # fmt: skip
 
 
 def lines_of_absence(absence: Row, *, pauses: bool) -> list[str]:
-    """Return the lines behind `pauses_in_words` (``pauses``) or `trouble_in_words`, as file:line."""
+    """Return the lines that are evidence for `pauses_in_words` (if ``pauses``) or `trouble_in_words`, as file:line."""
     longest = [f"{absence['longest_file']}:{absence['longest_line']}"] if absence["pauses"] else []
     return longest if pauses else [f"{one['file']}:{one['line']}" for one in absence["said"]]
 
 
 def _trouble_time(us: int) -> datetime:
-    """Convert microseconds since 1970 to a UTC instant."""
     return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)

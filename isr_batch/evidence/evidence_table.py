@@ -21,7 +21,7 @@ SCHEMA: Final = arrow_schema(SHRINK_EVIDENCE)
 
 
 def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
-    """Return one row per replica that left an ISR, with the likely reason, in order of time.
+    """Return one row per replica that left an ISR, with the likely reason, in chronological order.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
 
 
 def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
-    """Write rows of shrink_evidence; they replace earlier rows about the same leaders in the time of these logs.
+    """Write rows of shrink_evidence, in place of earlier rows about the same leaders and the same period.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
     evidence : pa.Table
         Rows of that cluster, from `evidence_rows`.
     found : FoundLines
-        The lines from which the rows were made; their ``span_us`` is the time of the logs.
+        The lines from which the rows were made. ``span_us`` is the period of the logs.
 
     Returns
     -------
@@ -65,18 +65,21 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
     if not found.span_us:
         return 0
     all_of_it = min(first for first, _ in found.span_us.values()), max(last for _, last in found.span_us.values())
-    spans = dict.fromkeys(evidence["leader_id"].to_pylist(), all_of_it) | found.span_us
+    leaders, times = evidence["leader_id"].to_pylist(), evidence["change_time"].cast(pa.int64()).to_pylist()
+    spans = dict.fromkeys(leaders, all_of_it) | found.span_us
+    # A log may have lines of another broker, at times that the other's own logs lack.
+    apart = {(of, (us, us)) for of, us in zip(leaders, times, strict=True) if not spans[of][0] <= us <= spans[of][1]}
     of_leaders = (
         f"leader_id = {leader} AND change_time BETWEEN TIMESTAMP'{_evidence_time_text(first)}' "
         f"AND TIMESTAMP'{_evidence_time_text(last)}'"
-        for leader, (first, last) in sorted(spans.items())
+        for leader, (first, last) in sorted([*spans.items(), *apart])
     )
     covered = f"cluster_id = {sql_literal(cluster_id)} AND ({' OR '.join(of_leaders)})"
     return replace_arrow(small.lake, small.sql, SHRINK_EVIDENCE, evidence, covered)
 
 
 def read_evidence_table(lake: Lake, cluster_id: str) -> pa.Table:
-    """Return the evidence about a cluster's shrinks in order of time; empty without evidence."""
+    """Return the rows of shrink_evidence for a cluster, in chronological order."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names, {"cluster_id": cluster_id})
     order = ("change_time", "source_file", "source_line", "replica_id")
     return rows.sort_by([(name, "ascending") for name in order])
@@ -85,13 +88,13 @@ def read_evidence_table(lake: Lake, cluster_id: str) -> pa.Table:
 def _evidence_row(
     one: SuspectedShrink, found: FoundLines, cluster_id: str, storms: dict[int, int], pair_checks: int
 ) -> dict[str, Any]:
-    """Return the row of table shrink_evidence for one shrink."""
     row, check = one.shrink, one.check
     topic, partition_id = row.partition
     at = _evidence_time(row.at_us)
     return {
         "cluster_id": cluster_id, "topic": topic, "partition_id": partition_id, "leader_id": row.leader_id,
         "replica_id": row.replica_id, "change_time": at, "made_by": row.made_by,
+        "earliest_time": None if row.earliest_us is None else _evidence_time(row.earliest_us),
         "isr_before": row.isr_before, "isr_after": row.isr_after, "high_watermark": row.high_watermark,
         "leader_log_end_offset": row.leader_log_end_offset, "follower_log_end_offset": row.follower_log_end_offset,
         "records_behind": row.records_behind, "last_caught_up_time_ms": row.last_caught_up_ms, "lag_ms": row.lag_ms,
@@ -116,12 +119,10 @@ def _evidence_row(
 
 
 def _evidence_time(us: int) -> datetime:
-    """Convert microseconds since 1970 to a UTC instant."""
     return datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
 
 
 def _evidence_time_text(us: int) -> str:
-    """Write microseconds since 1970 as a UTC time."""
     return f"{datetime.fromtimestamp(us // 1_000_000, UTC):%Y-%m-%d %H:%M:%S}.{us % 1_000_000:06}"
 
 
@@ -129,7 +130,7 @@ Row = dict[str, Any]
 
 
 _USED = [
-    "topic", "partition_id", "leader_id", "replica_id", "change_time", "made_by", "records_behind",
+    "topic", "partition_id", "leader_id", "replica_id", "change_time", "earliest_time", "made_by", "records_behind",
     "last_caught_up_time_ms", "lag_ms", "replica_lag_time_max_ms", "returned_ms", "returned_source", "under_min_isr",
     "under_min_isr_ms", "write_outcome", "failing_ms", "retry", "storm_time", "pair_checks", "suspect",
     "suspect_broker", "strength", "reason", "evidence_lines", "after_event", "after_event_ms", "trouble",
@@ -138,6 +139,6 @@ _USED = [
 
 
 def rows_of_evidence_table(evidence: pa.Table) -> list[Row]:
-    """Return the columns of the evidence that answers use, as one dict per shrink."""
+    """Return the columns of the evidence that answers use, as a dict per shrink."""
     rows: list[Row] = evidence.select(_USED).to_pylist()
     return rows

@@ -10,25 +10,36 @@ from isr_batch.evidence.lines import EvidencePosition, FoundLines, lag_time_in_l
 from isr_batch.evidence.shrinks import Shrink
 
 ONE_CHECK_US = 500_000
-"""Shrinking lines of one leader less than this apart, in microseconds, are from one check."""
+"""Consecutive Shrinking lines of a leader at most this many microseconds apart are from the same check."""
 SAME_START_MS = 1_000
-"""Two followers stopped at the same time if their lastCaughtUpTimeMs differ by at most this, because an idle follower
-fetches every 500 ms."""
+"""Two followers stopped at the same time if their lastCaughtUpTimeMs differ by at most this many milliseconds, because
+an idle follower fetches every 500 ms."""
 STORM_US = 60_000_000
-"""Checks further apart than this, in microseconds, belong to different storms."""
+"""Checks more than this many microseconds apart belong to different storms."""
 UNKNOWN_LAG_TIME_MS = 10_000
 _ALONE_SHARE = 0.5
 _SPREAD_MS = 100
-"""A check up to this late, in ms, ran on schedule."""
+"""A check that ran at most this many milliseconds late was on schedule."""
 _MOST_CHECKS = 200
-"""Number of checks from which the schedule of a process is computed at most; fewer would do."""
+"""Maximum number of checks from which the schedule of a process is computed. Fewer would suffice."""
 
 
 @dataclass
 class CheckBurst:
-    """The drops of one follower by one check: the partitions, their times, and since when it lagged, if printed.
+    """The drops of one follower in one check.
 
-    ``period_us`` is the time within which other leaders drop the same follower too, if it is at fault.
+    Attributes
+    ----------
+    first_us, last_us : int
+        Times of the first and the last Shrinking line.
+    starts_ms : (int, int) or None
+        Smallest and largest lastCaughtUpTimeMs of the follower; None if the lines do not have it.
+    place : EvidencePosition
+        Place of the first line.
+    partitions : int
+        Number of partitions.
+    period_us : int
+        If the follower is at fault, other leaders drop it within this time.
     """
 
     leader_id: int
@@ -41,9 +52,9 @@ class CheckBurst:
     period_us: int
 
     def same_time(self, other: "CheckBurst") -> bool:
-        """Whether lastCaughtUpTimeMs shows that two followers stopped at the same time.
+        """Whether two followers stopped at the same time.
 
-        By the times of the drops if it is unknown.
+        This is decided by lastCaughtUpTimeMs or, if that does not show it, by the times of the drops.
         """
         if self.starts_ms and other.starts_ms and _near_checks(self.starts_ms, other.starts_ms, SAME_START_MS):
             return True
@@ -51,13 +62,13 @@ class CheckBurst:
 
 
 def _near_checks(one: tuple[int, int], other: tuple[int, int], within: int) -> bool:
-    """Whether two time spans overlap, or are at most ``within`` apart."""
+    """Whether two periods overlap, or are at most ``within`` apart."""
     return one[0] - within <= other[1] and other[0] - within <= one[1]
 
 
 @dataclass
 class ExpirationCheck:
-    """One check of a leader: the replicas that it dropped, and how late it ran."""
+    """A check of a leader: the replicas that it dropped, and how late it ran."""
 
     leader_id: int
     rows: list[Shrink]
@@ -68,7 +79,7 @@ class ExpirationCheck:
     bursts: dict[int, CheckBurst] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Group the check's drops by follower, once all of them have been added."""
+        """Group the check's drops by follower. All of them must have been added."""
         of: dict[int, list[Shrink]] = defaultdict(list)
         for row in self.rows:
             of[row.replica_id].append(row)
@@ -92,29 +103,30 @@ class ExpirationCheck:
 
     @cached_property
     def alone(self) -> set[tuple[str, int]]:
-        """The partitions in whose ISR the check left only the leader."""
+        """The partitions whose ISR only had the leader after the check."""
         return {row.partition for row in self.rows if set(row.isr_after) <= {self.leader_id}}
 
     @property
     def dropped_everybody(self) -> bool:
-        """Whether the check dropped two followers or more, and left most of its partitions with the leader alone."""
+        """Whether the check dropped two followers or more, and left most partitions with the leader alone."""
         return len(self.bursts) > 1 and len(self.alone) >= _ALONE_SHARE * len(self.partitions)
 
     @property
     def starts_apart_ms(self) -> int | None:
-        """Return how far apart the followers' printed lastCaughtUpTimeMs are; None if fewer than two are printed."""
+        """How far apart the followers' lastCaughtUpTimeMs are, in ms; None if fewer than two followers have it."""
         known = [burst.starts_ms for burst in self.bursts.values() if burst.starts_ms]
         return max(s[1] for s in known) - min(s[0] for s in known) if len(known) > 1 else None
 
 
 def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[ExpirationCheck]:
-    """Group the shrinks that leaders made into checks, in the order of time, each with its number and storm.
+    """Group the shrinks that leaders made into checks, in chronological order, each with its number and storm.
 
     Parameters
     ----------
     rows : iterable of Shrink
-        Shrinks in order of time.
+        Shrinks in chronological order.
     found : FoundLines
+        Lines with the brokers' settings and starts.
     """
     by_leader: dict[int, list[ExpirationCheck]] = defaultdict(list)
     for row in rows:
@@ -122,7 +134,7 @@ def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[Expirat
         if own and row.at_us - own[-1].rows[-1].at_us <= ONE_CHECK_US:
             own[-1].rows.append(row)
         else:
-            # Each leader checks every half lag time, with a different phase.
+            # Leaders check every half lag time, each with another phase, so another leader may be this much later.
             period_us = (lag_time_in_lines(found, row.leader_id) or UNKNOWN_LAG_TIME_MS) * 500 + ONE_CHECK_US
             own.append(ExpirationCheck(row.leader_id, [row], period_us))
     for leader_id, own in by_leader.items():
@@ -138,7 +150,7 @@ def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[Expirat
 
 
 def _number_storms(checks: Sequence[ExpirationCheck]) -> None:
-    """Join checks into storms: checks with a broker in common whose followers stopped at the same time."""
+    """Join checks into storms: checks that have a broker in common, and whose followers stopped at the same time."""
     root = list(range(len(checks)))
 
     def find(n: int) -> int:
@@ -170,11 +182,18 @@ def _checks_at_same_time(one: ExpirationCheck, other: ExpirationCheck) -> bool:
 
 
 def _late_checks_ms(checks: Sequence[int], leader_id: int, found: FoundLines) -> list[int | None]:
-    """Return how many ms late each check of a leader process was; None if its schedule is unknown.
+    """Return how late each check of a leader was, in ms; None if the schedule of its process is unknown.
 
-    isr-expiration runs with a fixed period from the start of the process: half a lag time since 0.10.2, a lag time
-    before, which is a multiple of half. A check may be late, but never early, so the schedule is set by the check that
-    the most others follow by whole periods; at least two must agree. ``checks`` are epoch microseconds, in order.
+    isr-expiration runs with a fixed period from the start of the process: half a lag time since 0.10.2, before that a
+    lag time, which is a multiple of half. A check may be late, but never early. Therefore the schedule is that of the
+    check that most others follow by whole periods. At least two checks must agree.
+
+    Parameters
+    ----------
+    checks : sequence of int
+        Times of the leader's checks, in microseconds since 1970, in chronological order.
+    leader_id : int
+    found : FoundLines
     """
     lag_time = found.settings.get((leader_id, LAG_TIME))  # no default, which may be wrong
     late: list[int | None] = [None] * len(checks)

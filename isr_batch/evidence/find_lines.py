@@ -1,4 +1,4 @@
-"""Find the lines of server.log and state-change.log that are evidence about ISR shrinks."""
+"""Find the lines in server.log and state-change.log that are evidence about ISR shrinks."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -39,8 +39,8 @@ LINES: Final = pa.schema([
     ("broker_id", pa.int32()), ("source_file", pa.string()), ("source_line", pa.int64()), ("stamp_us", pa.int64()),
     ("message", pa.string()),
 ])  # fmt: skip
-"""Schema of the input: ``message`` is the line in Kafka's own layout; ``stamp_us``, its time in epoch microseconds, is
-null for lines without a time, such as settings."""
+"""Schema of the input. ``message`` is the line in Kafka's own layout. ``stamp_us`` is its time in microseconds since
+1970; null for lines without a time, such as settings."""
 
 _ONE_START_US = 60_000_000
 
@@ -48,22 +48,22 @@ Row = dict[str, Any]
 
 
 def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int]] | None = None) -> FoundLines:
-    """Return the lines that are evidence about shrinks, parsed, from the lines of all brokers of a cluster.
+    """Parse the lines of all brokers of a cluster that are evidence about shrinks.
 
     Parameters
     ----------
     sql : ArrowSql
     lines : pa.Table
-        Columns of `LINES`, in any order; other lines are ignored.
+        Columns of `LINES`, in any order. Lines that are not evidence are ignored.
     span_us : dict of int to (int, int), optional
-        Times of the first and the last line of each broker's logs; by default, of the given lines.
+        Times of the first and the last line of a broker's logs, by broker; by default, those of ``lines``.
     """
     if span_us is None:
         stamped = lines.filter(pc.is_valid(lines["stamp_us"]))
         spans = stamped.group_by("broker_id").aggregate([("stamp_us", "min"), ("stamp_us", "max")])
         span_us = {row["broker_id"]: (row["stamp_us_min"], row["stamp_us_max"]) for row in spans.to_pylist()}
-    # Duplicates are dropped, because copies of a log may overlap. The broker is that named by a line, because the
-    # number of a folder may not be a broker id.
+    # Duplicates are dropped, because copies of a log may overlap. If a line names its broker, that is used, because the
+    # number in a folder's name may not be a broker id.
     once = sql(
         f"""
         SELECT * REPLACE (coalesce(writer_of(message), broker_id) AS broker_id) FROM lines
@@ -127,7 +127,7 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
             found.min_isr[row["topic"]] = row["min_insync_replicas"]
     versions = rows(VERSION)
     found.releases = {row["broker_id"]: row["version"] for row in versions}
-    # Clients inside a broker print the version too, so such a line is a start only if the log has no better one.
+    # Clients inside a broker log their version too, so this line is only used if the log has no better sign of a start.
     found.process_starts = _starts_of_processes(versions) | _starts_of_processes(
         _lines_in_order(process_starts(sql, once))
     )
@@ -139,35 +139,32 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
 
 
 def _lines_in_order(rows: pa.Table) -> list[Row]:
-    """Sort lines by time, then by file and line number."""
+    """Return lines as dicts, sorted by time, file and line number."""
     order = [("stamp_us", "ascending"), ("source_file", "ascending"), ("source_line", "ascending")]
     found: list[Row] = rows.sort_by(order).to_pylist()
     return found
 
 
 def _time_of_line(line: AttemptLine | IsrStateLine) -> tuple[int, EvidencePosition]:
-    """Return the sort key of a line: its time, then its file and number."""
     return line.at_us, line.place
 
 
 def _place_of_line(row: Row) -> EvidencePosition:
-    """Return the file and number of a line."""
     return EvidencePosition(row["source_file"], row["source_line"])
 
 
 def _partition_of_line(row: Row) -> tuple[str, int]:
-    """Return the topic and partition that a line names."""
     return row["topic"], row["partition_id"]
 
 
 def _changed_by_line(row: Row, *, shrinks: bool) -> set[int]:
-    """Return the replicas that leave the ISR (``shrinks``) or join it by this line; empty if it shows no change."""
+    """Return the replicas that leave the ISR (``shrinks``) or join it according to a line; empty if nothing changes."""
     more, less = ("isr_before", "isr_after") if shrinks else ("isr_after", "isr_before")
     return set(row[more]) - set(row[less])
 
 
 def _attempt_line(row: Row, *, shrinks: bool) -> AttemptLine:
-    """Parse a Shrinking or Expanding line."""
+    """Convert a row of a Shrinking or Expanding line."""
     printed = {
         replica["replica_id"]: ReplicaInLine(
             _if_printed_in_line(replica["follower_log_end_offset"], 0),
@@ -184,7 +181,7 @@ def _attempt_line(row: Row, *, shrinks: bool) -> AttemptLine:
 
 
 def _state(row: Row, source: str) -> IsrStateLine:
-    """Return the ISR state that a line shows; the leader is the broker that the line names, or else its writer."""
+    """Return the ISR that a line shows. The leader is the broker that the line names, or the broker that wrote it."""
     isr, under = row.get("isr"), row.get("under")
     leader_id = row["leader_id"] if source == "updated" else row["broker_id"]
     return IsrStateLine(
@@ -194,7 +191,7 @@ def _state(row: Row, source: str) -> IsrStateLine:
 
 
 def _find_elections(found: FoundLines, first_terms: Collection[EvidencePosition]) -> None:
-    """Collect in ``found`` the times at which partitions changed their leader."""
+    """Collect in ``found`` the times at which partitions got another leader."""
     leaders: dict[tuple[str, int], int] = {}
     for state in found.states:
         begins = state.source == "started" and state.place not in first_terms
@@ -204,7 +201,7 @@ def _find_elections(found: FoundLines, first_terms: Collection[EvidencePosition]
 
 
 def _starts_of_processes(rows: list[Row]) -> dict[int, list[tuple[int, EvidencePosition]]]:
-    """Return the first line of each start of a broker's process, by broker; a start prints several lines."""
+    """Return the first line of each start of a broker's process, by broker. A start has several such lines."""
     starts: dict[int, list[tuple[int, EvidencePosition]]] = defaultdict(list)
     for row in rows:
         of_broker = starts[row["broker_id"]]
@@ -214,6 +211,6 @@ def _starts_of_processes(rows: list[Row]) -> dict[int, list[tuple[int, EvidenceP
 
 
 def _if_printed_in_line(number: int | None, least: int) -> int | None:
-    """Return a number from a line; None if it is below ``least``, as the values that mean "unknown" are."""
-    # A leader prints -1 for a follower that it has not heard of in its term, and 0 for a time that it never had.
+    """Return a number from a line; None if it is below ``least``, which means that it is unknown."""
+    # A leader logs the offset -1 and the time 0 for a follower that has not fetched in its term.
     return number if number is not None and number >= least else None

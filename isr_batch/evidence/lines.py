@@ -1,4 +1,4 @@
-"""Records of the lines in server.log and state-change.log that are evidence about ISR shrinks."""
+"""Classes for the lines in server.log and state-change.log that are evidence about ISR shrinks."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,15 +14,12 @@ class EvidencePosition(NamedTuple):
     source_line: int
 
     def __str__(self) -> str:
-        """Return the position as ``file:line``, which editors understand."""
+        """Return ``file:line``, which editors understand."""
         return f"{self.source_file}:{self.source_line}"
 
 
 class ReplicaInLine(NamedTuple):
-    """A dropped replica as its leader printed it.
-
-    A field is None if the release does not print it, or it was unknown.
-    """
+    """A dropped replica as its leader logged it. A field is None if the line does not have it, or has "unknown"."""
 
     log_end_offset: int | None
     last_caught_up_ms: int | None
@@ -46,10 +43,17 @@ class AttemptLine:
 
 @dataclass(frozen=True)
 class IsrStateLine:
-    """A line that shows a partition's ISR; ``isr`` is None if a line about the start of a term does not have it.
+    """A line that shows a partition's ISR.
 
-    ``source``: updated (the leader's own change was written), stayed (the leader learned of a change of any origin), or
-    started (a term began: the ISR may be older). ``under_min_isr`` is None where the release does not print it.
+    Attributes
+    ----------
+    isr : tuple of int or None
+        None if a line about the start of a term does not have it.
+    source : str
+        ``updated``: the leader's own change was written. ``stayed``: the leader learned of a change, its own or
+        another. ``started``: a term began; the ISR may be older.
+    under_min_isr : bool or None
+        None if the release does not log it.
     """
 
     place: EvidencePosition
@@ -64,7 +68,7 @@ class IsrStateLine:
 
 @dataclass(frozen=True)
 class FailedWriteLine:
-    """A line about a failed ISR write of a leader; ``shrinks`` is None if the line does not show the kind of change."""
+    """A line about a leader's failed ISR write. ``shrinks`` is None if the line does not show the kind of change."""
 
     place: EvidencePosition
     at_us: int
@@ -75,7 +79,7 @@ class FailedWriteLine:
 
 @dataclass(frozen=True)
 class UnreadIsrLine:
-    """A leader's line about an ISR that matches no form; the partition is None if the line does not name it."""
+    """A leader's line about an ISR in an unknown format. ``partition`` is None if the line does not name it."""
 
     at_us: int
     broker_id: int
@@ -84,10 +88,7 @@ class UnreadIsrLine:
 
 @dataclass(frozen=True)
 class TroubleLine:
-    """A line in which a follower reports that a fetch failed.
-
-    Leader and partition are None if it does not name them.
-    """
+    """A line in which a follower reports a failed fetch. Leader and partition are None if it does not name them."""
 
     place: EvidencePosition
     at_us: int
@@ -99,13 +100,28 @@ class TroubleLine:
 
 @dataclass
 class FoundLines:
-    """The lines that are evidence, parsed, by kind, each in the order of time.
+    """The parsed lines that are evidence, by kind, in chronological order, and facts about brokers and partitions.
 
-    ``settings`` are by broker and name, ``min_isr`` (of the topics' logs) by topic. By broker: ``releases``,
-    ``process_starts`` (epoch microseconds), ``least_lag_ms`` (the shortest lag at which this leader dropped a
-    follower), ``span_us`` (from the first line of its logs to the last), ``server_us`` (the same for its server.log, if
-    that has lines at INFO; None: all times are covered). By (topic, partition): ``created`` (a log, or a first term)
-    and ``elections`` (another broker, or one that no line names before, began to lead).
+    Attributes
+    ----------
+    settings : dict
+        Values of settings, by broker and name of the setting.
+    min_isr : dict
+        min.insync.replicas by topic, from lines about the creation of its logs.
+    releases : dict
+        Kafka releases, by broker.
+    process_starts : dict
+        Time (in microseconds since 1970) and line of each start of a broker, by broker.
+    least_lag_ms : dict
+        Shortest lag at which a leader dropped a follower, by leader.
+    span_us : dict
+        Times of the first and the last line of a broker's logs, by broker.
+    server_us : dict or None
+        The same for its server.log, if that has lines at INFO. None: server.log covers all times.
+    created : dict
+        Times and lines of the creation of a log, or of the first term, by topic and partition.
+    elections : dict
+        Times at which another broker began to lead, by topic and partition. The first known leader counts too.
     """
 
     attempts: list[AttemptLine] = field(default_factory=list)
@@ -125,7 +141,7 @@ class FoundLines:
 
 
 def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
-    """Return a broker's replica.lag.time.max.ms: the value that it printed, or else its release's default.
+    """Return a broker's replica.lag.time.max.ms: the logged value, or else the default of its release.
 
     The default is not used if the broker dropped a follower after a shorter lag. None if the lag time is unknown.
     """
@@ -138,7 +154,7 @@ def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
 
 
 def printed_lag_time(found: FoundLines, broker_id: int) -> int | None:
-    """Return a broker's replica.lag.time.max.ms from its lines or from files next to its logs, or None."""
+    """Return a broker's replica.lag.time.max.ms from its lines or from files next to its logs; None if unknown."""
     return found.settings.get((broker_id, LAG_TIME))
 
 

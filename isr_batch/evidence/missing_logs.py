@@ -1,4 +1,4 @@
-"""Find missing logs that hide shrinks: a missing server.log, or one without lines at INFO."""
+"""Report missing logs that hide shrinks: a missing server.log, or a server.log without lines at INFO."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -17,15 +17,14 @@ AT_ONCE: Final = timedelta(seconds=1)
 
 
 def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_server_log: Collection[int]) -> list[str]:
-    """Return a sentence for each gap: a server.log that is missing, has no lines at INFO, or begins late.
+    """Return sentences about brokers whose server.log is missing, has no lines at INFO, or begins late.
 
-    It begins late if it begins after the same broker's state-change.log.
+    A server.log begins late if it begins after the same broker's state-change.log.
 
     Parameters
     ----------
     coverage : iterable of dict
-        Rows of the table of one cluster: broker_id, log, from_time. A server.log without lines at INFO does not
-        have a row.
+        Rows of table coverage of one cluster: broker_id, log, from_time. A server.log without lines at INFO has no row.
     brokers : collection of int
         Brokers with logs.
     with_server_log : collection of int
@@ -52,37 +51,38 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
 
 
 def missing_server_log(brokers: Sequence[int]) -> str:
-    """Return the sentence that these brokers' server.log is missing, and why it is needed."""
+    """Return the sentence that server.log of some brokers is missing, and why it is needed."""
     return f"server.log of {brokers_text(brokers)} is missing, and only it shows which replicas the leader dropped."
 
 
-def absent_brokers(changes: Iterable["Row"], brokers: Collection[int]) -> list[str]:
-    """Return the sentence that brokers of changed ISRs have no logs; empty if all have some, or none has.
+def absent_brokers(named: Iterable[int], brokers: Collection[int]) -> list[str]:
+    """Return the sentence that brokers have no logs; empty if all have some, or none has.
 
     Parameters
     ----------
-    changes : iterable of dict
-        Rows of observed_isr_changes of one cluster: leader_id, isr_before, isr_after.
+    named : iterable of int
+        Brokers that fetch, or that an ISR has.
     brokers : collection of int
         Brokers with logs.
     """
-    named = {each for row in changes for each in (row["leader_id"], *row["isr_before"], *row["isr_after"])}
-    absent = sorted(each for each in named - {None} if each not in brokers)
+    absent = sorted({*named} - {*brokers})
     if not absent or not brokers:
         return []
-    of_them = "it and of its" if len(absent) == 1 else "them and of their"
-    return [f"No logs of {brokers_text(absent)} are here: what is said of {of_them} links is seen by others alone."]
+    it, its = ("it", "its") if len(absent) == 1 else ("them", "their")
+    by_others = f"only others show what happened to {it} and to {its} links"
+    dropped = "drops by a leader without logs are missing or not judged"
+    return [f"No logs of {brokers_text(absent)} are here: {by_others}; {dropped}."]
 
 
 def uninformed_leaders(brokers: Sequence[int]) -> str:
-    """Write the sentence that no line shows what these brokers dropped as leaders, because their logs lack it."""
+    """Return the sentence that the logs do not show which replicas some brokers dropped as leaders."""
     return (
         f"Nothing shows which replicas {brokers_text(brokers)} dropped: server.log is missing or has no lines at INFO."
     )
 
 
 def returns_alone(changes: Iterable["Row"]) -> list[str]:
-    """Return the sentence that replicas joined an ISR which no line shows them leaving; empty if none did.
+    """Return the sentence that replicas joined an ISR but the logs lack their removal; empty if they do not.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def returns_alone(changes: Iterable["Row"]) -> list[str]:
 
 
 def metadata_alone(changes: Iterable["Row"]) -> list[str]:
-    """Return sentences on replicas that left ISRs, for a cluster with a metadata log but no broker's own log.
+    """Return a sentence about the replicas that left ISRs, for a cluster with a metadata log and no brokers' logs.
 
     Parameters
     ----------

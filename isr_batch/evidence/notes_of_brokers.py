@@ -1,4 +1,4 @@
-"""Describe what brokers' own logs show around storms of shrinks: JVM pauses, troubles, refused writes."""
+"""Describe what brokers' own logs show around storms of shrinks: JVM pauses, troubles, refused produce requests."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -24,14 +24,14 @@ from isr_batch.phrases import brokers_text
 from isr_batch.shown_times import in_shown_zone, time_of_day
 
 SHOWN: Final = 3
-"""Number of partitions with refused writes that are named at most."""
+"""Maximum number of partitions with refused produce requests that a sentence names."""
 _AT_LEAST: Final = timedelta(seconds=10)
-"""How long before a storm the logs are searched if no line shows when a follower was last caught up."""
+"""How long before a storm troubles are searched if no line shows when a follower was last caught up."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def notes_of_brokers(lake: Lake, cluster_id: str, evidence: pa.Table) -> list[str]:
-    """Return up to two sentences on troubles, such as pauses of the JVM, that brokers' logs show around shrinks.
+    """Return up to two sentences about troubles around the shrinks, such as JVM pauses, that brokers logged.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ def notes_of_brokers(lake: Lake, cluster_id: str, evidence: pa.Table) -> list[st
             ("coverage", ("cluster_id", "broker_id", "log", "from_time", "until_time")),
         )
     )
-    found = [storm for storm in storms(evidence) if storm.broker is not None]
+    found = storms(evidence)
     absences = [
-        {"number": n, "cluster_id": cluster_id, "broker_id": storm.broker, **_absence_of_storm(storm)}
+        {"number": n, "cluster_id": cluster_id, "broker_id": _broker_of_note(storm), **_absence_of_storm(storm)}
         for n, storm in enumerate(found)
     ]
     said = []
@@ -64,8 +64,13 @@ def notes_of_brokers(lake: Lake, cluster_id: str, evidence: pa.Table) -> list[st
     return [*([f"By the brokers' own logs: {notes}."] if notes else []), *refused]
 
 
+def _broker_of_note(storm: Storm) -> int:
+    """Return the broker whose own log is searched: the suspect, or the leader where the suspect is not known."""
+    return storm.leader if storm.broker is None else storm.broker
+
+
 def _absence_of_storm(storm: Storm) -> dict[str, int]:
-    """Return the time span of a storm, in the form of an absence, to relate it to the suspected broker's troubles."""
+    """Return the period of a storm as an absence of the suspected broker, for `troubles_of_absences`."""
     since = storm.since if storm.since_is_printed else storm.first - _AT_LEAST
     from_us, until_us = ((time - _EPOCH) // timedelta(microseconds=1) for time in (since, storm.first))
     last_us = (storm.last - _EPOCH) // timedelta(microseconds=1)
@@ -74,16 +79,16 @@ def _absence_of_storm(storm: Storm) -> dict[str, int]:
 
 
 def _note_of_storm(storm: Storm, absence: Row) -> str:
-    """Return a sentence on what the suspected broker's own log shows around a storm."""
+    """Return words about what the suspected broker's own log shows around a storm; empty if it shows nothing."""
     pauses = "" if is_of_jvm(absence) is False else pauses_in_words(absence)
     parts = [*filter(None, [pauses, trouble_in_words(absence)])]
     lines = [*(lines_of_absence(absence, pauses=True) if pauses else []), *lines_of_absence(absence, pauses=False)]
     named = f" [{', '.join(lines)}]" if lines else ""
-    return f"broker {storm.broker} at {time_of_day(storm.first)}: {', '.join(parts)}{named}" if parts else ""
+    return f"broker {_broker_of_note(storm)} at {time_of_day(storm.first)}: {', '.join(parts)}{named}" if parts else ""
 
 
 def _of_no_jvm(absences: Sequence[Row]) -> str:
-    """Return a sentence that no JVM pause of the suspected brokers explains the shrinks."""
+    """Return words that no JVM pause of the suspected brokers explains the shrinks."""
     longest = max(absences, key=lambda row: row["longest_us"])
     of = brokers_text(sorted({row["broker_id"] for row in absences}))
     if not longest["pauses"]:
@@ -93,7 +98,7 @@ def _of_no_jvm(absences: Sequence[Row]) -> str:
 
 
 def _refused_writes(troubles: Sequence[Row]) -> list[str]:
-    """Return a sentence on the partitions for which brokers refused writes because the ISR was too small."""
+    """Return a sentence about the partitions for which brokers refused produce requests as the ISR was too small."""
     first: dict[str, Row] = {}
     for row in troubles:
         if row["kind"] == "under_min_isr":

@@ -1,4 +1,4 @@
-"""Answer questions that people ask about shrinks, each with the lines that support it and how sure the answer is."""
+"""Answer questions that people ask about shrinks. Each answer has its supporting lines, and says how sure it is."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from isr_batch.evidence.answer import (
+    BOUNDS,
     answer_avoiding_lag_time,
     answer_back_in_isr,
     answer_line_how_far_behind,
@@ -16,7 +17,7 @@ from isr_batch.evidence.answer import (
 )
 from isr_batch.evidence.events_before import EVENTS
 from isr_batch.evidence.evidence_table import Row, rows_of_evidence_table
-from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, FAILED, LEADER
+from isr_batch.evidence.shrinks import CONTROLLER, FAILED, LEADER
 from isr_batch.evidence.storms import Storm, storm_suspect, storms
 from isr_batch.evidence.suspects import STRONG, suspicion_in_words
 from isr_batch.evidence.trouble import KINDS
@@ -30,15 +31,21 @@ REPLAYED: Final = "replayed"
 UNKNOWN: Final = "unknown"
 MOST_CLIENTS: Final = 3
 MOST_LINES: Final = 3
-"""Maximum number of lines that are named as evidence for an answer."""
+"""Maximum number of lines that an answer names as evidence."""
 
 
 class AnsweredQuestion(NamedTuple):
-    """A question, its answer, the first lines that support it (``file:line``), and its confidence.
+    """A question and its answer.
 
-    ``how_sure`` of a suspicion is strong evidence, weak evidence or no evidence. Of any other answer it is printed if
-    lines state the answer, bound if they only limit it, replayed if it comes from the replay of the brokers' rule, and
-    unknown if nothing shows it.
+    Attributes
+    ----------
+    question, answer : str
+    how_sure : str
+        If the answer names a suspect: strong evidence, weak evidence or no evidence. For any other answer: ``printed``
+        if lines state it, ``bound`` if lines only limit it, ``replayed`` if it comes from the replay of the brokers'
+        rule, ``unknown`` if nothing shows it.
+    lines : list of str
+        The first lines that support the answer, as ``file:line``.
     """
 
     question: str
@@ -55,10 +62,14 @@ class AnsweredQuestion(NamedTuple):
 class RequestsForQuestions(NamedTuple):
     """The parts of answers that only request logs can give (`isr_batch.evidence.questions_with_requests`).
 
-    ``verdicts``: rows of the view evidence_and_verdicts that the replay judges, known_by, verdict, primary_cause,
-    true_lag_ms, avoiding_lag_time_ms. ``clients``: clients that wrote to a partition from when its follower was last
-    caught up until it was dropped, the busiest first: client_id, topic, appends, records, drops, first (source_file,
-    source_line).
+    Attributes
+    ----------
+    verdicts : list of dict
+        The replay's verdicts on shrinks, from view evidence_and_verdicts: known_by, verdict, primary_cause, lag_ms,
+        true_lag_ms, avoiding_lag_time_ms.
+    clients : list of dict
+        Clients that wrote to a partition between the time when its follower was last caught up and the drop, the
+        busiest first: client_id, topic, appends, records, drops, first (source_file, source_line).
     """
 
     verdicts: list[Row]
@@ -69,7 +80,7 @@ NO_REQUESTS: Final = RequestsForQuestions([], [])
 
 
 def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQUESTS) -> list[AnsweredQuestion]:
-    """Return every question about one cluster's shrinks with its answer; empty if no replica left an ISR.
+    """Return all questions about one cluster's shrinks, with their answers; empty if no replica left an ISR.
 
     If only the controller removed replicas, as in a rolling restart, questions about lag are left out.
 
@@ -78,7 +89,7 @@ def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQ
     evidence : pa.Table
         Rows of one cluster, from `isr_batch.evidence.evidence_table.evidence_rows`.
     requests : RequestsForQuestions, optional
-        What request logs add.
+        Data from request logs.
     """
     every = [row for row in rows_of_evidence_table(evidence) if not row["retry"]]
     rows = [row for row in every if row["made_by"] == LEADER and row["storm_time"] is not None]
@@ -95,7 +106,7 @@ def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQ
 
 
 def question_rows(asked: Iterable[AnsweredQuestion]) -> list[dict[str, str]]:
-    """Make the rows of the page's table of questions: question, answer, how sure, lines."""
+    """Convert answered questions to rows of a table: question, answer, how sure, lines."""
     return [
         {"question": one.question, "answer": one.answer, "how sure": one.how_sure, "lines": ", ".join(one.lines)}
         for one in asked
@@ -127,8 +138,11 @@ def _question_of_suspect(rows: Sequence[Row], requests: RequestsForQuestions) ->
 def _question_of_first_broker(storm: Storm) -> AnsweredQuestion:
     """Answer which broker stopped first in a storm."""
     since = time_of_day(storm.since) if storm.since_is_printed else f"some time before {time_of_day(storm.first)}"
+    question = "Which broker dropped out first, and when?"
+    if storm.broker is None:
+        return _unanswered_question(question, storm.reason)
     return AnsweredQuestion(
-        "Which broker dropped out first, and when?",
+        question,
         _capitalised_answer(f"{storm_suspect(storm)}, {since} {zone_name()}"),
         suspicion_in_words(storm.strength), storm.lines[:MOST_LINES],
     )  # fmt: skip
@@ -153,10 +167,11 @@ def _question_how_far_behind(rows: Sequence[Row], requests: RequestsForQuestions
 
 
 def _questions_of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:
-    """Answer the questions about replicas that the controller removed."""
+    """Answer the questions if only the controller removed replicas."""
     counts = Counter(row["replica_id"] for row in removed)
     parts = ", ".join(f"broker {broker}: {count_of(number, 'replica')}" for broker, number in sorted(counts.items()))
     first = removed[0]
+    late = first["earliest_time"] is not None
     return [
         AnsweredQuestion(
             "Leader, follower, or the link?",
@@ -165,20 +180,20 @@ def _questions_of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:
         ),
         AnsweredQuestion(
             "Which broker dropped out first, and when?",
-            f"Broker {first['replica_id']}, {time_of_day(first['change_time'])} {zone_name()}",
-            PRINTED, _lines_of_answer([first]),
+            f"Broker {first['replica_id']}, {'by ' if late else ''}{time_of_day(first['change_time'])} {zone_name()}",
+            BOUND if late else PRINTED, _lines_of_answer([first]),
         ),
         _question_when_whole([], removed), _question_after_event(removed), _question_under_min_isr(removed),
     ]  # fmt: skip
 
 
 def _question_when_whole(rows: Sequence[Row], removed: Sequence[Row]) -> AnsweredQuestion:
-    """Answer when all replicas were back in the ISRs."""
+    """Answer how long it took until the ISRs were complete again."""
     question = "How long until the ISR was whole again?"
     every = [*rows, *removed]
     back = [row for row in every if row["returned_ms"] is not None]
     if not back:
-        # Shrinks whose write failed are left out, because the ISR stayed as it was.
+        # A shrink whose write failed did not change the ISR.
         if all(row["write_outcome"] == FAILED for row in every):
             return AnsweredQuestion(
                 question, "It stayed whole: no shrink was written", PRINTED, _lines_of_answer(every)
@@ -187,15 +202,15 @@ def _question_when_whole(rows: Sequence[Row], removed: Sequence[Row]) -> Answere
     out = {(row["topic"], row["partition_id"]) for row in every
            if row["returned_ms"] is None and row["write_outcome"] != FAILED}  # fmt: skip
     end = f"At the end {count_of(len(out), 'partition')} had not been seen whole again." if out else ""
-    bound = any(row["returned_source"] == AT_MOST for row in back)
+    bound = any(row["returned_source"] in BOUNDS for row in back)
     said = " ".join(filter(None, (answer_back_in_isr(rows), _removed_again(removed), end)))
     return AnsweredQuestion(question, said, BOUND if bound else PRINTED, _lines_of_answer(back))
 
 
 def _removed_again(removed: Sequence[Row]) -> str:
-    """Return a sentence on how soon each broker that the controller removed was back in the ISRs.
+    """Return a sentence about how soon brokers that the controller removed were back in the ISRs; may be empty.
 
-    In a rolling restart, this says when the next broker may be restarted.
+    In a rolling restart, it shows how long to wait before the next broker is restarted.
     """
     back: dict[int, list[Row]] = {}
     for row in removed:
@@ -206,7 +221,7 @@ def _removed_again(removed: Sequence[Row]) -> str:
 
 
 def _question_which_client(requests: RequestsForQuestions) -> AnsweredQuestion:
-    """Answer which client wrote while the followers fell behind."""
+    """Answer which clients wrote while the followers fell behind."""
     question = "Which client wrote when it happened?"
     named = [row for row in requests.clients if row["client_id"] is not None]
     if not named and requests.verdicts:
@@ -249,7 +264,7 @@ def _question_which_lag_time(rows: Sequence[Row], requests: RequestsForQuestions
 
 
 def _question_of_trouble(rows: Sequence[Row]) -> AnsweredQuestion:
-    """Answer whether the followers' own logs say why they could not fetch."""
+    """Answer whether the followers' own logs show why they could not fetch."""
     question = "Why could the follower not fetch?"
     there = [row for row in rows if row["trouble"]]
     if not there:
@@ -264,7 +279,7 @@ def _question_of_trouble(rows: Sequence[Row]) -> AnsweredQuestion:
 
 
 def _question_after_event(rows: Sequence[Row]) -> AnsweredQuestion:
-    """Answer whether an election, a restart or a new topic came shortly before."""
+    """Answer whether an election, a restart or the creation of the topic came shortly before."""
     question = "Right after an election, a restart or a topic's creation?"
     there = [row for row in rows if row["after_event"]]
     if not there:
@@ -293,26 +308,26 @@ def _question_under_min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
         return AnsweredQuestion(
             question, f"None of those with a known min.insync.replicas.{rest}", PRINTED, _lines_of_answer(known)
         )
-    bound = any(row["under_min_isr_source"] == AT_MOST for row in under)
+    bound = any(row["under_min_isr_source"] in BOUNDS for row in under)
     return AnsweredQuestion(
         question, f"{answer_under_min_isr(rows)}{rest}", BOUND if bound else PRINTED, _lines_of_answer(under)
     )
 
 
 def _unanswered_question(question: str, reason: str) -> AnsweredQuestion:
-    """Return a question whose answer is unknown, with the reason."""
+    """Return a question that the logs do not answer, with the reason."""
     return AnsweredQuestion(question, NOT_IN_LOGS + reason, UNKNOWN, [])
 
 
 def _capitalised_answer(text: str) -> str:
-    """Write the first letter of an answer in upper case."""
+    """Capitalise the first letter of an answer."""
     return text[:1].upper() + text[1:]
 
 
 def _lines_of_answer(rows: Iterable[Row], by: str | None = None) -> list[str]:
-    """Return the first lines behind an answer.
+    """Return the first lines that support an answer, as ``file:line``.
 
-    With ``by``, only the rows with the largest number in that column are used.
+    If ``by`` is given, the rows with the largest values in this column come first.
     """
     ordered = sorted(rows, key=lambda row: -row[by]) if by else rows
     return list(dict.fromkeys(f"{row['source_file']}:{row['source_line']}" for row in ordered))[:MOST_LINES]

@@ -1,4 +1,4 @@
-"""Add data from request logs to the lines of server.log: the replay's verdicts, and the producers before a shrink."""
+"""Read the parts of answers that only request logs have: the replay's verdicts, and the producers before a shrink."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ SELECT cluster_id, known_by, verdict, primary_cause, lag_ms, true_lag_ms, avoidi
 FROM ({view})
 WHERE cluster_id IN (:clusters) AND verdict <> 'excluded'
 """
-# If it is unknown since when a follower lagged, one lag time is assumed. Appends without a logged request have no
+# If it is unknown since when a follower lagged, one lag time is assumed. Appends whose request is not logged have no
 # client.
 _CLIENTS = """
 WITH dropped AS (
@@ -49,12 +49,12 @@ ORDER BY records DESC, appends DESC, topic, client_id
 
 
 def collect_with_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, RequestsForQuestions]:
-    """Return, for each cluster, the verdicts and producers from request logs; empty for tables that the lake lacks.
+    """Return the verdicts and producers from request logs, by cluster; empty where the lake lacks such tables.
 
     Parameters
     ----------
     lake : Lake
-        A lake with the table shrink_evidence.
+        A lake with table shrink_evidence.
     cluster_ids : sequence of str
     """
     clusters = [(name,) for name in cluster_ids]
@@ -69,7 +69,6 @@ def collect_with_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, R
 
 
 def _question_rows_by_cluster(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Group rows by their cluster."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         found[str(row.pop("cluster_id"))].append(row)

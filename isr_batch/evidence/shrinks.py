@@ -1,4 +1,4 @@
-"""Follow each partition's ISR through the log lines: drops of replicas, returns, and failed ISR writes."""
+"""Follow each partition's ISR through the log lines: dropped replicas, their returns, and failed ISR writes."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -14,7 +14,7 @@ from isr_batch.evidence.lines import (
     lag_time_in_lines,
 )
 
-EXACT, AT_MOST = "exact", "at_most"
+EXACT, AT_MOST, AT_LEAST = "exact", "at_most", "at_least"
 LEADER, CONTROLLER, UNKNOWN = "leader", "controller", "unknown"
 DONE, FAILED = "done", "failed"
 _WRITE_US = 60_000_000
@@ -27,10 +27,11 @@ Event = AttemptLine | IsrStateLine | FailedWriteLine
 class Shrink:
     """One replica that left the ISR of a partition, and when it was back.
 
-    Times are microseconds, ``*_ms`` milliseconds. ``returned_source`` and ``under_min_isr_source`` are exact, at_most
-    (the time is an upper bound), or None. ``write`` is done, failed, or None if unknown. ``retry`` is true if the
-    leader repeats a shrink that had not been written. ``failing_ms`` is the time for which the writes of this shrink
-    failed, if they failed more than once.
+    Times are microseconds, ``*_ms`` milliseconds. ``earliest_us`` is set if the line shows late that the replica left:
+    the last time at which it was known to be in the ISR. ``returned_source`` and ``under_min_isr_source`` are exact,
+    at_most (the time is an upper bound), at_least (a lower bound, as the replica may have left earlier), or None.
+    ``write`` is done, failed, or None if unknown. ``retry`` is true if the leader repeats a shrink that had not been
+    written. ``failing_ms`` is the time for which the writes of this shrink failed, if they failed more than once.
     """
 
     place: EvidencePosition
@@ -41,6 +42,7 @@ class Shrink:
     made_by: str
     isr_before: tuple[int, ...]
     isr_after: tuple[int, ...]
+    earliest_us: int | None = None
     high_watermark: int | None = None
     leader_log_end_offset: int | None = None
     follower_log_end_offset: int | None = None
@@ -59,19 +61,27 @@ class Shrink:
 
     @property
     def records_behind(self) -> int | None:
-        """Number of records that the follower lacked, as far as its leader knew; None if not printed."""
+        """Number of records that the follower lacked according to its leader; None if not logged."""
         if self.leader_log_end_offset is None or self.follower_log_end_offset is None:
             return None
         return self.leader_log_end_offset - self.follower_log_end_offset
 
+    def leave_earlier(self) -> None:
+        """Turn times since the line into lower bounds, as the replica left before; an upper bound is not one then."""
+        bounds = {EXACT: AT_LEAST}
+        self.returned_source = bounds.get(self.returned_source or "")
+        self.under_min_isr_source = bounds.get(self.under_min_isr_source or "")
+        self.returned_ms = self.returned_ms if self.returned_source else None
+        self.under_min_isr_ms = self.under_min_isr_ms if self.under_min_isr_source else None
+
     @property
     def lag_ms(self) -> int | None:
-        """Time from lastCaughtUpTimeMs to the shrink, both by the leader's clock; None if not printed."""
+        """Time from lastCaughtUpTimeMs to the shrink, both by the leader's clock; None if not logged."""
         return None if self.last_caught_up_ms is None else self.at_us // 1000 - self.last_caught_up_ms
 
 
 def shrinks(found: FoundLines) -> list[Shrink]:
-    """Return the shrinks in order of time, one per replica that a leader or the controller dropped."""
+    """Return all shrinks in chronological order, one per replica that a leader or the controller dropped."""
     by_partition: dict[tuple[str, int], list[Event]] = defaultdict(list)
     every: list[Event] = [*found.attempts, *found.states, *found.failed]
     for event in sorted(every, key=lambda event: (event.at_us, event.place)):
@@ -83,7 +93,7 @@ def shrinks(found: FoundLines) -> list[Shrink]:
 
 
 class _ShrinkHistory:
-    """The lines about one partition, in order of time."""
+    """The lines about one partition, in chronological order."""
 
     def __init__(self, events: Sequence[Event], found: FoundLines) -> None:
         self._events, self._found = events, found
@@ -92,13 +102,13 @@ class _ShrinkHistory:
         self._epochs = self._known_epochs()
 
     def leaders_without_lines(self) -> Iterator[int]:
-        """Return the leaders that wrote an ISR without some replicas, but have no Shrinking line for that.
+        """Yield the leaders whose Shrinking lines seem to be filtered out of the log.
 
-        Their lines were filtered out of the log, if they have no Shrinking line at all or the write only dropped
-        replicas.
+        Such a leader wrote an ISR without some replicas, but there is no Shrinking line for it. In addition, either the
+        leader has no Shrinking line at all, or the write only dropped replicas.
         """
         shrinking = {attempt.leader_id for attempt in self._found.attempts if attempt.shrinks}
-        for n, state, isr_before, since_us, _, _ in self._without_line():
+        for n, state, isr_before, since_us, *_ in self._without_line():
             attempted = any(
                 isinstance(event, AttemptLine) and event.leader_id == state.leader_id and event.at_us >= since_us
                 for event in self._events[:n]
@@ -108,10 +118,9 @@ class _ShrinkHistory:
                 yield state.leader_id
 
     def shrinks(self, filtered: Collection[int]) -> Iterator[Shrink]:
-        """Yield the shrinks by leaders, then those by the controller.
+        """Yield the shrinks by leaders, and then those by the controller.
 
-        Drops in terms of the leaders ``filtered``, whose Shrinking lines are missing, are not attributed to the
-        controller.
+        For drops without a Shrinking line in the terms of leaders ``filtered``, it is unknown who made them.
         """
         for n, event in enumerate(self._events):
             if not isinstance(event, AttemptLine) or not event.shrinks:
@@ -121,25 +130,27 @@ class _ShrinkHistory:
             for replica_id, replica in event.replicas.items():
                 row = Shrink(
                     event.place, event.at_us, event.leader_id, event.partition, replica_id, LEADER, event.isr_before,
-                    event.isr_after, event.high_watermark, event.leader_log_end_offset, replica.log_end_offset,
+                    event.isr_after, None, event.high_watermark, event.leader_log_end_offset, replica.log_end_offset,
                     replica.last_caught_up_ms, write=written, retry=retry, failing_ms=failing, lines=[event.place],
                 )  # fmt: skip
                 if written != FAILED:
                     self._follow(row, n, self._epochs[n])
                 yield row
-        for n, state, isr_before, since_us, gone, elected in self._without_line():
+        for n, state, isr_before, since_us, gone, elected, late in self._without_line():
             is_known = state.leader_id not in filtered and self._covered(state, since_us, elected=elected)
             maker = CONTROLLER if is_known else UNKNOWN
             for replica_id in gone:
                 row = Shrink(
                     state.place, state.at_us, state.leader_id, state.partition, replica_id, maker, isr_before,
-                    state.isr or (), write=DONE, lines=[state.place],
+                    state.isr or (), since_us if replica_id in late else None, write=DONE, lines=[state.place],
                 )  # fmt: skip
                 self._follow(row, n, self._epochs[n + 1])
+                if row.earliest_us is not None:
+                    row.leave_earlier()
                 yield row
 
     def _outcome(self, n: int) -> str | None:
-        """Return whether the ISR write of the n-th line was done or failed; None if no line shows it."""
+        """Return whether the ISR write of the n-th line was done or failed; None if unknown."""
         attempt = self._events[n]
         if not isinstance(attempt, AttemptLine):
             return None
@@ -159,7 +170,7 @@ class _ShrinkHistory:
         return None
 
     def _find_retries(self) -> set[int]:
-        """Return the indices of attempts that repeat the attempt before, whose ISR was not written."""
+        """Return the indices of attempts that repeat the attempt before them, whose ISR was not written."""
         retries = set()
         last: tuple[int, AttemptLine] | None = None
         for n, event in enumerate(self._events):
@@ -176,8 +187,9 @@ class _ShrinkHistory:
     def _back_between(self, one: AttemptLine, other: AttemptLine) -> bool:
         """Whether the dropped replicas were back in the ISR between two attempts at the same shrink.
 
-        If the lines have a replica's last caught-up time, it was back if that time differs between them. If they have
-        none, it was back if the second attempt came at least one lag time after the first, or the lag time is unknown.
+        If the lines have lastCaughtUpTimeMs of a replica, the replica was back if the two times differ. Otherwise the
+        replicas were back if the second attempt came at least a lag time after the first, or if the lag time is
+        unknown.
         """
         for replica_id, replica in other.replicas.items():
             if replica.last_caught_up_ms is not None:
@@ -186,7 +198,7 @@ class _ShrinkHistory:
         return lag is None or other.at_us - one.at_us >= lag * 1000
 
     def _failing_ms(self, n: int, attempt: AttemptLine) -> int | None:
-        """Return the time from a leader's first to its last consecutive failed ISR write; None for a single failure."""
+        """Return the time from an attempt to the last failed write that follows it; None if at most one failed."""
         last_us, failures = attempt.at_us, 0
         for event in self._events[n + 1 :]:
             if event.leader_id == attempt.leader_id and isinstance(event, FailedWriteLine):
@@ -196,9 +208,9 @@ class _ShrinkHistory:
         return (last_us - attempt.at_us) // 1000 if failures > 1 else None
 
     def _known_epochs(self) -> list[int]:
-        """Return, for each line, the highest partition epoch in the lines before it, and then that of all lines.
+        """Return the highest partition epoch in the lines before each line, and finally that of all lines.
 
-        The value is -1 if no line has an epoch.
+        It is -1 if no line has an epoch.
         """
         known, highest = [], -1
         for event in self._events:
@@ -228,10 +240,11 @@ class _ShrinkHistory:
                 return
 
     def _known_isr(self, n: int, epoch: int, leader_id: int) -> Iterator[tuple[Event, tuple[int, ...], str]]:
-        """Yield each ISR that lines from the n-th on show, with the line; "exact" if the ISR began at that line.
+        """Yield the ISRs that the lines from the n-th on show, each with its line.
 
-        It may have begun earlier if another broker than ``leader_id`` led last, or if partition epochs in between are
-        in no line: a leader that learns from the metadata that its change was written does not log it.
+        The source is ``exact`` if the ISR began at that line. It is ``at_most`` if the ISR may have begun earlier: if
+        another broker than ``leader_id`` led before, or if no line has the partition epochs in between. A leader that
+        learns from the metadata that its change was written does not log that.
         """
         unlogged = 1  # epoch of the write of the shrink itself
         for later in range(n, len(self._events)):
@@ -255,11 +268,11 @@ class _ShrinkHistory:
             leader_id = event.leader_id
 
     def _covered(self, state: IsrStateLine, since_us: int, *, elected: bool) -> bool:
-        """Whether the log would have a Shrinking line if the leader had dropped a replica since a time.
+        """Whether the log would have a Shrinking line if the leader had dropped a replica since ``since_us``.
 
-        Without any server.log of a leader, the controller's record of an election is used: up to 3.6 a
-        leader's own change of the ISR begins a term, too. Where it has a line about the ISR that nothing reads, that
-        may be the shrink.
+        It may be missing if the partition has an ISR line in an unknown format, or if server.log does not cover the
+        time. If a leader has no server.log, only an election (``elected``) shows that the controller made the change,
+        because up to 3.6 a leader's own change also begins a term.
         """
         until_us = state.at_us + _WRITE_US
         for line in self._found.unread:
@@ -271,8 +284,12 @@ class _ShrinkHistory:
         span = self._found.server_us.get(state.leader_id)
         return elected if span is None else span[0] <= since_us and state.at_us <= span[1] + _WRITE_US
 
-    def _without_line(self) -> Iterator[tuple[int, IsrStateLine, tuple[int, ...], int, list[int], bool]]:
-        """Yield the replicas that left without a Shrinking line, with the line that shows it and whether it elects."""
+    def _without_line(self) -> Iterator[tuple[int, IsrStateLine, tuple[int, ...], int, list[int], bool, list[int]]]:
+        """Yield the replicas that left without a Shrinking line, with the line that shows it and whether it elects.
+
+        The last item has those of them that the line shows late: changes before it are in no line, by the partition
+        epochs; or, without epochs, another leader led before, which itself left at this election.
+        """
         leader: int | None = None
         isr: tuple[int, ...] | None = None
         announced: set[int] = set()
@@ -289,21 +306,26 @@ class _ShrinkHistory:
             elif isinstance(event, IsrStateLine) and event.isr is not None:
                 if event.partition_epoch is not None and event.partition_epoch <= epoch:
                     continue
+                if event.partition_epoch is None or epoch < 0:
+                    on_time = {*isr} if isr and leader in {None, event.leader_id} else {leader}
+                else:
+                    on_time = {*(isr or ())} if event.partition_epoch <= epoch + 1 else set()
                 epoch = epoch if event.partition_epoch is None else event.partition_epoch
                 gone = [replica for replica in isr or () if replica not in event.isr and replica not in announced]
                 if isr and gone:
-                    yield n, event, isr, since_us, gone, event.source == "started" and event.leader_id != leader
+                    late = [replica for replica in gone if replica not in on_time]
+                    yield n, event, isr, since_us, gone, event.source == "started" and event.leader_id != leader, late
                 leader, isr, since_us = event.leader_id, event.isr, event.at_us
                 announced &= set(isr)
 
 
 def _same_shrink_attempt(one: AttemptLine, other: AttemptLine) -> bool:
-    """Whether two lines are attempts by the same leader at the same change of the ISR."""
+    """Whether two lines are attempts by the same leader at the same ISR change."""
     return (one.leader_id, one.shrinks, set(one.isr_before), set(one.isr_after)) == (
         other.leader_id, other.shrinks, set(other.isr_before), set(other.isr_after)
     )  # fmt: skip
 
 
 def _shrink_ends_under_min_isr(event: Event) -> bool:
-    """Whether a line shows that the ISR has at least min.insync.replicas again."""
+    """Whether a line says that the ISR has at least min.insync.replicas again."""
     return isinstance(event, IsrStateLine) and event.under_min_isr is False

@@ -1,4 +1,4 @@
-"""Describe storms (shrinks by checks near in time): the broker they point at, and when the ISRs were complete again."""
+"""Describe storms, which are shrinks by related checks: the suspected broker, and when the ISRs were complete again."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -9,16 +9,16 @@ import pyarrow as pa
 
 from isr_batch.evidence.evidence_table import Row, rows_of_evidence_table
 from isr_batch.evidence.shrinks import AT_MOST, FAILED, LEADER
-from isr_batch.evidence.suspects import EITHER, STRONG
+from isr_batch.evidence.suspects import EITHER, NOT_KNOWN, STRONG
 
 
 class Storm(NamedTuple):
     """Related shrinks: time, replicas, suspected broker and reason, and when the ISR was complete again.
 
-    ``broker`` is None where no single broker is suspected. ``also`` has the other brokers that strong evidence points
-    at, each with its number of replicas. ``since`` is when the first follower was last caught up, or the first shrink.
-    ``whole_after_ms`` is the time from the first shrink until the last replica was back, None if one is not seen to
-    come back.
+    ``broker`` is None where no single broker is suspected; ``leader`` dropped most of the replicas. ``also`` has the
+    other suspects (broker, suspect) that strong evidence points at, each with its number of replicas. ``since`` is when
+    the first follower was last caught up, or the first shrink. ``whole_after_ms`` is the time from the first shrink
+    until the last replica was back, None if one is not seen to come back.
     """
 
     first: datetime
@@ -28,7 +28,8 @@ class Storm(NamedTuple):
     replicas: int
     partitions: int
     broker: int | None
-    also: list[tuple[int, int]]
+    leader: int
+    also: list[tuple[tuple[int, str], int]]
     suspect: str
     strength: str
     reason: str
@@ -38,7 +39,7 @@ class Storm(NamedTuple):
 
 
 def storms(evidence: pa.Table) -> list[Storm]:
-    """Return the storms in the evidence about one cluster, in the order of time.
+    """Return the storms in the evidence about one cluster, in chronological order.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ def storms(evidence: pa.Table) -> list[Storm]:
 
 
 def storms_in_rows(rows: Iterable[Row]) -> list[Storm]:
-    """Return the storms in some rows of the evidence, in the order of time."""
+    """Return the storms in rows of the evidence, in chronological order."""
     grouped: dict[datetime, list[Row]] = defaultdict(list)
     for row in rows:
         if row["storm_time"] is not None:
@@ -58,13 +59,13 @@ def storms_in_rows(rows: Iterable[Row]) -> list[Storm]:
 
 
 def _storm_of_rows(rows: Sequence[Row]) -> Storm:
-    votes = Counter((row["suspect_broker"], row["suspect"] != EITHER) for row in rows)
+    votes = Counter((row["suspect_broker"], row["suspect"] not in {EITHER, NOT_KNOWN}) for row in rows)
     (broker, alone), _ = max(votes.items(), key=lambda vote: (vote[0][1], vote[1]))
     # If the suspect is a leader, its own rows show more than those of the leaders that dropped it.
     voters = [row for row in rows if row["suspect_broker"] == broker]
     others = Counter(
-        row["suspect_broker"] for row in rows
-        if row["strength"] == STRONG and row["suspect"] != EITHER and row["suspect_broker"] not in {broker, None}
+        (row["suspect_broker"], EITHER if row["suspect"] == EITHER else "") for row in rows
+        if row["strength"] == STRONG and row["suspect_broker"] not in {broker, None}
     )  # fmt: skip
     best = max(voters, key=lambda row: (row["strength"] == STRONG, row["suspect"] == LEADER))
     caught_up = [row["last_caught_up_time_ms"] for row in rows if row["last_caught_up_time_ms"] is not None]
@@ -75,13 +76,14 @@ def _storm_of_rows(rows: Sequence[Row]) -> Storm:
         for row in rows
         if row["write_outcome"] != FAILED
     ]
+    leader = Counter(row["leader_id"] for row in rows).most_common(1)[0][0]
     whole = None if None in back or not back else max(each for each in back if each is not None)
     return Storm(
         first, max(row["change_time"] for row in rows),
         first if since is None else datetime(1970, 1, 1, tzinfo=first.tzinfo) + timedelta(milliseconds=since),
         since is not None,
         len(rows), len({(row["topic"], row["partition_id"]) for row in rows}),
-        broker, others.most_common(), best["suspect"] if alone else EITHER,
+        broker, leader, others.most_common(), best["suspect"] if alone or broker is None else EITHER,
         best["strength"], best["reason"], best["evidence_lines"],
         None if whole is None else whole // timedelta(milliseconds=1),
         any(row["returned_source"] == AT_MOST for row in rows),
@@ -89,10 +91,12 @@ def _storm_of_rows(rows: Sequence[Row]) -> Storm:
 
 
 def storm_suspect(storm: Storm) -> str:
-    """Return the words for the broker that a storm points at."""
+    """Return words for the broker that is suspected in a storm."""
     return suspect_in_words(storm.broker, storm.suspect)
 
 
 def suspect_in_words(broker: int | None, suspect: str) -> str:
-    """Name a suspected broker, or the link to it."""
+    """Name a suspected broker, or the link to it; or say that none is suspected."""
+    if suspect == NOT_KNOWN:
+        return "no single broker"
     return f"broker {broker} or the link to it" if suspect == EITHER else f"broker {broker}"

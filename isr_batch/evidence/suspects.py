@@ -1,7 +1,7 @@
 """Judge from server.log whether a shrink points at the leader, the follower, or the link between the two.
 
-This is evidence, not a verdict, because the follower's fetches are unknown here. The judgement uses only which replicas
-were dropped together, since when they lagged, and how soon they were back.
+This is evidence, not a verdict, because the follower's fetches are unknown. The judgement is based on three facts:
+which replicas were dropped together, since when they lagged, and how soon they were back.
 """
 
 from collections import defaultdict
@@ -12,11 +12,13 @@ from typing import NamedTuple
 from isr_batch.evidence.events_before import event_before
 from isr_batch.evidence.expiration_checks import SAME_START_MS, CheckBurst, ExpirationCheck, expiration_checks
 from isr_batch.evidence.lines import EvidencePosition, FoundLines, TroubleLine, printed_lag_time
-from isr_batch.evidence.shrinks import CONTROLLER, LEADER, UNKNOWN, Shrink
+from isr_batch.evidence.shrinks import AT_MOST, CONTROLLER, LEADER, UNKNOWN, Shrink
 from isr_batch.evidence.trouble import DECIDES, KINDS, TroublesOfFollowers
-from isr_batch.phrases import count_of, listed
+from isr_batch.phrases import brokers_text, count_of, listed
 
 FOLLOWER, EITHER = "follower", "link_or_follower"
+NOT_KNOWN = "unknown"
+"""Suspect of a drop for which the lines that would decide are in the missing server.log of another broker."""
 STRONG, WEAK, NONE = "strong", "weak", "none"
 _IN_WORDS = {STRONG: "strong evidence", WEAK: "weak evidence"}
 
@@ -35,11 +37,22 @@ LATE_MS = 150
 
 @dataclass
 class SuspectedShrink:
-    """A shrink with the broker that the lines suggest is at fault.
+    """A shrink, and the broker that the lines suggest is at fault.
 
-    ``check`` is None for a shrink by the controller, and for a retry. ``spurious`` says how strongly the shrink looks
-    like a mistake. ``after_event`` is topic_created, restart or election if such an event happened shortly before, and
-    ``after_ms`` is the time since that event.
+    Attributes
+    ----------
+    check : ExpirationCheck or None
+        None for a shrink by the controller, a retry, and a follower that did not lag.
+    suspect : str or None
+        leader, follower, link_or_follower or controller.
+    strength : str
+        Strength of the evidence: strong, weak or none.
+    spurious : str
+        Strength of the evidence that the shrink was a mistake.
+    after_event : str or None
+        topic_created, restart or election, if such an event happened shortly before.
+    after_ms : int or None
+        Time since that event.
     """
 
     shrink: Shrink
@@ -55,16 +68,16 @@ class SuspectedShrink:
 
     @property
     def suspect_broker(self) -> int | None:
-        """The suspected broker; None if the link or no broker is suspected."""
+        """The suspected broker, also if it is the broker or the link to it; None if no broker is suspected."""
         if self.suspect == LEADER:
             return self.shrink.leader_id
         return self.shrink.replica_id if self.suspect in (FOLLOWER, EITHER) else None
 
 
 class Suspicion(NamedTuple):
-    """A finding about a broker: strength, reason, and supporting lines.
+    """A finding about a broker: strength of the evidence, reason, and supporting lines.
 
-    ``everyone``: each broker dropped all others.
+    ``everyone`` is true if all brokers dropped each other.
     """
 
     strength: str
@@ -74,16 +87,16 @@ class Suspicion(NamedTuple):
 
 
 def suspicion_in_words(strength: str | None) -> str:
-    """Return the words for the strength of a suspicion, such as "weak evidence"."""
+    """Return words for the strength of a suspicion, such as "weak evidence"."""
     return _IN_WORDS.get(strength or NONE, "no evidence")
 
 
 def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedShrink]:
-    """Return all shrinks of a cluster with the suspected broker of each, in the same order."""
+    """Return all shrinks of a cluster in the same order, each with the suspected broker."""
     kept = {id(row) for row in rows if _dropped_within_lag_time(row, found)}
     by_leaders = (row for row in rows if row.made_by == LEADER and not row.retry and id(row) not in kept)
     checks = expiration_checks(by_leaders, found)
-    troubles, scales = TroublesOfFollowers(found), _SuspectScales(checks, _leaders_as_suspects(found))
+    troubles, scales = TroublesOfFollowers(found), _SuspectScales(checks, found)
     check_of = {id(row): check for check in checks for row in check.rows}
     weighed = []
     for row in rows:
@@ -114,7 +127,7 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
 
 
 def _dropped_within_lag_time(row: Shrink, found: FoundLines) -> bool:
-    """Whether the printed time and the known lag time show that a leader dropped a follower that did not lag."""
+    """Whether a leader dropped a follower that did not lag, according to its logged lag and lag time."""
     lag_time = printed_lag_time(found, row.leader_id)
     if row.made_by != LEADER or row.retry or lag_time is None or row.lag_ms is None:
         return False
@@ -122,15 +135,27 @@ def _dropped_within_lag_time(row: Shrink, found: FoundLines) -> bool:
 
 
 def _leaders_as_suspects(found: FoundLines) -> set[int]:
-    """List the brokers that any line names as a leader."""
+    """Return the brokers that any line names as a leader."""
     return {attempt.leader_id for attempt in found.attempts} | {state.leader_id for state in found.states}
 
 
-class _SuspectScales:
-    """Weighs the evidence of each check of a cluster against that of all its other checks."""
+def _brokers_together(found: FoundLines) -> dict[int, set[int]]:
+    """Return for each broker the brokers that share an ISR with it in any line; they may lead what it follows."""
+    together: dict[int, set[int]] = defaultdict(set)
+    lines = [attempt.isr_before for attempt in found.attempts] + [state.isr or () for state in found.states]
+    for isr in {frozenset(each) for each in lines}:
+        for broker in isr:
+            together[broker] |= isr
+    return together
 
-    def __init__(self, checks: Sequence[ExpirationCheck], leaders: set[int]) -> None:
-        self._leaders = leaders
+
+class _SuspectScales:
+    """Weighs the evidence in each check of a cluster, using all other checks."""
+
+    def __init__(self, checks: Sequence[ExpirationCheck], found: FoundLines) -> None:
+        self._leaders = _leaders_as_suspects(found)
+        self._together = _brokers_together(found)
+        self._server_us = found.server_us
         self._bursts: dict[int, list[CheckBurst]] = defaultdict(list)  # by dropped broker
         for check in checks:
             for burst in check.bursts.values():
@@ -152,7 +177,7 @@ class _SuspectScales:
         }
 
     def weigh(self, one: SuspectedShrink, check: ExpirationCheck) -> None:
-        """Fill in the suspicion about a shrink of this check: suspect, strength, spurious, reason and lines."""
+        """Fill in suspect, strength, spurious, reason and lines of a shrink, from its check."""
         row = one.shrink
         leader, follower = self._of_leader[check.number], self._of_follower[check.number, row.replica_id]
         if row.failing_ms:
@@ -173,26 +198,63 @@ class _SuspectScales:
             self._suspect(one, LEADER, alone)
         else:
             self._suspect(one, EITHER, self._pair(check, check.bursts[row.replica_id]))
+        self._doubt(one, check)
         if row.records_behind == 0:
             one.spurious = STRONG
             one.reason += " It was 0 records behind: spurious on its face."
         elif one.suspect == LEADER and (leader.strength != NONE or row.failing_ms):
             one.spurious = one.strength
 
+    def _doubt(self, one: SuspectedShrink, check: ExpirationCheck) -> None:
+        """Withdraw or weaken a suspicion that the missing server.log of another leader may refute.
+
+        A late check, or another leader that dropped this leader at the same time, shows that it was silent all the
+        same; and so does a follower that is back at once if the evidence is strong.
+        """
+        if one.suspect == FOLLOWER or one.shrink.failing_ms:
+            return
+        burst = check.bursts[one.shrink.replica_id]
+        bursts = [*check.bursts.values(), *self._near(burst)] if one.suspect == LEADER else [burst]
+        unseen = sorted({broker for burst in bursts for broker in self._unseen(burst)})
+        signs = self._signs(check)[0].keys()
+        shown = signs & {"late", "itself"} or (one.strength == STRONG and "soon" in signs)
+        if not unseen or (one.suspect == LEADER and shown):
+            return
+        missing = f"server.log of {brokers_text(unseen)} is missing for this time"
+        if one.suspect == EITHER and one.strength == STRONG:
+            one.strength, one.reason = WEAK, f"{one.reason} {missing}: others may have dropped it too."
+            return
+        followers = brokers_text(sorted({burst.replica_id for burst in bursts}))
+        why = (
+            f"Broker {check.leader_id} dropped {followers} at about this time. {missing}, so it is not known whether "
+            "other leaders did too: the leader, the follower, or the network."
+        )
+        self._suspect(one, NOT_KNOWN, Suspicion(NONE, why))
+
+    def _unseen(self, burst: CheckBurst) -> set[int]:
+        """Return the brokers that may have dropped a follower at this time as well, and whose server.log lacks it."""
+        if self._server_us is None:
+            return set()
+        others = self._together[burst.replica_id] - {burst.leader_id, burst.replica_id}
+        return {
+            broker for broker in others
+            if broker not in self._server_us or self._server_us[broker][0] > burst.first_us
+        }  # fmt: skip
+
     @staticmethod
     def _suspect(one: SuspectedShrink, suspect: str, finding: Suspicion) -> None:
-        """Store a suspicion, with its reason and lines, in a shrink."""
+        """Store a suspicion in a shrink."""
         one.suspect, one.strength, one.reason = suspect, finding.strength, finding.reason
         one.lines += [place for place in finding.lines if place not in one.lines]
 
     def _by_others(self, replica_id: int, burst: CheckBurst) -> list[CheckBurst]:
-        """Return the drops of one follower by other leaders at about the time of a leader's drops."""
+        """Return the drops of a follower by other leaders at the same time as ``burst``."""
         return [
             other for other in self._bursts[replica_id] if other.leader_id != burst.leader_id and burst.same_time(other)
         ]
 
     def _leader(self, check: ExpirationCheck) -> Suspicion:
-        """Judge whether the leader was silent; the fewer followers the check dropped, the more signs are needed."""
+        """Judge whether the leader was silent. The fewer followers the check dropped, the more signs are needed."""
         signs, lines = self._signs(check)
         bursts = list(check.bursts.values())
         of = f"{count_of(len(bursts), 'follower')} of {count_of(len(check.partitions), 'partition')}"
@@ -223,14 +285,15 @@ class _SuspectScales:
         return Suspicion(strength, f"{'; '.join([what, *signs.values()])}: {end}.", lines)
 
     def _signs(self, check: ExpirationCheck) -> tuple[dict[str, str], tuple[EvidencePosition, ...]]:
-        """Return the signs that the leader was silent, by name, and the lines that show them."""
+        """Return the signs that the leader was silent, as words by name, and the lines that show them."""
         signs: dict[str, str] = {}
         lines: list[EvidencePosition] = []
         apart = check.starts_apart_ms
         if apart is not None and apart <= SAME_START_MS:
             signs["together"] = f"all were last caught up within {apart} ms of each other"
         if (first := _suspect_first_back(check.rows)) and first.returned_place:
-            signs["soon"] = f"broker {first.replica_id} was back after {first.returned_ms} ms"
+            bound = "at most " if first.returned_source == AT_MOST else ""
+            signs["soon"] = f"broker {first.replica_id} was back after {bound}{first.returned_ms} ms"
             lines.append(first.returned_place)
         if check.late_ms is not None and check.late_ms >= LATE_MS:
             signs["late"] = f"the check came {check.late_ms} ms late by the schedule of its other checks"
@@ -243,7 +306,7 @@ class _SuspectScales:
         return signs, tuple(lines)
 
     def _follower(self, burst: CheckBurst) -> Suspicion:
-        """Judge whether a follower that several leaders dropped was silent."""
+        """Judge whether a follower was silent: several leaders dropped it, or it dropped its own followers."""
         others = self._by_others(burst.replica_id, burst)
         own = [
             check
@@ -254,7 +317,7 @@ class _SuspectScales:
         lines = tuple(each.place for each in others[:1]) + tuple(check.rows[0].place for check in own[:1])
         if others:
             leaders = sorted({burst.leader_id, *(other.leader_id for other in others)})
-            everyone = set(leaders) >= self._leaders - {burst.replica_id}
+            everyone = set(leaders) >= (self._leaders | self._unseen(burst)) - {burst.replica_id}
             dropped = f"Brokers {listed(leaders)} dropped broker {burst.replica_id}"
             why = f"{dropped} at about the same time{woke}: it was silent."
             return Suspicion(STRONG if everyone or own else WEAK, why, lines)
@@ -264,13 +327,8 @@ class _SuspectScales:
         return Suspicion(NONE)
 
     def _weigh_all_followers_of_one_leader(self, burst: CheckBurst) -> Suspicion:
-        """Judge the only leader that dropped all its followers at about the same time, in several checks."""
-        near = [
-            other
-            for each in self._followers[burst.leader_id]
-            for other in self._bursts[each]
-            if other.leader_id == burst.leader_id and burst.same_time(other)
-        ]
+        """Judge a leader that alone dropped all its followers at about the same time, in several checks."""
+        near = self._near(burst)
         dropped = {other.replica_id for other in near}
         if len(dropped) < MOST_LINKS or dropped != self._followers[burst.leader_id]:
             return Suspicion(NONE)
@@ -279,8 +337,14 @@ class _SuspectScales:
         why = f"Broker {burst.leader_id} dropped all its followers at about the same time, and no other leader did."
         return Suspicion(WEAK, f"{why} The leader, or its network.", (near[0].place, near[-1].place))
 
+    def _near(self, burst: CheckBurst) -> list[CheckBurst]:
+        """Return the drops by the same leader at about the same time, with this one."""
+        followers = self._followers[burst.leader_id]
+        every = (other for each in followers for other in self._bursts[each] if other.leader_id == burst.leader_id)
+        return [other for other in every if burst.same_time(other)]
+
     def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:
-        """Judge the case that one leader dropped one follower, and no other check is related."""
+        """Judge the case in which only one leader dropped a follower."""
         leader, follower = burst.leader_id, burst.replica_id
         partitions = count_of(burst.partitions, "partition")
         what = f"Only broker {leader} dropped broker {follower} ({partitions} at this check)"
@@ -294,6 +358,6 @@ class _SuspectScales:
 
 
 def _suspect_first_back(rows: Iterable[Shrink]) -> Shrink | None:
-    """Return the replica that was back in the ISR first, if within SOON_MS."""
+    """Return the replica that was back in the ISR first, if it was back within SOON_MS; otherwise None."""
     back = [row for row in rows if row.returned_ms is not None and row.returned_ms <= SOON_MS]
     return min(back, key=lambda row: row.returned_ms or 0, default=None)

@@ -1,4 +1,4 @@
-"""Find lines in a follower's server.log that explain why it could not fetch, shortly before it was dropped."""
+"""Find lines in a follower's server.log, shortly before it was dropped, that explain why it could not fetch."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -16,9 +16,9 @@ KINDS = {
     "stale_epoch": "it did not know the current leader epoch or topic id",
     "truncated": "it truncated its log",
 }
-"""For each kind of trouble, its words in sentences, in the order of `isr_batch.broker_lines.forms.TROUBLES`."""
+"""Kinds of trouble, each with its words in sentences, in the order of `isr_batch.broker_lines.forms.TROUBLES`."""
 DECIDES = ("record_too_large", "log_dir_failed", "corrupt_record", "fetcher_died")
-"""Kinds of trouble that only the follower can cause; they make it the suspect."""
+"""Kinds of trouble that only the follower can cause. They make the follower the suspect."""
 
 
 class TroublesOfFollowers:
@@ -30,7 +30,10 @@ class TroublesOfFollowers:
             self._of[trouble.broker_id, trouble.leader_id, trouble.partition, trouble.kind].append(trouble)
 
     def before(self, shrink: Shrink) -> TroubleLine | None:
-        """Return the follower's most specific trouble with this leader or partition, in the minute before a shrink."""
+        """Return the follower's most specific trouble in the minute before a shrink; None without trouble.
+
+        The line must be about the shrink's leader or about none, and about its partition or about none.
+        """
         for kind in KINDS:
             last: TroubleLine | None = None
             for leader_id in (shrink.leader_id, None):
@@ -47,5 +50,5 @@ class TroublesOfFollowers:
 
 
 BEFORE_US = 60_000_000
-"""How long before a shrink troubles are searched, in microseconds; by default, a follower leaves up to 45 s after it
-was last caught up."""
+"""How long before a shrink troubles are searched, in microseconds. With the default lag time, a follower is dropped up
+to 45 s after it was last caught up."""

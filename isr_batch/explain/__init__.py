@@ -1,1 +1,1 @@
-"""Explain one shrink of a rule: collect its data, describe it in text, draw it as a swim lane."""
+"""Explain a shrink by a rule: collect its data, describe it in text, and draw it as a swim lane."""

@@ -48,17 +48,17 @@ Row = Mapping[str, Any]
 
 
 def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: str) -> ShrinkStory:
-    """Find the shrink of a partition nearest to a time, and collect the data that explains it.
+    """Find the shrink of a partition that is nearest to a time, and collect the data that explains it.
 
     Parameters
     ----------
     lake : Lake
         A lake with a replay of the rule.
     topic, partition : str, int
-        Topic and partition in any cluster of the lake; the nearest shrink in time decides.
+        Topic and partition. If several clusters of the lake have them, the nearest shrink of all is used.
     at : AskedTime
     rule : str
-        The rule that made the shrink.
+        Name of the rule that made the shrink.
 
     Raises
     ------
@@ -83,7 +83,10 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: 
             change_us=one["change_us"], from_asked_us=at.after_us(one["change_us"]),
             isr_before=tuple(one["isr_before"]), isr_after=tuple(one["isr_after"]),
             high_watermark=one["high_watermark"], leader_log_end_offset=one["leader_log_end_offset"],
-            silences=leader_pauses_to_explain(engine, one, *blamed_us), dropped=dropped,
+            silences=tuple(
+                (broker, *span) for broker in (one["leader_id"], *(follower.replica_id for follower in dropped))
+                for span in leader_pauses_to_explain(engine, one | {"leader_id": broker}, *blamed_us)
+            ), dropped=dropped,
             quiets=leader_pauses_to_explain(engine, one, *blamed_us, kind="quiet"),
         )  # fmt: skip
 
@@ -91,7 +94,7 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: 
 def leader_pauses_to_explain(
     engine: LakeEngine, key: Row, from_us: int, until_us: int, kind: str = "silent"
 ) -> tuple[tuple[int, int], ...]:
-    """Return the leader's silences that overlap a time range.
+    """Return the silences of a broker (``leader_id``) that overlap a time range.
 
     For kind ``quiet``, the result is the times in which no follower fetched.
     """
@@ -106,7 +109,7 @@ def leader_pauses_to_explain(
 
 
 def fetches_to_explain(engine: LakeEngine, term: Row, replica_id: int, from_us: int, until_us: int) -> Rows:
-    """Return a follower's fetches that were in progress in a time range, within one term."""
+    """Return a follower's fetches that were in progress in a period, within one term."""
     span = {"replica_id": replica_id, "from_us": max(from_us, term["start_us"]),
             "until_us": min(until_us, term["end_us"])}  # fmt: skip
     types = {"cluster_id": pa.string(), "topic": pa.string(), "from_us": pa.int64(), "until_us": pa.int64()}
@@ -120,7 +123,7 @@ def fetches_to_explain(engine: LakeEngine, term: Row, replica_id: int, from_us: 
 
 
 def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at: AskedTime) -> list[dict[str, Any]]:
-    """Return the shrink nearest to a time as rows of ``shrink_verdicts``, one per dropped follower."""
+    """Return the shrink nearest to a time, as rows of ``shrink_verdicts``, one per dropped follower."""
     here = rows_to_explain(engine, "shrink_verdicts", asked)
     times = "unix_micros(change_time) AS change_us, unix_micros(restored_time) AS restored_us"
     found = engine.listed(engine(f"SELECT *, {times} FROM {{here}}", here=here))
@@ -134,7 +137,7 @@ def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at: AskedTime) -> list[
 
 
 def _say_what_there_is(engine: LakeEngine, lake: Lake, rule: str, topic: str, partition_id: int) -> None:
-    """Raise the error that the rule made no shrink here; the message names a topic, partition or time that has one."""
+    """Raise the error that the rule made no shrink here. The message names topics or partitions to try."""
     text = "SELECT DISTINCT topic, partition_id FROM {terms} ORDER BY topic, partition_id"
     terms = engine.listed(engine(text, terms=engine.table("leader_epochs")))
     topics = list(dict.fromkeys(row["topic"] for row in terms))
@@ -162,7 +165,7 @@ def _say_what_there_is(engine: LakeEngine, lake: Lake, rule: str, topic: str, pa
 
 
 def _dropped_in_shrink(engine: LakeEngine, term: Row, shrink: Row) -> DroppedFollower:
-    """Return the data about one follower that the shrink dropped."""
+    """Collect the data about one of the dropped followers."""
     change_us = shrink["change_us"]
     near = _fetches_around_shrink(engine, term, shrink, change_us - NEAR_US, change_us + NEAR_US)
     whole = near.from_us <= term["start_us"] and near.until_us >= term["end_us"]
@@ -193,7 +196,17 @@ _FROM_VERDICT = (
 
 
 class _Around:
-    """A follower's fetches around a shrink, beginning with the last ones before it; ``counted`` are successful ones."""
+    """A follower's fetches before and after a shrink.
+
+    Attributes
+    ----------
+    last : list of dict
+        The last fetches before it, the latest first.
+    counted : list of dict
+        The last successful fetch before it; empty without one.
+    next_us : int or None
+        Arrival of the first fetch after it.
+    """
 
     def __init__(self, engine: LakeEngine, fetches: Rows, change_us: int, span: tuple[int, int]) -> None:
         self.from_us, self.until_us = span
@@ -212,18 +225,18 @@ class _Around:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the explanation needs no further fetches."""
+        """Whether no further fetches need to be read for the explanation."""
         return len(self.last) == LAST_FETCHES and bool(self.counted) and self.next_us is not None
 
 
 def _fetches_around_shrink(engine: LakeEngine, term: Row, shrink: Row, from_us: int, until_us: int) -> _Around:
-    """Read the follower's fetches in a time range around a shrink."""
+    """Read a follower's fetches in a period around a shrink."""
     fetches = engine.keep(fetches_to_explain(engine, term, shrink["replica_id"], from_us, until_us))
     return _Around(engine, fetches, shrink["change_us"], (from_us, until_us))
 
 
 def _appends_to_explain(engine: LakeEngine, term: Row, shrink: Row, held: int | None) -> dict[str, Any]:
-    """Count the appends and records since the follower was last caught up, and the appends that it lacks."""
+    """Count the appends and records since the follower was last caught up, and the appends that it lacked."""
     since = f"unix_micros(append_time) >= 1000 * {shrink['last_caught_up_time_ms']}"
     (row,) = engine.listed(engine(
         f"""
@@ -242,7 +255,7 @@ def _appends_to_explain(engine: LakeEngine, term: Row, shrink: Row, held: int | 
 
 
 def _with_leader_ends(engine: LakeEngine, term: Row, fetches: tuple[FetchInText, ...]) -> tuple[FetchInText, ...]:
-    """Add the leader's log end offset at each fetch, from the appends, where the log does not name it."""
+    """Fill in the leader's log end offset at each fetch from the appends, if it is not logged."""
     if not fetches:
         return ()
     ends = ", ".join(
@@ -260,7 +273,7 @@ def _with_leader_ends(engine: LakeEngine, term: Row, fetches: tuple[FetchInText,
 
 
 def _observed_shrink(engine: LakeEngine, shrink: Row) -> Row | None:
-    """Return the shrink of the same follower in the brokers' logs, if one is within a lag time; otherwise None."""
+    """Return the brokers' nearest shrink of the same follower; None if it is more than a lag time away."""
     of_follower = rows_to_explain(
         engine, "observed_isr_changes", {name: shrink[name] for name in (*SET_COLUMNS, "replica_id")}
     )
@@ -274,7 +287,7 @@ def _observed_shrink(engine: LakeEngine, shrink: Row) -> Row | None:
 
 
 def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
-    """Return what each other rule run did with this follower: dropped it too, kept it, or had dropped it before."""
+    """Return the decision of each other rule run: it dropped the follower too, kept it, or had dropped it before."""
     if shrink["made_by"] != "rule":
         return ()
     of_follower = {name: shrink[name] for name in FOLLOWER}
@@ -297,16 +310,16 @@ def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRule
 
 
 def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -> int:
-    """Return the time after which a silence of the leader may have contributed to the shrink."""
+    """Return the start of the time in which a silence of the leader may have contributed to the shrink."""
     signs = [1000 * follower.last_caught_up_time_ms for follower in dropped]
     signs += [follower.fetches[-1].arrival_us for follower in dropped if follower.fetches]
     return int(max(term["start_us"], min([one["change_us"], *signs])))
 
 
 def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
-    """Return the row of ``leader_epochs`` whose time covers the shrink, with ``start_us`` and ``end_us``.
+    """Return the row of ``leader_epochs`` that covers the time of the shrink, with ``start_us`` and ``end_us``.
 
-    A term has several rows if gaps in the log divide it.
+    A term can have several rows, because gaps in the log divide it.
     """
     joined = engine(
         JOINED, leader_epochs=rows_to_explain(engine, "leader_epochs", {name: key[name] for name in SET_KEY})
@@ -317,13 +330,13 @@ def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
 
 
 def rows_to_explain(engine: LakeEngine, name: str, key: Row) -> Rows:
-    """Return the rows of a table that have the partition and term of the shrink."""
+    """Return the rows of a table that have the values of ``key`` in the columns of that name."""
     same = " AND ".join(f"{column} = {engine.literal(value)}" for column, value in key.items())
     return engine(f"SELECT * FROM {{{name}}} WHERE {same}", **{name: engine.table(name)})
 
 
 def _in_term(engine: LakeEngine, term: Row) -> str:
-    """Return the SQL condition for the appends of a term."""
+    """Return the SQL condition that selects the appends of a term."""
     days = f"event_date BETWEEN DATE '{_day_of_shrink(term['start_us'])}' AND DATE '{_day_of_shrink(term['end_us'])}'"
     same = (f"{name} = {engine.literal(term[name])}" for name in SET_COLUMNS)
     # With conditions on the day, the engine skips the files of other days.

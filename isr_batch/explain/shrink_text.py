@@ -1,6 +1,6 @@
-"""Describe one shrink in text, for `explain`: the records with its data, and all sentences.
+"""Describe one shrink in text, for `explain`: the classes for its data, and all sentences.
 
-Times are microseconds since the epoch. Whether a cause applies is taken from ``shrink_verdicts``; the numbers next to a
+Times are microseconds since 1970. Whether a cause applies is taken from ``shrink_verdicts``. The numbers shown with a
 cause are those that decide it according to docs/verdicts.md.
 """
 
@@ -36,7 +36,7 @@ class FetchInText:
 
     @property
     def inside_us(self) -> int:
-        """How long the leader held the fetch: queued, processed, or parked beyond the request's max wait."""
+        """How long the leader held the fetch: it was queued, processed, or parked beyond the request's max wait."""
         return self.processed_us - self.arrival_us + self.completed_us - self.released_us
 
     @property
@@ -47,7 +47,7 @@ class FetchInText:
 
 @dataclass(frozen=True)
 class OtherRuleInText:
-    """Another rule run's decision: it ``made`` the same shrink, ``kept`` the follower, or already had it ``out``."""
+    """Decision of another rule run: it ``made`` the shrink too, ``kept`` the follower, or already had it ``out``."""
 
     run: str
     stand: str
@@ -66,14 +66,14 @@ class DroppedFollower:
     acknowledged_offset : int, optional
         End of the last append with acks 0 or 1 before the shrink.
     appends, records, lacked_appends : int
-        Numbers of appends and of records since ``last_caught_up_time_ms``, and number of appends of the term that ended
-        beyond its own log.
+        Numbers of appends and of records since ``last_caught_up_time_ms``, and number of appends of the term that it
+        did not have completely.
     fetches : tuple of FetchInText
-        Its last fetches that arrived before the shrink, in order.
+        Its last fetches that arrived before the shrink, in chronological order.
     next_arrival_us : int, optional
         Arrival of its first fetch after the shrink.
-    observed_us : int, optional
-        When the brokers dropped it, if within one lag time; ``observed_by``: leader or controller.
+    observed_us, observed_by : int, str, optional
+        When the brokers dropped it, if within a lag time, and whether the leader or the controller did.
     """
 
     replica_id: int
@@ -103,7 +103,7 @@ class DroppedFollower:
 
 @dataclass(frozen=True)
 class ShrinkStory:
-    """A shrink by a rule, which may drop several followers at once, with the data that explains it."""
+    """A shrink by a rule, with the data that explains it. It may drop several followers at once."""
 
     rule: str
     params_json: str
@@ -123,13 +123,13 @@ class ShrinkStory:
     isr_after: tuple[int, ...]
     high_watermark: int | None
     leader_log_end_offset: int | None
-    silences: tuple[tuple[int, int], ...]
+    silences: tuple[tuple[int, int, int], ...]
     quiets: tuple[tuple[int, int], ...]
     dropped: tuple[DroppedFollower, ...]
 
 
 def shrink_headline(story: ShrinkStory) -> str:
-    """Return one line with the leader, the dropped followers, the partition and the time."""
+    """Return a line with the maker of the shrink, the dropped followers, the partition and the time."""
     who = brokers_text([follower.replica_id for follower in story.dropped])
     maker = "The controller" if story.dropped[0].made_by == "controller" else story.rule
     partition = f"{printable(story.topic)}-{story.partition_id}"
@@ -155,7 +155,7 @@ def shrink_lines(story: ShrinkStory) -> list[str]:
 
 
 def _follower_of_shrink_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """Return the lines about one dropped follower: its verdict, and a section for each question."""
+    """Return the lines about one dropped follower: its verdict, and several sections."""
     return [
         f"Broker {follower.replica_id}: {follower.verdict}, {', '.join(follower.causes)}",
         *_uncertain_shrink_text(follower),
@@ -173,7 +173,7 @@ def _follower_of_shrink_text(story: ShrinkStory, follower: DroppedFollower) -> l
 
 
 def _uncertain_shrink_text(follower: DroppedFollower) -> list[str]:
-    """Return lines on why the shrink is only possible, if so, and how uncertain the check's time is."""
+    """Return lines on why the shrink is only possible, and how uncertain the check's time is; empty if certain."""
     lines = []
     if follower.depends_on is not None:
         lines.append(f"  Possible, not certain: it depends on {DEPENDS_ON[follower.depends_on]}")
@@ -183,16 +183,16 @@ def _uncertain_shrink_text(follower: DroppedFollower) -> list[str]:
 
 
 def _shrink_text_section(title: str, lines: Sequence[str]) -> list[str]:
-    """Return a section's title and its lines, indented; nothing if it has no lines."""
+    """Return a section's title and its indented lines; nothing if it has no lines."""
     return [f"  {title}", *(f"    {line}" for line in lines)] if lines else []
 
 
 def _silences_text(story: ShrinkStory) -> list[str]:
-    """Return lines on the leader's silences, and on times when no follower fetched."""
+    """Return lines on the silences of the leader and of dropped followers, and on times when no follower fetched."""
     return [
-        f"Broker {story.leader_id} was silent (it served no request) for {ms_text((end - start) / 1000)}, "
+        f"Broker {broker} was silent (it served no request) for {ms_text((end - start) / 1000)}, "
         f"from {time_text_ms(start)} to {time_text_ms(end)}."
-        for start, end in story.silences
+        for broker, start, end in story.silences
     ] + [
         f"No follower fetched from broker {story.leader_id} for {ms_text((end - start) / 1000)}, "
         f"from {time_text_ms(start)} to {time_text_ms(end)}; the reason is unknown."
@@ -201,7 +201,7 @@ def _silences_text(story: ShrinkStory) -> list[str]:
 
 
 def _seen_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """Return lines with what the rule saw: lastCaughtUpTimeMs, lag time and offsets."""
+    """Return lines about the state on which the rule decided: lastCaughtUpTimeMs, lag time and offsets."""
     caught_up_ms = follower.last_caught_up_time_ms
     if caught_up_ms <= 0:
         caught_up = f"lastCaughtUpTimeMs {caught_up_ms}: not caught up in this term"
@@ -225,7 +225,7 @@ def _seen_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _truth_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """Return lines with the truth about the follower: its log end, the records that it lacked, and its fetches."""
+    """Return lines about the follower's actual state: its log end, the records that it lacked, and its fetches."""
     held = follower.true_log_end_offset
     if story.leader_log_end_offset is None:
         lines = ["its log end offset is not logged, but its fetch returned no records: it lacked nothing then"]
@@ -257,7 +257,7 @@ def _truth_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _waiting_text(follower: DroppedFollower) -> str:
-    """Return words for how long the leader held the follower's fetches or was silent."""
+    """Return words about how long the leader held the follower's fetches, and how long it was silent."""
     held, silent = follower.leader_held_ms, follower.leader_silent_ms
     if held is not None and silent is not None:
         return f"the leader held its fetches for {ms_text(held)} and was silent for another {ms_text(silent)}"
@@ -270,14 +270,14 @@ def _waiting_text(follower: DroppedFollower) -> str:
 
 
 def _alive_text(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Return words for how long before the shrink the follower's last fetch arrived."""
+    """Return words about how long before the shrink the follower's last fetch arrived."""
     if not follower.fetches:
         return "none of its fetches arrived in this term before the shrink"
     return f"its last fetch arrived {ms_text(_since_last_fetch_ms(story, follower))} before the shrink"
 
 
 def _fetches_text(fetches: Sequence[FetchInText]) -> list[str]:
-    """Return fetches as the lines of a table."""
+    """Return a table of fetches as lines."""
     if not fetches:
         return []
     titles = ("arrival", "handled", "processed", "completed", "offset", "leader LEO", "in leader", "wait")
@@ -300,7 +300,7 @@ def _fetches_text(fetches: Sequence[FetchInText]) -> list[str]:
 
 
 def _causes_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """Return a line for each cause: whether it applies, and the figures that decide it."""
+    """Return a line per cause: whether it applies, and the numbers that decide it."""
     if follower.made_by == "controller":
         return ["yes  controller: the broker was fenced, shut down or reassigned; the rule had no part in it"]
     reasons = _reasons_text(story, follower)
@@ -309,7 +309,7 @@ def _causes_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _reasons_text(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
-    """Return, for each cause, the figures that decide whether it applies."""
+    """Return words about the numbers that decide whether a cause applies, by cause."""
     lag_time = ms_text(story.lag_time_ms)
     held = "at an unknown offset" if follower.true_log_end_offset is None else f"at {follower.true_log_end_offset}"
     last = f"last fetch {ms_text(_since_last_fetch_ms(story, follower))} ago" if follower.fetches else "no fetch"
@@ -331,7 +331,7 @@ def _reasons_text(story: ShrinkStory, follower: DroppedFollower) -> dict[str, st
 
 
 def _blame_text(story: ShrinkStory, follower: DroppedFollower, lag_time: str) -> str:
-    """Return words for how much of the time since the follower was caught up the leader accounts for."""
+    """Return words about how much of the time since the follower was last caught up the leader accounts for."""
     explained_ms = (follower.leader_held_ms or 0) + (follower.leader_silent_ms or 0)
     share = f"the leader accounts for {ms_text(explained_ms)} of the time since it was last caught up"
     if "slow_leader" in follower.causes:
@@ -343,13 +343,12 @@ def _blame_text(story: ShrinkStory, follower: DroppedFollower, lag_time: str) ->
 
 
 def _not_delivered(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Return words for responses that were due but not delivered for most of the leader's time; empty if not so."""
+    """Return words about responses that were due but not sent for most of the leader's time; empty if none were."""
     due = [(fetch.released_us, min(fetch.completed_us, story.change_us)) for fetch in follower.fetches]
     due_us = sum(max(0, until - since) for since, until in due)
     # A silent leader did not send responses.
-    silent_us = sum(
-        max(0, min(until, end) - max(since, start)) for since, until in due for start, end in story.silences
-    )
+    silences = [span for broker, *span in story.silences if broker == story.leader_id]
+    silent_us = sum(max(0, min(until, end) - max(since, start)) for since, until in due for start, end in silences)
     ms = (due_us - silent_us) / 1000
     if ms * 2 <= (follower.leader_held_ms or 0) + (follower.leader_silent_ms or 0):
         return ""
@@ -365,7 +364,7 @@ def _since_last_fetch_ms(story: ShrinkStory, follower: DroppedFollower) -> float
 
 
 def _restored_text(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Return words for when the follower was back in the ISR."""
+    """Return words about when the follower was back in the ISR."""
     if follower.restored_us is None:
         return f"not back in the ISR by the end of the term's log, at {time_text_ms(story.term_end_us)}"
     away = ms_text((follower.restored_us - story.change_us) / 1000)
@@ -373,7 +372,7 @@ def _restored_text(story: ShrinkStory, follower: DroppedFollower) -> str:
 
 
 def _observed_text(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Return words for whether the brokers' logs have this shrink too, and how far apart the two are."""
+    """Return words about whether the brokers' logs have the shrink too, and how far apart the two are."""
     if follower.observed_us is None:
         return "the brokers' logs have no shrink of this follower within one lag time of this one"
     maker = "" if follower.observed_by == "unknown" else f" by the {follower.observed_by},"
@@ -381,7 +380,7 @@ def _observed_text(story: ShrinkStory, follower: DroppedFollower) -> str:
 
 
 def _others_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """Return lines on what the other rule runs decided about this follower."""
+    """Return lines about the decisions of other rule runs on the follower."""
     groups: dict[str, list[str]] = {}
     for stand in follower.stands:
         if stand.stand == "made":
@@ -394,7 +393,7 @@ def _others_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _apart_text(by_us: int) -> str:
-    """Return words for how much earlier or later something happened, from microseconds."""
+    """Return words for a time difference in microseconds: how much later or earlier."""
     if abs(by_us) < 500:  # noqa: PLR2004 (less than what is shown)
         return "at the same time"
     return f"{ms_text(abs(by_us) / 1000)} {'later' if by_us > 0 else 'earlier'}"

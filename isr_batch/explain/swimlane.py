@@ -1,4 +1,4 @@
-"""Draw one shrink as a swim lane: offsets, fetches in the leader, its silences, and ISR membership over time."""
+"""Draw a shrink as a swim lane: offsets, fetches in the leader, the leader's silences, and ISR membership over time."""
 
 from itertools import cycle, islice
 from pathlib import Path
@@ -25,9 +25,9 @@ _DARK: Final = (
     f"[fill='{PHASE_COLOURS['overdue or sent']}'] {{ stroke: #b5b5b5 }} "
     f"[fill='{MEMBER_COLOURS[1]}'] {{ fill: {MEMBER_COLOURS[2]} }} [fill='{MEMBER_COLOURS[2]}'] {{ fill: #5a5d63 }} }}"
 )
-"""CSS that gives an SVG dark colours where the reader's system is in dark mode."""
+"""CSS that gives an SVG dark colours if the reader's system is in dark mode."""
 _FITTING: Final = "svg { max-width: 100%; height: auto }"
-"""CSS that scales the picture down to a narrower page."""
+"""CSS that scales the picture down to fit a narrow page."""
 _WIDTH: Final = 900
 _ROW: Final = 18
 PICTURES: Final = (".svg", ".png", ".html")
@@ -36,19 +36,19 @@ Rows = list[dict[str, Any]]
 
 
 def require_swimlane_file(file: Path) -> None:
-    """Refuse a file name without the suffix of a picture.
+    """Raise an error if a file name does not have the suffix of a picture format.
 
     Raises
     ------
     UsageError
-        If the suffix is unknown; the message lists the known ones.
+        If the suffix is unknown. The message lists the known ones.
     """
     if file.suffix not in PICTURES:
         raise UsageError(f"--out {file}: not a picture format", f"use one of {', '.join(PICTURES)}")
 
 
 def draw_swimlane(scene: SwimlaneScene, story: ShrinkStory, file: Path) -> None:
-    """Write the picture to a file; an HTML page needs no network."""
+    """Write the picture to a file, in the format of the file's suffix. An HTML page needs no network."""
     chart = swimlane(scene, story)
     version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -59,12 +59,12 @@ def draw_swimlane(scene: SwimlaneScene, story: ShrinkStory, file: Path) -> None:
         file.write_text(svg.replace(">", f"><style>{_DARK}</style>", 1), encoding="utf-8")
     else:
         html = vl_convert.vegalite_to_html(chart, vl_version=version, bundle=True)
-        # A script in the page contains the end tag too; the page's own is the last one.
+        # A script in the page contains "</head>" too. The last occurrence is the end of the page's head.
         file.write_text(f"<style>{_FITTING} {_DARK}</style></head>".join(html.rsplit("</head>", 1)), encoding="utf-8")
 
 
 def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
-    """Return the picture as a Vega-Lite chart: the lanes, one below the other, over one time axis."""
+    """Return the picture as a Vega-Lite chart, whose lanes share a time axis."""
     lanes = [
         _lane_of_offsets(scene, story),
         _bars_in_leader(scene, story),
@@ -79,13 +79,13 @@ def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
         anchor="start",
     )
     chart = alt.vconcat(*lanes, spacing=12).resolve_scale(x="shared", color="independent").properties(title=title)
-    # DejaVu and Verdana are equally wide: text that is measured with one is not clipped where the other draws it.
+    # DejaVu and Verdana have the same widths, so text that is measured with one font fits if drawn with the other.
     chart = chart.configure(font="DejaVu Sans, Verdana, sans-serif", padding=12, background="white")
     return dict(chart.configure_view(stroke="#dddddd").configure_axis(grid=False).to_dict())
 
 
 def _x_of_lanes(scene: SwimlaneScene, field: str, *, last: bool = False) -> alt.X:
-    """Return the time axis that all lanes share, with labels only below the last lane."""
+    """Return the time axis, which all lanes share. It has labels only in the last lane."""
     axis = (
         alt.Axis(
             labelExpr=f"utcFormat(toNumber(datum.value) + {offset_us(scene.from_us) // 1000}, '%H:%M:%S.%L')",
@@ -103,7 +103,7 @@ def _x_of_lanes(scene: SwimlaneScene, field: str, *, last: bool = False) -> alt.
 
 
 def _instants(scene: SwimlaneScene, story: ShrinkStory, *, last: bool = False, named: bool = False) -> alt.LayerChart:
-    """Return vertical lines (last caught up, shrink, back in the ISR), and grey areas without a request log."""
+    """Return lines at events (last caught up, shrink, back in the ISR), and grey areas without a request log."""
     unlogged = [{"from": start / 1000, "until": end / 1000} for start, end in scene.unlogged]
     grey = alt.Chart({"values": unlogged}).mark_rect(color=_UNLOGGED, opacity=0.7)
     band = grey.encode(x=_x_of_lanes(scene, "from", last=last), x2="until:T")
@@ -119,14 +119,14 @@ def _instants(scene: SwimlaneScene, story: ShrinkStory, *, last: bool = False, n
     )
     lines = base.mark_rule(strokeDash=[4, 3]).encode(tooltip=["what:N"])
     labels = base.transform_filter("datum.label").encode(text="what:N")
-    # The follower is often back within milliseconds, so that two labels would overlap.
+    # The follower is often back within milliseconds. The labels are on different sides, so that they do not overlap.
     right = labels.transform_filter("datum.what == 'back'").mark_text(align="left", dx=4, y=8)
     left = labels.transform_filter("datum.what != 'back'").mark_text(align="right", dx=-4, y=8)
     return alt.LayerChart(layer=[band, lines, left, right] if named else [band, lines])
 
 
 def _lane_of_offsets(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
-    """Return the lane with the leader's log end offset, the high watermark and the followers' log end offsets."""
+    """Return the lane with the leader's log end offset, the high watermark, and the followers' log end offsets."""
     lines: dict[str, list[tuple[int, int]]] = {"leader": [], "high watermark": []} | {
         f"broker {replica}": _log_ends_of_follower(fetches) for replica, fetches in scene.fetches.items()
     }
@@ -157,26 +157,26 @@ def _lane_of_offsets(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart
 
 
 def _log_ends_of_follower(fetches: tuple[FetchInText, ...]) -> list[tuple[int, int]]:
-    """Return the follower's log end offset over time, as the offsets of its fetches show it."""
+    """Return the follower's log end offset over time, according to its fetch offsets."""
     return [(fetch.arrival_us, fetch.fetch_offset) for fetch in fetches if fetch.error_code == 0]
 
 
 def _steps_on_lane(name: str, points: list[tuple[int, int]], scene: SwimlaneScene) -> Rows:
-    """Return the rows of a stepped line through the points (time in microseconds, offset)."""
+    """Return the rows of a stepped line through points, which are pairs of time (microseconds) and offset."""
     inside = [(max(at_us, scene.from_us), offset) for at_us, offset in points]
     ends = [(scene.until_us, inside[-1][1])] if inside else []
     return [{"line": name, "at": at_us / 1000, "offset": offset} for at_us, offset in [*inside, *ends]]
 
 
 def _bars_in_leader(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
-    """Return the lane with the phases of each fetch in the leader, and the leader's silences."""
+    """Return the lane with the phases of each fetch in the leader, and with the leader's silences."""
     least_us = (scene.until_us - scene.from_us) / (2 * _WIDTH)
     rows = [
         {"row": f"fetches of {replica}", "what": what, "from": max(start, scene.from_us) / 1000, "until": end / 1000}
         for replica, fetches in scene.fetches.items()
         for fetch in fetches
         for what, start, end in fetch_phases_on_lane(fetch)
-        # Bars thinner than half a pixel are left out: thousands of them would only make the file large.
+        # Bars thinner than half a pixel are left out, because thousands of them would make the file large.
         if end - start >= least_us and end > scene.from_us
     ]
     leader = f"leader {story.leader_id}"
@@ -212,7 +212,7 @@ def _bars_in_leader(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
 
 
 def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.LayerChart:
-    """Return the lane of a chart that shows, for each rule run, when the follower was in the ISR.
+    """Return the lane that shows when a follower was in the ISR, by rule run.
 
     Rule runs with the same times share a row.
     """
@@ -258,12 +258,12 @@ def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.
 
 
 def _label_of_lane(names: list[str]) -> str:
-    """Write the names of rule runs that share a row, shortened if there are many."""
+    """Return the names of the rule runs that share a row as text, shortened if there are many."""
     return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")  # noqa: PLR2004
 
 
 def _whose_lane(run: str, story: ShrinkStory) -> str:
-    """Return whether a row shows the ISR of the brokers, of the explained rule run, or of other rule runs."""
+    """Return whose ISR a row shows: that of the brokers, of the explained rule run, or of other rule runs."""
     if run == BROKERS:
         return BROKERS
     return OWN if run in {story.rule, f"{story.rule} {story.params_json}"} else OTHERS

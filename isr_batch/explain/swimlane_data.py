@@ -1,4 +1,4 @@
-"""Collect the data for a swim lane, the picture of one partition around a shrink. `swimlane` draws it."""
+"""Collect the data for a swim lane, which is a picture of a partition around a shrink. `swimlane` draws it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +27,7 @@ from udfs.batches.results import SET_COLUMNS
 
 BROKERS: Final = "the brokers"
 FETCHES: Final = 2_000
-"""Maximum number of fetches drawn per follower; those nearest to the shrink are kept."""
+"""Maximum number of fetches drawn per follower. Those nearest to the shrink are drawn."""
 FURTHEST: Final = 5
 """The picture shows at most this many lag times before and after the shrink."""
 
@@ -36,20 +36,20 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class SwimlaneScene:
-    """The data of one picture: a time range, and what happened in it; times are microseconds since the epoch.
+    """The data of one picture: a period, and the events in it. Times are microseconds since 1970.
 
     Attributes
     ----------
     leader : tuple of (at_us, leader log end offset, high watermark)
-        States under the rule of the shrink; the first is the last one before the time range, if there is one.
+        States under the rule run of the shrink. The first is the last state before the period, if there is one.
     fetches : dict
-        Fetches by follower, in order of arrival.
+        Fetches by follower, in the order of arrival.
     silences : tuple of Span
         Silences of the leader.
     unlogged : tuple of Span
         Times that the leader's request log does not cover.
     members : dict
-        Times in which a follower was in the ISR, by follower and run, or `BROKERS`.
+        By follower and rule run (or `BROKERS`), the times in which the follower was in the ISR.
     """
 
     from_us: int
@@ -62,7 +62,7 @@ class SwimlaneScene:
 
 
 def swimlane_scene(lake: Lake, story: ShrinkStory) -> SwimlaneScene:
-    """Collect the data to draw for an explained shrink."""
+    """Collect the data of the picture of an explained shrink."""
     within = swimlane_span(story)
     followers = [follower.replica_id for follower in story.dropped]
     names = ("broker_id", "log", "from_time", "until_time", "begins_mid_term")
@@ -82,7 +82,10 @@ def swimlane_scene(lake: Lake, story: ShrinkStory) -> SwimlaneScene:
 
 
 def swimlane_span(story: ShrinkStory) -> Span:
-    """Choose the picture's time range: from before the followers were caught up until they are back, within limits."""
+    """Return the period of the picture: from before the followers were last caught up until they are back.
+
+    It extends at most `FURTHEST` lag times from the shrink.
+    """
     lag_us = 1000 * story.lag_time_ms
     begun = [
         min([1000 * follower.last_caught_up_time_ms, *(fetch.arrival_us for fetch in follower.fetches[-2:])])
@@ -96,7 +99,17 @@ def swimlane_span(story: ShrinkStory) -> Span:
 
 
 def isr_spans_on_lane(*, member: bool, changes: Sequence[tuple[int, str]], within: Span) -> tuple[Span, ...]:
-    """Return when a follower was in the ISR, from its membership at the start, and its shrinks and expands in order."""
+    """Return the times in which a follower was in the ISR.
+
+    Parameters
+    ----------
+    member : bool
+        Whether it is in the ISR at first.
+    changes : sequence of (int, str)
+        Its shrinks and expands, in chronological order.
+    within : Span
+        The period of the picture.
+    """
     found = []
     since, until_us = min([within[0], *(at_us for at_us, _ in changes)]), within[1]
     for at_us, kind in changes:
@@ -111,13 +124,13 @@ def isr_spans_on_lane(*, member: bool, changes: Sequence[tuple[int, str]], withi
 
 
 def fetch_phases_on_lane(fetch: FetchInText) -> list[tuple[str, int, int]]:
-    """Return the phases of a fetch in the leader, each with its start and end."""
+    """Return the phases of a fetch in the leader, each with its name, start and end."""
     instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
     return [(what, *stay) for what, stay in zip(PHASE_COLOURS, pairwise(instants), strict=True)]
 
 
 def _leader_on_lane(engine: LakeEngine, story: ShrinkStory, within: Span) -> tuple[tuple[int, int, int], ...]:
-    """Return the leader's log end offset and high watermark over time, under the rule of the shrink."""
+    """Return the leader's log end offset and high watermark over time, under the rule run of the shrink."""
     key = {name: getattr(story, name) for name in (*SET_KEY, "rule", "params_json")}
     rows = engine.listed(engine(
         f"""
@@ -133,7 +146,7 @@ def _leader_on_lane(engine: LakeEngine, story: ShrinkStory, within: Span) -> tup
         states=rows_to_explain(engine, "partition_timeline", key),
     ))  # fmt: skip
     states = [(row["at_us"], row["leader_log_end_offset"], row["high_watermark"]) for row in rows]
-    # If several states have the last instant before the range, the last of them applies.
+    # If several states have the last time before the period, the last of them is used.
     earlier = sum(1 for at_us, _, _ in states if at_us < within[0])
     return tuple(states[max(0, earlier - 1) :])
 
@@ -141,7 +154,7 @@ def _leader_on_lane(engine: LakeEngine, story: ShrinkStory, within: Span) -> tup
 def _fetches_on_lane(
     engine: LakeEngine, term: Row, replica_id: int, change_us: int, within: Span
 ) -> tuple[FetchInText, ...]:
-    """Return a follower's fetches in the time range, read from the lake."""
+    """Read a follower's fetches in the period from the lake."""
     fetches = fetches_to_explain(engine, term, replica_id, *within)
     text = f"""
         SELECT {FETCH} FROM {{fetches}} WHERE arrival_us < {within[1]} AND completed_us > {within[0]}
@@ -154,7 +167,7 @@ def _fetches_on_lane(
 def _members_on_lane(
     engine: LakeEngine, term: Row, followers: Sequence[int], within: Span
 ) -> dict[tuple[int, str], tuple[Span, ...]]:
-    """Return when each follower was in the ISR: by the brokers' logs, then under each rule run."""
+    """Return when each follower was in the ISR, according to the brokers' logs and under each rule run."""
     of_set = {name: term[name] for name in SET_KEY}
     replayed = runs_that_may_disagree(
         engine, *(rows_to_explain(engine, name, of_set) for name in ("partition_scores", "leader_epochs"))

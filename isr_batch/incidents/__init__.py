@@ -1,1 +1,1 @@
-"""Incidents: drops of followers by brokers, the broker at fault, and rules that would have kept the healthy ones."""
+"""Incidents: brokers' drops of followers, the broker at fault, and rules that would have kept healthy followers."""

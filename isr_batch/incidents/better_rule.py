@@ -1,4 +1,4 @@
-"""Write a sentence on the rule that would have kept the healthy followers which the brokers dropped, and its price."""
+"""Write a sentence about the rule that would have kept healthy followers which the brokers dropped, and its cost."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -12,10 +12,11 @@ NAMED: Final = 3
 
 
 def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str]:
-    """Return sentences on the rule that drops the fewest healthy followers at the lowest price.
+    """Return a sentence about the rule that drops the fewest healthy followers at the lowest cost.
 
-    They are empty if the brokers dropped no healthy follower. A rule that misses no more failures than the brokers' own
-    is preferred. The rule gives up leadership at most once for each follower that it keeps.
+    If other rules do not help, the sentence says so. The result is empty if the brokers dropped no healthy follower, or
+    if only one rule was replayed. Preferred are rules that miss no more failures than the brokers' own. Leaders may
+    give up leadership at most once per follower that the rule keeps.
 
     Parameters
     ----------
@@ -29,7 +30,7 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
     yours = next((one for one in choices if one.yours), None)
     if not yours or not yours.spurious:
         return []
-    # Followers with an unknown verdict may all be healthy, so a better rule must not have more of them.
+    # All drops with an unknown verdict may be spurious, so a better rule must not have more of them.
     better = [
         one for one in choices
         if not one.reference and one.spurious < yours.spurious and one.unknown <= yours.unknown
@@ -47,7 +48,7 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
 
 
 def _names_of_better_rules(best: RuleChoice, yours: RuleChoice) -> str:
-    """Return the names of a choice's rule runs, with their lag time if it differs from the brokers'."""
+    """Return the names of a choice's rule runs, with the lag time if it differs from the brokers'."""
     runs = best.runs if len(best.runs) <= NAMED else [*best.runs[: NAMED - 1], f"{len(best.runs) - NAMED + 1} others"]
     names = listed(runs, "or")
     if best.lag_time_ms != yours.lag_time_ms:
@@ -57,7 +58,7 @@ def _names_of_better_rules(best: RuleChoice, yours: RuleChoice) -> str:
 
 
 def _followers_kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluster_id: str) -> str:
-    """Return words for how many of the healthy followers that the brokers (or else the replay) dropped a rule keeps."""
+    """Return words about how many healthy followers the rule keeps, of those that the brokers or the replay dropped."""
     dropped = sum(one["spurious"] for one in own.incidents if one["cluster_id"] == cluster_id)
     if dropped != yours.spurious:
         number = f"{best.spurious or 'no'} healthy follower{'' if best.spurious == 1 else 's'}"
@@ -69,7 +70,7 @@ def _followers_kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluste
 
 
 def _price(best: RuleChoice, yours: RuleChoice) -> list[str]:
-    """Return words for a rule's detection time, availability and lost records, compared with the brokers' own rule."""
+    """Return words about a rule's detection time, availability and lost records, compared with the brokers' own."""
     said = [_detection_of_better_rule(best.detection_ms, yours.detection_ms)]
     if best.misses != yours.misses:
         said.append(f"failures missed: {best.misses:,} instead of {yours.misses:,}")
@@ -100,7 +101,7 @@ def _detection_of_better_rule(best_ms: float | None, yours_ms: float | None) -> 
 
 
 def _price_of_better_rule(what: str, best: str, yours: str) -> str:
-    """Return words for one figure of the better rule, and that of the brokers' own rule if the two differ."""
+    """Return words for a figure of the better rule, and for that of the brokers' own rule if it differs."""
     return f"{what}: {best}" if best == yours else f"{what}: {best} instead of {yours}"
 
 

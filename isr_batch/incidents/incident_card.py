@@ -1,4 +1,4 @@
-"""Describe one incident as a card: broker, time, drops, reasons, confidence, cost, evidence, and what to check next."""
+"""Describe an incident as a card: broker, time, drops, reasons, confidence, cost, evidence, and what to check next."""
 
 import re
 from collections import Counter, defaultdict
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from isr_batch.evidence.broker_troubles import is_of_jvm, lines_of_absence
-from isr_batch.incidents.incident_story import CAUSES_IN_STORY, incident_statements
+from isr_batch.incidents.incident_story import CAUSES_IN_STORY, incident_statements, incident_time, unexplained_in_story
 from isr_batch.incidents.listing import listed_explain_command
 from isr_batch.incidents.own_shrinks import VERDICTS, Row
-from isr_batch.incidents.sentences import CALLED, incident_time
+from isr_batch.incidents.sentences import CALLED
 from isr_batch.phrases import brokers_text, count_of, listed, seconds_text
 from isr_batch.printable import printable
 from isr_batch.shown_times import time_text, zone_name
 
 LINES: Final = 3
-"""Number of log lines that a card names per log at most."""
+"""Maximum number of log lines per file that a card names."""
 _MARKUP: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#"})
 
 
@@ -25,13 +25,13 @@ class IncidentCard(NamedTuple):
     Attributes
     ----------
     title : str
-        The broker that the incident points at, and what it did.
+        The broker that the incident points at, and what happened to it.
     when : str
-        Its period, in the time zone that is shown.
+        Period of the incident, in the time zone that is shown.
     counts : list of (str, int)
-        Dropped followers by verdict, without zeros.
+        Numbers of dropped followers by verdict, without zeros.
     rows : list of (str, str)
-        Heading and text of each row: what happened, why, confidence, cost, and what to check next.
+        Heading and text of each row: what happened, why, how sure that is, cost, and what to check next.
     evidence : list of str
         Log lines, one text per file: file:line, line and 5 more.
     command : str
@@ -47,14 +47,14 @@ class IncidentCard(NamedTuple):
 
 
 def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> IncidentCard:
-    """Return the card of one incident, for the page and as text.
+    """Return the card of an incident.
 
     Parameters
     ----------
     incident : dict
         One of ``own.incidents``.
     drops : sequence of dict
-        Rows of ``own.drops`` of this incident.
+        The rows of ``own.drops`` that belong to this incident.
     lake : str
         Name of the lake in the command.
     """
@@ -74,29 +74,29 @@ def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> In
 
 
 def incident_title(incident: Row) -> str:
-    """Return the broker that an incident points at, and what it did, as a title."""
+    """Return as a title the broker that an incident points at, and what happened to it."""
     if incident["fault_id"] is None:
-        return f"{count_of(incident['unknown'], 'follower')} left an ISR; the logs do not say why"
+        return unexplained_in_story(incident)
     return f"Broker {incident['fault_id']} {_card_statements(incident)[0]}"
 
 
 def _card_statements(incident: Row) -> list[str]:
-    """Return the statements about an incident for the row "what happened"."""
+    """Return the statements about an incident for its title and the row "What"."""
     if incident["fault_id"] is None:
         return []
-    # The lines of the broker's own log explain the others, so they come last.
+    # Statements from the broker's own log explain the others, so they come last.
     return [said for said, _ in sorted(incident_statements(incident), key=lambda one: one[1] in {"paused", "troubled"})]
 
 
 def incident_markdown(card: IncidentCard, cluster_id: str, picture: str = "") -> str:
-    """Return a card as Markdown for a chat, an issue or a postmortem, some ten lines.
+    """Return a card as Markdown for a chat, an issue or a postmortem; it has about ten lines.
 
     Parameters
     ----------
     card : IncidentCard
     cluster_id : str
     picture : str, optional
-        Path of its picture.
+        Path of the incident's picture.
     """
     lines = [f"**{_markdown_text(cluster_id)}: {_markdown_text(card.title)}**", ""]
     lines += [f"- {heading}: {_markdown_text(text)}" for heading, text in _card_rows(card)]
@@ -110,7 +110,7 @@ def incident_markdown(card: IncidentCard, cluster_id: str, picture: str = "") ->
 
 
 def incident_text(card: IncidentCard, cluster_id: str, picture: str = "") -> str:
-    """Return a card as plain text; the parameters are those of `incident_markdown`."""
+    """Return a card as plain text. The parameters are those of `incident_markdown`."""
     rows = [*_card_rows(card), ("Evidence", ", ".join(card.evidence)), ("Picture", picture), ("In full", card.command)]
     lines = [f"{cluster_id}: {card.title}", *(f"  {heading}: {text}" for heading, text in rows if text)]
     return "".join(f"{printable(line)}\n" for line in lines)
@@ -123,7 +123,7 @@ def _card_rows(card: IncidentCard) -> list[tuple[str, str]]:
 
 
 def _card_sentence(statements: str) -> str:
-    """Return statements as one sentence, with a subject at the beginning and a full stop at the end."""
+    """Return statements as a sentence that begins with a capital letter, and with a subject."""
     if not statements:
         return ""
     said = f"it {statements}" if statements.startswith(("was ", "dropped ")) else statements
@@ -131,18 +131,18 @@ def _card_sentence(statements: str) -> str:
 
 
 def _markdown_text(text: str) -> str:
-    """Escape the characters that Markdown would interpret."""
+    """Escape the characters that have a meaning in Markdown."""
     return printable(text).translate(_MARKUP)
 
 
 def _markdown_code(text: str) -> str:
-    """Write a text as inline code of Markdown."""
+    """Return a text as inline code of Markdown."""
     fence = "``" if "`" in text else "`"
     return f"{fence}{printable(text)}{fence}"
 
 
 def _card_why(drops: Sequence[Row]) -> str:
-    """Return the row "why": how many drops have which cause, for drops that a replayed rule made too."""
+    """Return the row "Why": the causes of the drops, with the number of drops, as far as the replay judges them."""
     causes = Counter(row["cause"] for row in drops if row["verdict"] in {"spurious", "genuine"})
     said = [f"{CAUSES_IN_STORY[cause]} ({number:,})" for cause, number in causes.most_common()]
     said = [re.sub(r"(^|of |to )it\b", r"\1the follower", text) for text in said]
@@ -150,7 +150,7 @@ def _card_why(drops: Sequence[Row]) -> str:
 
 
 def _card_how_sure(drops: Sequence[Row]) -> str:
-    """Return the row on confidence: how many verdicts are certain, and how near replayed drops are to the brokers'."""
+    """Return the row "How sure": how many verdicts are certain, and how close replayed drops are to the brokers'."""
     judged = [row for row in drops if row["certainty"]]
     if not judged:
         return ""
@@ -171,7 +171,7 @@ def _card_how_sure(drops: Sequence[Row]) -> str:
 
 
 def _card_cost(incident: Row, drops: Sequence[Row]) -> str:
-    """Return the row on cost: how long followers were out of the ISR, and in how many partitions."""
+    """Return the row "Cost": in how many partitions followers were out of the ISR, and for how long."""
     where = count_of(incident["partitions"], "partition")
     made = [row for row in drops if row["verdict"] in {"spurious", "genuine"}]
     away = [(row["restored_us"] - row["change_us"]) // 1000 for row in made if row["restored_us"] is not None]
@@ -184,17 +184,13 @@ def _card_cost(incident: Row, drops: Sequence[Row]) -> str:
 
 
 def what_to_check(incident: Row) -> str:
-    """Return what an operator should check next, on which host and in which time range."""
+    """Return what an operator should check next, on which host and in which period."""
     broker = incident["fault_id"]
     since, until = (time_text(incident[name], "%H:%M:%S") for name in ("since_us", "last_us"))
     when = since if since == until else f"{since} to {until}"
     host = f"On the host of broker {broker}, {when}"
     if broker is None:
-        return (
-            f"The request logs of the leaders, {when}: without them no drop can be judged."
-            if incident["droppers"]
-            else f"server.log of the leaders, {when}: it shows whether they or the controller removed the replicas."
-        )
+        return _card_next_of_nobody(incident, when)
     if incident["linked"] and not incident["silent_ms"]:
         link = f"Between broker {broker} and {brokers_text(incident['linked_to'])}, {when}"
         return f"{link}: replication throttles, packet loss; ReplicaFetcher errors in server.log of broker {broker}."
@@ -211,6 +207,15 @@ def what_to_check(incident: Row) -> str:
     if not (incident["silent_ms"] or incident["unreached"] or incident["stopped"]):
         return "Nothing on this host: the rule dropped followers that were well."
     return f"{host}: {_card_next_on_host(incident)}."
+
+
+def _card_next_of_nobody(incident: Row, when: str) -> str:
+    """Return what to check if no broker is at fault."""
+    if incident["spurious"] + incident["genuine"]:
+        return f"The missing server.log of other brokers, {when}: whether they dropped the same followers."
+    if incident["droppers"]:
+        return f"The request logs of the leaders, {when}: without them no drop can be judged."
+    return f"server.log of the leaders, {when}: it shows whether they or the controller removed the replicas."
 
 
 def _card_next_on_host(incident: Row) -> str:
@@ -237,7 +242,7 @@ def _card_next_of_controller(incident: Row, host: str) -> str:
 
 
 def _card_evidence(incident: Row, drops: Sequence[Row]) -> list[str]:
-    """Return the log lines behind an incident: drops of healthy followers first, then pauses and troubles."""
+    """Return the log lines that support an incident: drops of healthy followers first, then pauses and troubles."""
     printed: dict[str, list[int]] = defaultdict(list)
     for row in sorted(drops, key=lambda row: (VERDICTS.index(row["verdict"]), row["source_line"] or 0)):
         if row["source_file"] and row["source_line"] not in printed[row["source_file"]]:

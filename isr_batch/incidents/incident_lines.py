@@ -1,25 +1,24 @@
-"""Describe one incident statement by statement, with the SQL query and the log lines behind each."""
+"""Describe an incident statement by statement, each with the SQL query and the log lines that support it."""
 
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from isr_batch.evidence.broker_troubles import lines_of_absence
-from isr_batch.incidents.incident_story import incident_statements, incident_story
+from isr_batch.incidents.incident_story import incident_statements, incident_story, incident_time
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row
-from isr_batch.incidents.sentences import incident_time
 from isr_batch.phrases import utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 LISTED: Final = 4
-"""Number of log lines shown for each statement."""
+"""Maximum number of log lines per file that are shown for a statement."""
 SECOND_US: Final = 1_000_000
 TROUBLES: Final = ("paused", "troubled")
 
 
 def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
-    """Return the text about an incident: each statement, followed by the query and the log lines behind it.
+    """Return the description of an incident as lines: each statement, and the query and log lines that support it.
 
     Parameters
     ----------
@@ -67,7 +66,7 @@ def _proof_of_drops(incident: Row, kind: str, drops: list[Row]) -> list[str]:
 
 
 def _query_of_fetches_elsewhere(incident: Row) -> str:
-    """Return the query that counts each follower's fetches at each leader during an incident."""
+    """Return the query that counts each follower's fetches at each leader in the period of an incident."""
     return (
         f"SELECT leader_id, replica_id, count(DISTINCT arrival_time) AS fetches FROM fetches "
         f"WHERE cluster_id = '{_incident_cluster(incident)}' "
@@ -77,7 +76,7 @@ def _query_of_fetches_elsewhere(incident: Row) -> str:
 
 
 def _gap(incident: Row) -> str:
-    """Return the query for the last line before a silence and the first line after it, since it has no lines itself."""
+    """Return the query for the log lines just before and after a silence, because a silence has no lines."""
     silent = incident | {"since_us": incident["silent_from_us"], "last_us": incident["silent_until_us"]}
     return (
         "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "
@@ -87,7 +86,10 @@ def _gap(incident: Row) -> str:
 
 
 def _time_of_incident_as_sql(incident: Row, time: str, before_us: int) -> str:
-    """Return the SQL condition that a time is within an incident, or at most ``before_us`` earlier."""
+    """Return the SQL condition that a time is in the period of an incident, extended by a margin.
+
+    The margin is ``before_us`` microseconds before the period, and twice that after it.
+    """
     within = (incident["since_us"] - before_us, incident["last_us"] + 2 * before_us)
     days, times = (
         " AND ".join(f"{kind} '{utc_text(us, form)}'" for us in within)
@@ -102,14 +104,14 @@ def _incident_cluster(incident: Row) -> str:
 
 
 def _incident_line_numbers_text(lines: set[int]) -> str:
-    """Return line numbers as text; only the first LISTED are named."""
+    """Return line numbers as text. At most LISTED of them are named."""
     more = len(lines) - LISTED
     named = ", ".join(map(str, sorted(lines)[:LISTED]))
     return f"line{'' if len(lines) == 1 else 's'} {named}{f' and {more} more' if more > 0 else ''}"
 
 
 def _incident_query(incident: Row, kind: str) -> str:
-    """Return the query for the rows behind a statement of this kind."""
+    """Return the query for the rows that support a kind of statement about an incident."""
     fault, rule = incident["fault_id"], f"rule = '{incident['rule']}'"
     table, which = {
         "unreached": ("shrink_verdicts", f"{rule} AND verdict = 'genuine' AND leader_id = {fault}"),
@@ -122,7 +124,7 @@ def _incident_query(incident: Row, kind: str) -> str:
             f"{rule} AND primary_cause = 'slow_leader' AND {fault} IN (leader_id, replica_id)",
         ),
         "excluded": ("observed_isr_changes", f"made_by <> 'leader' AND kind = 'shrink' AND replica_id = {fault}"),
-        # Of removals that are not known to be the leader's, the table may say that the controller made them.
+        # Without droppers, it is unknown who removed the replicas, and the table may name the controller.
         "unknown": (
             "observed_isr_changes",
             f"made_by {'=' if incident['droppers'] else '<>'} 'leader' AND kind = 'shrink'",

@@ -1,4 +1,4 @@
-"""Write in one sentence what happened in an incident."""
+"""Describe in one sentence what happened in an incident."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -26,19 +26,39 @@ BROKER_EVENTS: Final = {
     "started": "started again",
 }
 STARVED: Final = 3
-"""From this number of silences in one incident, a broker was short of CPU; a stopped broker has one."""
+"""A broker with at least this many silences in an incident was short of CPU. A broker that was stopped has only one."""
 ELSEWHERE: Final = "whose other fetches continued: suspect its network"
 
 
+def incident_time(incident: Row) -> str:
+    """Return the period of an incident as text: from when a follower was last caught up, to the last drop.
+
+    Where lines show all its drops late, it is only known when these were over.
+    """
+    if incident["late"]:
+        return f"by {time_text(incident['last_us'])}"
+    since, until = time_text(incident["since_us"]), time_text(incident["last_us"], "%H:%M:%S")
+    return since if since.endswith(until) else f"{since} to {until}"
+
+
 def incident_story(incident: Row) -> str:
-    """Return one sentence on what happened in an incident; it begins with the broker at fault."""
+    """Return a sentence about an incident, which begins with the broker at fault."""
     if incident["fault_id"] is None:
-        return f"{count_of(incident['unknown'], 'follower')} left an ISR; the logs do not say why."
+        return f"{unexplained_in_story(incident)}."
     return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in incident_statements(incident))}."
 
 
+def unexplained_in_story(incident: Row) -> str:
+    """Return words for the drops of an incident without a broker at fault."""
+    judged = incident["spurious"] + incident["genuine"]
+    left = f"{count_of(judged + incident['unknown'], 'follower')} left an ISR"
+    if not judged:
+        return f"{left}; the logs do not say why"
+    return f"{left} ({brokers_text(incident['replicas'])}); the logs do not show which broker was at fault"
+
+
 def incident_statements(incident: Row) -> list[tuple[str, str]]:
-    """Return the statements about an incident, each with its kind; `incident_lines` finds the rows behind it."""
+    """Return the statements about an incident, each with its kind. `incident_lines` finds the supporting rows."""
     said = _story_of_who_fell_behind(incident)
     if incident["spurious_of_stopped"]:
         number = incident["spurious_of_stopped"]
@@ -73,29 +93,29 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
 
 
 def made_healthy(incident: Row) -> int:
-    """Return how many healthy followers the broker at fault dropped itself, as a leader."""
+    """Return how many healthy followers the broker at fault dropped as a leader."""
     return int(incident["spurious"] - incident["spurious_of_stopped"] - incident["undelivered"])
 
 
 def spared_in_story(number: int) -> str:
-    """Return the end of a sentence: how often leaders dropped a slower but healthy follower."""
+    """Return words about how often leaders dropped the broker at fault although it was healthy."""
     return f"was dropped {times_in_words(number)} although it lacked nothing, or kept pace"
 
 
 def falls_behind_in_story(incident: Row) -> bool:
-    """Whether the story says that the broker at fault, or the link to it, failed."""
+    """Whether the incident's statements say that the broker at fault, or the link to it, failed."""
     return bool(_story_of_who_fell_behind(incident))
 
 
 def undelivered_in_story(incident: Row) -> str:
-    """Return the end of a sentence about the broker at fault: whose responses were not delivered."""
+    """Return words about responses that were not delivered from, or to, the broker at fault."""
     if incident["fault_id"] in incident["undelivered_by"]:
         return f"did not get its responses through to {brokers_text(incident['undelivered_to'])}"
     return f"did not get the responses of {brokers_text(incident['undelivered_by'])}"
 
 
 def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
-    """Return statements on why followers fell behind (a broker was silent, unreachable or stopped), and which."""
+    """Return statements about why followers fell behind: a broker was silent, unreachable or stopped."""
     said = []
     if incident["silent_ms"]:
         said.append((silence_in_story(incident), "silent"))
@@ -126,7 +146,7 @@ def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
 
 
 def _story_of_late(incident: Row) -> str:
-    """Return words for a leader whose ISRs a follower rejoined over a lag time later than all others (throttled?)."""
+    """Return words about a leader whose ISRs the follower rejoined over a lag time after all others; else empty."""
     if incident["late_leader"] is None:
         return ""
     others, late = (
@@ -137,7 +157,7 @@ def _story_of_late(incident: Row) -> str:
 
 
 def link_in_story(incident: Row) -> str:
-    """Name the link as a further suspect if only one leader dropped a follower that was not silent; else empty."""
+    """Return words that suspect the link, too; empty unless only one leader dropped a follower that was running."""
     by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
     stood_still = incident["silent_ms"] or incident["stopped_everywhere"]
     if not incident["stopped"] or stood_still or len(by) != 1 or not leaders - set(by):
@@ -146,20 +166,20 @@ def link_in_story(incident: Row) -> str:
 
 
 def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
-    """Return words for why ``number`` dropped followers are considered healthy."""
+    """Return words about why ``number`` dropped followers are considered healthy."""
     causes = " or ".join(dict.fromkeys(CAUSES_IN_STORY[one["spurious_cause"]] for one in incidents))
     return causes if number == 1 else causes.replace("it ", "they ").replace("its ", "their ")
 
 
 def why_unreached_in_story(incidents: Sequence[Row]) -> str:
-    """Say what shows that a leader was unreachable, to end a list of its drops; empty if only the drops show it."""
+    """Return words about what shows that a leader was unreachable; empty if only the drops show it."""
     if all(one["cut_off_went_on"] for one in incidents):
         return f", {ELSEWHERE}"
     return ", according to server.log" if any(one["cut_off_by_lines"] for one in incidents) else ""
 
 
 def silence_in_story(incident: Row) -> str:
-    """Return words for how long a broker was silent; for many short silences, that it was starved."""
+    """Return words about how long a broker was silent or, if it was silent many times, that it was starved."""
     longest = seconds_text([incident["silent_ms"]])
     if incident["silences"] < STARVED:
         return f"was silent for {longest}"

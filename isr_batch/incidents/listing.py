@@ -1,13 +1,13 @@
-"""List incidents and the most affected partitions, with commands that show more."""
+"""List incidents and the most affected partitions, with commands for details."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from isr_batch.errors import NoInputError
 from isr_batch.incidents.incident_lines import incident_lines
-from isr_batch.incidents.incident_story import incident_story
+from isr_batch.incidents.incident_story import incident_story, incident_time
 from isr_batch.incidents.own_shrinks import OwnShrinks, Row, ask_own_shrinks, incident_key
-from isr_batch.incidents.sentences import NOTHING, incident_time, incidents_worst_first
+from isr_batch.incidents.sentences import NOTHING, incidents_worst_first
 from isr_batch.phrases import count_of, listed
 from isr_batch.printable import shell_word
 from isr_batch.window import AskedTime
@@ -19,9 +19,9 @@ PARTITIONS: Final = 5
 
 
 def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime | None = None) -> list[Row]:
-    """Return all incidents, those that a broker was part of, or the one nearest to an instant.
+    """Return all incidents, those that involve a broker, or the one that is nearest to a time.
 
-    A broker is part of incidents that put the blame on it, and of those in which it dropped others or was dropped.
+    A broker is involved if it is at fault, dropped others, or was dropped.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime |
     Raises
     ------
     NoInputError
-        When the broker does not exist.
+        When the logs do not have this broker.
     """
     if broker is not None:
         _require_known_broker(own, broker)
@@ -43,7 +43,7 @@ def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime |
 
 
 def _require_known_broker(own: OwnShrinks, broker: int) -> None:
-    """Refuse a broker that does not lead, replicate or drop anything in these logs."""
+    """Raise an error if a broker does not lead, replicate or drop anything in the lake."""
     terms = own.tables["leader_epochs"].select(["leader_id", "assigned"]).to_pylist()
     there = {row["leader_id"] for row in terms} | {replica for row in terms for replica in row["assigned"]}
     there |= {row[side] for row in own.drops.to_pylist() for side in ("leader_id", "replica_id")}
@@ -52,9 +52,9 @@ def _require_known_broker(own: OwnShrinks, broker: int) -> None:
 
 
 def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) -> int:
-    """Return how long after an instant the nearest drop of these incidents was, in microseconds.
+    """Return the time from ``at`` to the nearest drop of the incidents, in microseconds.
 
-    The number is negative if the drop was before the instant.
+    It is negative if the drop was before ``at``, and 0 without drops.
     """
     keys = {incident_key(one) for one in incidents}
     after = [at.after_us(row["change_us"]) for row in own.drops.to_pylist() if incident_key(row) in keys]
@@ -64,7 +64,7 @@ def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) ->
 def listed_incidents(
     own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False, broker: int | None = None
 ) -> list[str]:
-    """Return the lines that list the worst MOST incidents by time, then the worst partitions of their clusters.
+    """Return the lines that list the MOST worst incidents, the worst first, then their clusters' worst partitions.
 
     Parameters
     ----------
@@ -100,8 +100,8 @@ def listed_incidents(
 
 
 def _lines_of_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool) -> list[str]:
-    """Return the worst MOST incidents by time, each with the ``isr-batch explain`` command for one of its drops."""
-    shown = sorted(incidents[:MOST], key=lambda one: (one["cluster_id"], one["first_us"]))
+    """Return the MOST worst incidents, the worst first, each with an ``isr-batch explain`` command for one drop."""
+    shown = incidents[:MOST]
     lines = []
     for one in shown:
         one_story = incident_lines(own, one) if whole else [f"{incident_time(one)}: {incident_story(one)}"]
@@ -114,7 +114,7 @@ def _lines_of_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *,
 
 
 def _several_clusters(own: OwnShrinks) -> bool:
-    """Whether the lake has several clusters, so that each incident has to name its cluster."""
+    """Whether the lake has several clusters, so that lines have to name the cluster."""
     return len({one["cluster_id"] for one in own.clusters}) > 1
 
 
@@ -124,7 +124,7 @@ def worst_partitions(own: OwnShrinks) -> list[Row]:
 
 
 def listed_explain_command(one: Row, lake: str = "LAKE") -> str:
-    """Return the ``isr-batch explain`` command for one drop of an incident or a partition.
+    """Return the ``isr-batch explain`` command for a drop in an incident or a partition.
 
     Parameters
     ----------

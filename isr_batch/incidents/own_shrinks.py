@@ -1,4 +1,4 @@
-"""Join the brokers' own shrinks with the replay's verdicts, and group them into incidents; without Spark jobs."""
+"""Join the brokers' own shrinks with the replay's verdicts, and group them into incidents. No Spark job is run."""
 
 from collections import defaultdict
 from typing import Any, Final, NamedTuple
@@ -17,7 +17,8 @@ from udfs.rules import BASELINE
 _OF_SHRINK: Final = (*SET_KEY, "replica_id")
 COLUMNS: Final = {
     "observed_isr_changes": (
-        *_OF_SHRINK, "change_time", "kind", "made_by", "last_caught_up_time_ms", "source_file", "source_line",
+        *_OF_SHRINK, "change_time", "earliest_time", "kind", "made_by", "last_caught_up_time_ms", "source_file",
+        "source_line",
     ),
     "replay_check": (*_OF_SHRINK, "rule", "params_json", "kind", "status", "observed_time", "replayed_time"),
     "shrink_verdicts": (
@@ -40,9 +41,9 @@ COLUMNS: Final = {
         "cluster_id", "broker_id", "kind", "from_time", "until_time", "what", "source_file", "source_line",
     ),
 }  # fmt: skip
-"""For each table that is read, the columns that are needed."""
+"""Tables that are read, each with the columns that are needed."""
 SLOTS: Final = 400
-"""Number of slots that a picture's time axis is divided into; a slot is two or three pixels wide."""
+"""Number of slots of a picture's time axis. A slot is two or three pixels wide."""
 _PACKAGE: Final = "isr_batch.incidents"
 VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
 Row = dict[str, Any]
@@ -50,22 +51,22 @@ Tables = dict[str, pa.Table]
 
 
 class OwnShrinks(NamedTuple):
-    """The ISR changes that the brokers themselves made, with the replay's verdicts, incidents and data for pictures.
+    """The shrinks of the brokers themselves, with the replay's verdicts, incidents, and data for pictures.
 
     Attributes
     ----------
     rule : str
-        The rule that the brokers ran, or the newest one.
+        The rule that the brokers ran; the newest rule if that is unknown.
     tables : dict of str to pa.Table
-        COLUMNS of the lake's tables; for shrink_verdicts, the rows of the rule.
+        The lake's tables with COLUMNS. shrink_verdicts only has rows of the brokers' rules.
     drops : pa.Table
-        One row per follower that left an ISR, see ``sql/drops.sql``; times in microseconds since 1970.
+        One row per follower that left an ISR, see ``sql/drops.sql``. Times are microseconds since 1970.
     incidents : list of dict
         Result of ``sql/incidents.sql``: one row per incident.
     clusters : list of dict
         Result of ``sql/clusters.sql``: one row per cluster.
     pairs, lanes, events, elections : list of dict
-        The other queries of ``sql/``, for pictures; time is cut into SLOTS.
+        Results of the other queries in ``sql/``, for pictures. Time is divided into SLOTS.
     """
 
     rule: str
@@ -80,7 +81,7 @@ class OwnShrinks(NamedTuple):
 
 
 def own_shrinks(lake: Lake) -> OwnShrinks:
-    """Read the ISR changes that the brokers logged, with the replay's verdicts on them; a missing table is empty."""
+    """Read the ISR changes that the brokers logged, and the replay's verdicts on them. A missing table is empty."""
     tables = {name: read_columns(lake, name, COLUMNS[name]) for name in COLUMNS if name != "shrink_verdicts"}
     ran = sorted(set(tables["replay_check"]["rule"].to_pylist()))
     tables["shrink_verdicts"] = read_columns(
@@ -90,14 +91,14 @@ def own_shrinks(lake: Lake) -> OwnShrinks:
 
 
 def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = None) -> OwnShrinks:
-    """Do what `own_shrinks` does, from tables in memory.
+    """Do what `own_shrinks` does, with tables in memory.
 
     Parameters
     ----------
     tables : dict of str to pa.Table
-        Tables with COLUMNS; shrink_verdicts has the rules of replay_check, or the newest rule if that is empty.
+        Tables with COLUMNS. shrink_verdicts must have the rules in replay_check, or the newest rule if that is empty.
     fetches_of : callable, optional
-        For `isr_batch.incidents.absences.who_was_absent`.
+        Reads fetches, for `isr_batch.incidents.absences.who_was_absent`.
     """
     with ArrowSql() as sql:
         tables = {name: without_zones(rows) for name, rows in tables.items()}
@@ -126,7 +127,7 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
 
 
 def _with_troubles(sql: ArrowSql, incidents: pa.Table, tables: Tables) -> list[Row]:
-    """Add to each incident what the log of the broker at fault shows about its absence: JVM pauses, own errors."""
+    """Add to each incident the JVM pauses and errors that the broker at fault logged about its absence."""
     absences = sql(text_of(_PACKAGE, "absences_of_brokers"), incidents=incidents)
     found = troubles_of_absences(sql, absences, tables["broker_troubles"], tables["coverage"])
     of_number = {one["number"]: one for one in found}
@@ -141,9 +142,9 @@ def ask_own_shrinks(name: str, values: dict[str, str], **tables: pa.Table) -> pa
     name : str
         Name of the file.
     values : dict of str to str
-        Replacements for ``$name`` in the query.
+        Texts that replace ``$name`` in the query, by name.
     **tables : pa.Table
-        The tables that the query names.
+        The tables that the query reads.
     """
     with ArrowSql() as sql:
         return sql(text_of(_PACKAGE, name, **values), **tables)
@@ -153,13 +154,19 @@ Key = tuple[str, int, int]
 
 
 def incident_key(incident: Row) -> Key:
-    """Return the key of an incident: its cluster, the broker at fault, and its number."""
+    """Return the key of an incident or of one of its drops: cluster, broker at fault, and number of the incident."""
     return incident["cluster_id"], incident["fault_id"], incident["incident"]
 
 
 def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
-    """Return the brokers' drops of followers by incident, under the key of `incident_key`."""
+    """Return the drops by incident, under the key of `incident_key`."""
     found: dict[Key, list[Row]] = defaultdict(list)
     for row in own.drops.to_pylist():
         found[incident_key(row)].append(row)
     return found
+
+
+def unjudged_clusters(own: OwnShrinks) -> list[str]:
+    """Return the clusters in which the replay can judge no drop by a leader."""
+    judged = {one["cluster_id"] for one in own.incidents if one["spurious"] + one["genuine"]}
+    return sorted({one["cluster_id"] for one in own.incidents if one["unknown"]} - judged)

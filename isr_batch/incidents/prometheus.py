@@ -1,6 +1,6 @@
 """Write the brokers' drops and the scores of rules in Prometheus' text format.
 
-Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (text format 0.0.4).
+The format is described in https://prometheus.io/docs/instrumenting/exposition_formats/ (text format 0.0.4).
 """
 
 import json
@@ -23,11 +23,11 @@ class PrometheusMetric(NamedTuple):
 
 PREFIX: Final = "isr_batch_"
 INCIDENTS: Final = 100
-"""Number of incidents exported per cluster at most, the worst ones, because each is a time series."""
+"""Maximum number of incidents per cluster that are exported, because each is a time series. The worst are chosen."""
 
 
 def prometheus_exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
-    """Return all metrics of a lake as text, zeros included, so that an alert sees the first increase.
+    """Return all metrics of a lake as text. Zeros are included, so that an alert sees the first increase.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def prometheus_exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
     Returns
     -------
     str
-        The text, with a newline at its end.
+        The text, which ends with a newline.
     """
     return "".join(
         _prometheus_text(metric)
@@ -98,7 +98,7 @@ def _prometheus_metrics_of_brokers(own: OwnShrinks) -> Iterator[PrometheusMetric
 
 
 def _prometheus_metrics_of_rules(scores: list[Row]) -> Iterator[PrometheusMetric]:
-    """Yield the metrics about the scores of each rule."""
+    """Yield the metrics about the scores of rules."""
 
     def labels(row: Row) -> dict[str, object]:
         return {"cluster": row["cluster_id"], "rule": row["rule"], **json.loads(row["params_json"])}
@@ -115,7 +115,7 @@ def _prometheus_metrics_of_rules(scores: list[Row]) -> Iterator[PrometheusMetric
 
 
 def _prometheus_text(metric: PrometheusMetric) -> str:
-    """Return a metric as text: its help, its type and one line per value."""
+    """Return a metric as text: help, type, and one line per value."""
     name = PREFIX + metric.name
     lines = [f"# HELP {name} {metric.help}", f"# TYPE {name} gauge"]
     lines += [f"{name}{_prometheus_labels(labels)} {value!r}" for labels, value in metric.values]

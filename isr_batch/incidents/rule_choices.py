@@ -13,9 +13,9 @@ from isr_batch.lake.lake import Lake
 from udfs.rules import REGISTRY
 
 MOST: Final = 5
-"""Number of choices shown at most, the brokers' own rule included."""
+"""Maximum number of choices that are shown, with the brokers' own rule."""
 REFERENCE: Final = "reference"
-"""Label of the rule true-lag, which knows more than any leader can, and serves as reference."""
+"""``in_force`` of rule true-lag, which knows more than any leader can and only serves as a reference."""
 LAG_TIME: Final = "replica_lag_time_max_ms"
 MIN_ISR: Final = "min_insync_replicas"
 DECISIONS: Final = (
@@ -38,23 +38,26 @@ class RuleChoice(NamedTuple):
     Attributes
     ----------
     runs : list of str
-        The rules, by release; with parameters where a rule was replayed with several sets and one lag time.
+        Names of the rules, by release. If a rule was replayed with several sets of parameters and the same lag time,
+        the name has the parameters.
     yours : list of str
-        Those that the brokers ran, with this lag time.
+        The runs that have the brokers' own rule and lag time.
     reference : bool
-        Whether no broker could run any of them.
+        Whether no broker could run any of the rules.
     lag_time_ms : int
-    spurious, genuine, unknown, misses : int
-        Healthy followers dropped; failed followers dropped; followers with an unknown verdict; failures missed.
+    spurious, genuine, unknown : int
+        Numbers of drops by verdict.
+    misses : int
+        Number of failures that were not detected.
     detection_ms : float or None
-        Time within which 99 % of the failures were detected; None without any.
+        Time within which 99 % of the failures were detected; None without failures.
     relinquishes : int
-        Times that leaders gave up leadership.
+        How many times leaders gave up leadership.
     lost_records : int or None
-        Largest number of acknowledged records lost if a leader died; None if unknown.
+        Largest number of acknowledged records that a leader's death would lose; None if unknown.
     under_min_isr_s, offline_s, stalled_s : (float, float) or None
-        Minimum and maximum over the runs: time under min ISR, time without an heir if the leader died (None:
-        unknown), and time with a stalled high watermark.
+        Smallest and largest value of the runs, in seconds: time under min ISR, time without an heir if the leader died
+        (None if unknown), and time with a stalled high watermark.
     """
 
     runs: list[str]
@@ -74,14 +77,14 @@ class RuleChoice(NamedTuple):
 
 
 def read_scores_for_choices(lake: Lake) -> list[Row]:
-    """Read the scores of each rule run for each cluster as a whole, by cluster and release."""
+    """Read the scores of rule runs for whole clusters, ordered by `order_scores_for_choices`."""
     rows = read_columns(lake, "rule_scores", SCORES)
     whole = rows.filter(pc.and_(pc.is_null(rows["event_date"]), pc.is_null(rows["topic"])))
     return order_scores_for_choices(whole)
 
 
 def order_scores_for_choices(rows: pa.Table) -> list[Row]:
-    """Order rows of rule_scores by cluster, release and lag time; add ``T`` (lag time in ms) and ``lost_records``."""
+    """Sort rows of rule_scores by cluster, release and lag time; add ``T`` (lag time in ms) and ``lost_records``."""
     known = {rule: position for position, rule in enumerate(REGISTRY)}
     found: list[Row] = rows.to_pylist()
     for row in found:
@@ -100,7 +103,10 @@ def order_scores_for_choices(rows: pa.Table) -> list[Row]:
 
 
 def _lost_records_of_choice(row: Row) -> int | None:
-    """Return the most acknowledged records that a leader's death would lose; None if the heir's log is unknown."""
+    """Return the largest number of acknowledged records that a leader's death would lose; None if unknown.
+
+    It is unknown if there are times under min ISR in which the log of the heir is not known.
+    """
     lost, offline_s = row["lost_if_leader_dies_records_max"], row["offline_if_leader_dies_seconds"]
     if lost is None and (row["under_min_isr_seconds"] or 0) > (offline_s or 0):
         return None
@@ -108,9 +114,9 @@ def _lost_records_of_choice(row: Row) -> int | None:
 
 
 def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
-    """Group rule runs of a cluster with equal lag times, decisions and prices.
+    """Group the rule runs of a cluster that have equal lag times, decisions and costs.
 
-    Groups are in order of their first run.
+    Groups are in the order of their first run.
     """
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -124,17 +130,16 @@ def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def _price_in_tenths(seconds: float | None) -> float:
-    """Round seconds to tenths, so that a tiny difference does not decide; an unknown price is infinite."""
+    """Round seconds to tenths, so that tiny differences do not decide. An unknown cost is infinite."""
     return float("inf") if seconds is None else round(seconds, 1)
 
 
 def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[RuleChoice]:
-    """Return at most MOST groups of rule runs for a cluster: the brokers' own, then groups that no other group beats.
+    """Return at most MOST groups of rule runs for a cluster: the brokers' own, then those that no other group beats.
 
-    Only groups that drop fewer healthy followers than the brokers' own, or beat it, are chosen. A group beats another
-    if it is at least as good in healthy followers dropped, failures missed, time until failures are detected, and price
-    (time under min ISR, time offline if leaders died, acknowledged records lost then, leadership given up), and better
-    in one of them.
+    The other groups must drop fewer healthy followers than the brokers' own, or beat it. A group beats another if it is
+    not worse in any figure, and better in one. The figures are: healthy followers dropped, failures missed, detection
+    time, time under min ISR, time offline if leaders died, acknowledged records lost then, and leadership given up.
 
     Parameters
     ----------
@@ -157,7 +162,7 @@ def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> lis
 
 
 def _over_topics(rows: Iterable[Row]) -> list[Row]:
-    """Add up the scores of rule runs that differ only in min.insync.replicas: each covers other topics."""
+    """Combine the scores of rule runs that differ only in min.insync.replicas, because each covers other topics."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         params = {name: value for name, value in json.loads(row["params_json"]).items() if name != MIN_ISR}
@@ -166,7 +171,7 @@ def _over_topics(rows: Iterable[Row]) -> list[Row]:
 
 
 def _scores_together(group: Sequence[Row]) -> Row:
-    """Add up the scores in several rows; maxima are not added, the largest is kept."""
+    """Combine the scores in several rows: numbers are added, of maxima the largest is kept."""
     sums = ("shrinks", "spurious", "genuine", "excluded", "unknown", "misses", "relinquishes", *COSTS)
     largest = max((row["detection_ms_p99"] for row in group if row["detection_ms_p99"] is not None), default=None)
     lost = [row["lost_records"] for row in group]
@@ -177,9 +182,9 @@ def _scores_together(group: Sequence[Row]) -> Row:
 
 
 def _rules_of_brokers(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
-    """Return the rules and lag times that the cluster's brokers ran, by replay_check.
+    """Return the rules and lag times that the cluster's brokers ran, according to replay_check.
 
-    If ``replay_check`` has no row of this cluster, the rules of other clusters are returned.
+    If replay_check has no row of this cluster, the result is the rule of other clusters with this cluster's lag time.
     """
     checks = own.tables["replay_check"].select(["cluster_id", "rule", "params_json"])
     pairs = checks.filter(pc.equal(checks["cluster_id"], cluster_id)).group_by(["rule", "params_json"]).aggregate([])
@@ -189,7 +194,7 @@ def _rules_of_brokers(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
 
 
 def _rule_choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]) -> RuleChoice:
-    """Return the choice for a group of rule runs that make the same decisions, from their rows of scores."""
+    """Return the choice for a group of rule runs that make the same decisions."""
     first = group[0]
     rules = [REGISTRY[row["rule"]] for row in group if row["rule"] in REGISTRY]
     under_min_isr_s, offline_s, stalled_s = (_cost_of_choices([row[cost] for row in group]) for cost in COSTS)
@@ -203,13 +208,13 @@ def _rule_choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, 
 
 
 def _cost_of_choices(values: Sequence[float | None]) -> Span | None:
-    """Return the smallest and the largest of the known costs; None if none is known."""
+    """Return the smallest and the largest of the known costs; None if all are unknown."""
     known = [value for value in values if value is not None]
     return (min(known), max(known)) if known else None
 
 
 def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
-    """Return the name of a rule run: its rule, and its parameters where the rule ran with several at one lag time."""
+    """Return the name of a rule run, with its parameters if several runs have the same rule and lag time."""
     if sum((other["rule"], other["T"]) == (row["rule"], row["T"]) for other in rows) == 1:
         return str(row["rule"])
     others = [
@@ -220,7 +225,7 @@ def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
 
 
 def _figures_of_choice(one: RuleChoice) -> tuple[float, ...]:
-    """Return the figures by which choices are compared; a lower figure is better."""
+    """Return the figures by which choices are compared. Lower figures are better."""
     never = float("inf")
     return (
         one.spurious, one.misses, never if one.detection_ms is None else one.detection_ms,
@@ -230,9 +235,9 @@ def _figures_of_choice(one: RuleChoice) -> tuple[float, ...]:
 
 
 def _choice_beats(one: RuleChoice, other: RuleChoice) -> bool:
-    """Whether one choice is at least as good as another in every figure, and better in one."""
+    """Whether a choice is at least as good as another in every figure, and better in one."""
     figures = [_figures_of_choice(each) for each in (one, other)]
-    # A rule that no broker can run must not hide one that brokers can run.
+    # A reference rule, which no broker can run, must not beat a rule that brokers can run.
     return (
         one.reference <= other.reference
         and figures[0] != figures[1]

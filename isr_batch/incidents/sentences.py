@@ -1,4 +1,4 @@
-"""Write in sentences which drops were spurious, which broker they point at, and how certain that is."""
+"""Describe in sentences which drops were spurious, which broker they point at, and how certain that is."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,6 +10,7 @@ from isr_batch.incidents.incident_story import (
     STARVED,
     falls_behind_in_story,
     incident_story,
+    incident_time,
     link_in_story,
     made_healthy,
     silence_in_story,
@@ -36,7 +37,7 @@ NAMED: Final = 4
 
 
 def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return sentences on a cluster: how many drops were spurious, which broker is at fault, how sure that is.
+    """Return sentences about a cluster: how many drops were spurious, which broker is at fault, and how sure that is.
 
     Parameters
     ----------
@@ -48,7 +49,7 @@ def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return only the sentence of a cluster's headline that names the broker at fault."""
+    """Return the first sentence of a cluster's headline, the second if that names the broker, and the assumptions."""
     said = _sentences_of_cluster(own, cluster)
     return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _sentences_of_assumptions(cluster)
 
@@ -72,6 +73,7 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
         said = [f"{begin} be judged by the replay{_sentence_unjudged(cluster, form)}."]
     if counts["genuine"]:
         said.append(_sentence_genuine(counts["genuine"], incidents, form))
+    said += _sentences_of_no_fault(cluster, incidents)
     if counts["excluded"]:
         removed = f"{counts['excluded']:,} {_was_or_were(counts['excluded'])} removed by the controller"
         said.append(f"{removed}: {_moments_by_broker(incidents, 'excluded', form)}.")
@@ -88,8 +90,15 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
     return said
 
 
+def _sentences_of_no_fault(cluster: Row, incidents: Sequence[Row]) -> list[str]:
+    """Return a sentence on drops for which the broker at fault is not known because a server.log is missing."""
+    drops = sum(one["spurious"] + one["genuine"] for one in incidents if one["fault_id"] is None)
+    whose = f"{brokers_text(cluster['unseen'])} is missing" if cluster["unseen"] else "others begins later"
+    return [f"Of {drops:,} of these drops the broker at fault is not known: server.log of {whose}."] if drops else []
+
+
 def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
-    """Return a sentence on replicas that left an ISR where no log shows whether leader or controller removed them."""
+    """Return a sentence about replicas that either the leader or the controller removed; may be empty."""
     if not cluster["unknown_makers"]:
         return []
     replicas = count_of(cluster["unknown_makers"], "replica")
@@ -98,7 +107,7 @@ def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
 
 
 def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return notes on what belongs to no incident: unjudged drops, broker starts, new settings, assumptions."""
+    """Return notes that belong to no incident: unjudged drops, starts of brokers, new settings, assumptions."""
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
     said = _sentences_of_unjudged_leaving(cluster)
     if not any(one["spurious"] + one["genuine"] for one in incidents):
@@ -111,7 +120,7 @@ def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def _sentences_of_what_happened(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return sentences on starts of brokers and changes of min.insync.replicas."""
+    """Return sentences about starts of brokers and changes of min.insync.replicas."""
     said, form = [], clock_format(cluster)
     mine = (row for row in own.events if row["cluster_id"] == cluster["cluster_id"] and row["kind"] == "started")
     later = sorted((row["from_us"], row["broker_id"]) for row in mine if row["from_us"] > cluster["first_us"])
@@ -127,7 +136,7 @@ def _sentences_of_what_happened(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def _sentences_of_assumptions(cluster: Row) -> list[str]:
-    """Return a sentence for each assumption that replaces a missing log, with the option that states it."""
+    """Return a sentence for each value that had to be assumed because a log is missing, and how to state it."""
     if cluster["of_table"]:
         return _assumed_sentences_of_table(cluster)
     said = []
@@ -147,7 +156,7 @@ def _sentences_of_assumptions(cluster: Row) -> list[str]:
 
 
 def assumed_of_tables(own: OwnShrinks) -> list[str]:
-    """Return, for each cluster read from a user's table, what was assumed because a column is missing."""
+    """Return sentences about values that had to be assumed for clusters from users' tables."""
     named = "{}: " if len(own.clusters) > 1 else ""
     return [
         named.format(cluster["cluster_id"]) + sentence
@@ -156,7 +165,7 @@ def assumed_of_tables(own: OwnShrinks) -> list[str]:
 
 
 def _assumed_sentences_of_table(cluster: Row) -> list[str]:
-    """Return a sentence for each column that a user's own table lacks and that affects the result."""
+    """Return sentences about columns that a user's table lacks and that affect the result."""
     assumed = {
         "replica_lag_time_max_ms": cluster["assumed_lag_time_ms"], "min_insync_replicas": cluster["assumed_min_isr"],
     }  # fmt: skip
@@ -176,7 +185,7 @@ def _sentence_healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom:
     of = f"Of {count_of(dropped, 'follower')} that {whom}, {healthy} {_was_or_were(spurious)} healthy"
     guilty = [
         one | {"made": made_healthy(one), "spared": one["spurious_of_stopped"], "failed": falls_behind_in_story(one)}
-        for one in incidents if one["spurious"]
+        for one in incidents if one["spurious"] and one["fault_id"] is not None
     ]  # fmt: skip
     if not guilty:
         return f"{of}."
@@ -216,7 +225,7 @@ def _sentence_healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom:
 
 
 def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
-    """Return the sentence about genuine drops: which leader the followers did not reach, which followers stopped."""
+    """Return the sentence about genuine drops: leaders that followers did not reach, and followers that stopped."""
     begin = f"{number:,} {_was_or_were(number)} really"
     if sum(one["stopped"] for one in incidents) == number:
         return f"{begin} stopped or behind: {_moments_by_broker(incidents, 'stopped', form)}."
@@ -231,23 +240,23 @@ def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
         why = "its other fetches continued: suspect the link or a throttle"
         parts.append((drops, f"broker {broker} {when} ({drops}; {why})"))
     stopped = _moments_by_broker(incidents, "stopped", form)
-    said = [largest_parts(parts), f"stopped or slow: {stopped}" if stopped else ""]
-    return f"{begin} behind: {'; '.join(filter(None, said))}."
+    said = "; ".join(filter(None, [largest_parts(parts), f"stopped or slow: {stopped}" if stopped else ""]))
+    return f"{begin} behind{': ' if said else ''}{said}."
 
 
 def _moments_by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
-    parts = []
+    parts, name = [], "removed_us" if kind == "excluded" else "since_us"
     for broker, of_broker, drops in _incidents_of_brokers(incidents, kind):
         alike: dict[str, list[Row]] = {}
         for one in of_broker:
             alike.setdefault(_narrowing_words(one, kind), []).append(one)
-        said = [f"{_moments(of, form)} ({sum(one[kind] for one in of)}{narrow})" for narrow, of in alike.items()]
+        said = [f"{_moments(of, form, name)} ({sum(one[kind] for one in of)}{narrow})" for narrow, of in alike.items()]
         parts.append((drops, f"broker {broker} {', '.join(said)}"))
     return largest_parts(parts)
 
 
 def _narrowing_words(incident: Row, kind: str) -> str:
-    """Return details that follow an incident's number of drops: reassignments, the link, a late return."""
+    """Return details to follow an incident's number of drops: reassignments, the link, a late return; else empty."""
     if kind == "excluded":
         all_of_them = incident["reassigned"] == incident["excluded"]
         number = "" if all_of_them else f"{incident['reassigned']} of them "
@@ -261,22 +270,23 @@ def _narrowing_words(incident: Row, kind: str) -> str:
 
 
 def _incidents_of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list[Row], int]]:
-    """Yield each broker at fault with its incidents and its number of drops of one kind; most drops first."""
+    """Yield each broker at fault with its incidents and its number of drops of one kind, the most drops first."""
     for broker in _brokers_by_drops(incidents, kind):
         of_broker = [one for one in incidents if one["fault_id"] == broker and one[kind]]
         yield broker, of_broker, sum(one[kind] for one in of_broker)
 
 
-def _moments(incidents: Sequence[Row], form: str) -> str:
-    """Return the times at which incidents began as text; for many incidents, only the first and the last time."""
-    begun = [time_text(us, form) for us in sorted(one["since_us"] for one in incidents)]
+def _moments(incidents: Sequence[Row], form: str, name: str = "since_us") -> str:
+    """Return the times at which incidents began, as text. If there are many, only the first and the last are named."""
+    early = sorted(incidents, key=itemgetter(name))
+    begun = [f"{'by ' if one['late'] else ''}{time_text(one[name], form)}" for one in early]
     if len(begun) > NAMED:
         return f"{times_in_words(len(begun))} from {begun[0]} to {begun[-1]}"
-    return f"at {listed(begun)}"
+    return f"{'' if early[0]['late'] else 'at '}{listed(begun)}"
 
 
 def clock_format(cluster: Row) -> str:
-    """Return the format of times in sentences: without the date if all times of the cluster are on one day."""
+    """Return the format of times in sentences, which has no date if all times of the cluster are on the same day."""
     day = "%Y-%m-%d"
     return (
         "%H:%M:%S" if time_text(cluster["first_us"], day) == time_text(cluster["last_us"], day) else f"{day} %H:%M:%S"
@@ -284,7 +294,7 @@ def clock_format(cluster: Row) -> str:
 
 
 def _sentences_of_suspects(incidents: Sequence[Row], form: str) -> str:
-    """Return a sentence on the broker that server.log points at, for drops that the replay cannot judge."""
+    """Return words about brokers that server.log points at, for drops that the replay cannot judge; else empty."""
     unknown = [one for one in incidents if one["unknown"] and one["fault_id"] is not None]
     if not unknown:
         return ""
@@ -294,7 +304,7 @@ def _sentences_of_suspects(incidents: Sequence[Row], form: str) -> str:
 
 
 def _sentence_unjudged(cluster: Row, form: str) -> str:
-    """Return a sentence on the time that no request log covers, and how many drops fall into it."""
+    """Return words about the time that no request log covers, and the drops in it; empty if all drops are covered."""
     parts = []
     if cluster["before_requests"]:
         begins = time_text(cluster["requests_from_us"], form)
@@ -312,28 +322,23 @@ def _drops_of_them(cluster: Row, kind: str) -> str:
     return f"{cluster[kind]:,} of them" if others else "them"
 
 
-def unjudged_clusters(own: OwnShrinks) -> list[str]:
-    """Return the clusters in which the replay can judge no drop by a leader."""
-    judged = {one["cluster_id"] for one in own.incidents if one["spurious"] + one["genuine"]}
-    return sorted({one["cluster_id"] for one in own.incidents if one["unknown"]} - judged)
-
-
 def incidents_answer(
     own: OwnShrinks,
     better: Mapping[str, Sequence[str]] | None = None,
     by_lines: Mapping[str, Sequence[str]] | None = None,
     most: int = 10,
 ) -> list[str]:
-    """Return the answer in at most ``most`` lines: one per cluster; for a single cluster, its worst incidents.
+    """Return the answer in at most ``most`` lines: one per cluster; for a single cluster, also its worst incidents.
 
     Parameters
     ----------
     own : OwnShrinks
     better : mapping of str to sequence of str, optional
-        By cluster, the results of another rule.
+        Sentences about a better rule, by cluster.
     by_lines : mapping of str to sequence of str, optional
-        For clusters that cannot be judged, the evidence of server.log instead of the incidents.
+        Evidence in server.log, for each cluster that cannot be judged. It replaces the incidents.
     most : int
+        Maximum number of lines.
     """
     clusters = clusters_worst_first(own)
     said = brief_headline if len(clusters) > 1 else cluster_headline
@@ -361,18 +366,12 @@ def incidents_answer(
 
 
 def span_of_terms(cluster: Row) -> str:
-    """Return the period that the terms of a cluster's leaders cover, as text."""
+    """Return the period that the terms in a cluster cover, as text."""
     return f"{time_text(cluster['first_us'])} to {time_text(cluster['last_us'])} {zone_name()}"
 
 
-def incident_time(incident: Row) -> str:
-    """Return the period of an incident as text: from when a follower was last caught up, to the last drop."""
-    since, until = time_text(incident["since_us"]), time_text(incident["last_us"], "%H:%M:%S")
-    return since if since.endswith(until) else f"{since} to {until}"
-
-
 def clusters_worst_first(own: OwnShrinks) -> list[Row]:
-    """Return the clusters in order: most healthy followers dropped first, then most drops."""
+    """Sort clusters by healthy followers dropped, and then by all drops, the most first."""
 
     def drops(cluster: Row) -> tuple[int, int]:
         of = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
@@ -382,7 +381,7 @@ def clusters_worst_first(own: OwnShrinks) -> list[Row]:
 
 
 def incidents_worst_first(incidents: Iterable[Row]) -> list[Row]:
-    """Order incidents: by healthy followers dropped, then by drops by leaders, then by the controller."""
+    """Sort incidents by healthy followers dropped, then by other drops by leaders, then by other removals."""
     early = sorted(incidents, key=itemgetter("first_us"))
     return sorted(early, key=lambda one: (-one["spurious"], -one["genuine"] - one["unknown"], -one["excluded"]))
 

@@ -1,4 +1,4 @@
-"""Find the time spans that no request log of a broker covers."""
+"""Find the periods that no request log of a broker covers."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -10,18 +10,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def uncovered_time(coverage: Iterable[Row], broker: int, within: Span) -> tuple[Span, ...]:
-    """Return the parts of a time range that a broker's request log does not cover.
+    """Return the parts of a period that a broker's request log does not cover.
 
-    The time before the log's first line is left out if the log began when the broker started.
+    If the log begins with the start of the broker, the time before its first line is not such a part.
 
     Parameters
     ----------
     coverage : iterable of dict
-        Rows of the table of one cluster. Without rows of request logs, the input was not broker logs, and nothing is
-        uncovered.
+        Rows of table coverage of one cluster. If none is about a request log, the input was not broker logs, and
+        nothing is uncovered.
     broker : int
     within : (int, int)
-        Microseconds since 1970.
+        The period, in microseconds since 1970.
     """
     rows = [row for row in coverage if row["log"] == "request"]
     mine = sorted(
@@ -40,5 +40,4 @@ def uncovered_time(coverage: Iterable[Row], broker: int, within: Span) -> tuple[
 
 
 def _uncovered_time_us(time: datetime) -> int:
-    """Convert a UTC time to microseconds since 1970."""
     return (time.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""Write the drops of the brokers with their verdicts as CSV, for a spreadsheet."""
+"""Write the brokers' drops with their verdicts as CSV, for a spreadsheet."""
 
 import csv
 import io
@@ -11,10 +11,11 @@ from isr_batch.phrases import utc_text
 from isr_batch.printable import printable
 
 HEAD: Final = (
-    "cluster", "time_utc", "topic", "partition", "leader", "follower", "made_by", "verdict", "cause", "certainty",
-    "since_caught_up_ms", "back_after_ms", "points_at_broker", "points_at", "incident", "explained_by",
+    "cluster", "time_utc", "earliest_utc", "topic", "partition", "leader", "follower", "made_by", "verdict", "cause",
+    "certainty", "since_caught_up_ms", "back_after_ms", "points_at_broker", "points_at", "incident", "explained_by",
 )  # fmt: skip
 """Columns of the file, which has one row per follower that left an ISR. Incidents are numbered from 1 for each broker.
+``earliest_utc`` is set where a line shows late that a follower left, between then and ``time_utc``.
 """
 
 
@@ -23,7 +24,7 @@ FORMULA: Final = frozenset("=+-@\N{MINUS SIGN}")
 
 
 def verdicts_csv(own: OwnShrinks, lake: str) -> str:
-    """Return all drops of a lake as CSV, by cluster and time; unknown values are empty, and no cell is a formula.
+    """Return all drops of a lake as CSV, by cluster and time. Unknown values are empty, and no cell can be a formula.
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ def verdicts_csv(own: OwnShrinks, lake: str) -> str:
     Returns
     -------
     str
-        CSV by RFC 4180 with all fields quoted, except that lines end with a newline only.
+        CSV as in RFC 4180 with all fields quoted, but with lines that end in a newline alone.
     """
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
@@ -44,7 +45,7 @@ def verdicts_csv(own: OwnShrinks, lake: str) -> str:
 
 
 def _csv_text_guarded(cell: object) -> object:
-    """Put an apostrophe before text that a spreadsheet would evaluate: topic and folder names are untrusted."""
+    """Put an apostrophe in front of text that a spreadsheet would evaluate. Names of topics are not trusted."""
     if not isinstance(cell, str):
         return cell
     first = unicodedata.normalize("NFKC", cell.strip()[:1])
@@ -52,11 +53,15 @@ def _csv_text_guarded(cell: object) -> object:
 
 
 def _csv_cells(one: Row, lake: str) -> list[object]:
-    """Return the cells of one drop, in the order of the columns."""
+    """Return the cells of a drop, in the order of the columns."""
     back = None if one["restored_us"] is None else (one["restored_us"] - one["change_us"]) // 1000
     known = one["fault_id"] is not None
+    time, earliest = (
+        None if us is None else f"{utc_text(us)}.{us // 1000 % 1000:03}"
+        for us in (one["change_us"], one["earliest_us"])
+    )
     return [
-        one["cluster_id"], f"{utc_text(one['change_us'])}.{one['change_us'] // 1000 % 1000:03}", one["topic"],
+        one["cluster_id"], time, earliest, one["topic"],
         one["partition_id"], one["leader_id"], one["replica_id"], one["made_by"], one["verdict"], one["cause"],
         one["certainty"], one["lag_ms"], back, one["fault_id"], one["points_at"], one["incident"] if known else None,
         listed_explain_command(one | {"example_us": one["change_us"]}, lake) if one["rule"] else None,

@@ -14,7 +14,6 @@ from isr_batch.broker_lines.unread import UNREAD_ISR, UNREAD_SHRINK
 from isr_batch.errors import UsageError
 from isr_batch.evidence.broker_troubles import broker_troubles, write_broker_troubles
 from isr_batch.evidence.evidence_table import evidence_rows, write_evidence_table
-from isr_batch.evidence.missing_logs import absent_brokers
 from isr_batch.ingest.engine.engine import Engine, ingest_engine_for
 from isr_batch.ingest.engine.in_spark import InSpark, packets_at_once
 from isr_batch.ingest.folder.folder_warnings import unread_sentence
@@ -60,6 +59,7 @@ from isr_batch.lake.tables.inputs import (
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 from isr_batch.lake.tables.outputs import LATE_CHECKS
 from isr_batch.lake.tables.own_tables import MAPPED_CLUSTERS
+from isr_batch.progress import uncounted
 
 # Rows of these tables belong to a file. If copies of a log overlap, the time at which a row's request was completed
 # decides which of the duplicate rows is removed.
@@ -77,7 +77,16 @@ _UNTIL = {LEADER_EPOCHS.name: "end_time", COVERAGE.name: "until_time"}
 
 @dataclass(frozen=True)
 class IngestOfBrokerLogs:
-    """The outcome of an ingest of broker logs: its counts, and the account of every line (none if nothing was new)."""
+    """The outcome of an ingest of broker logs.
+
+    Attributes
+    ----------
+    counts : RunCounts
+    account : list of Tally
+        Number of lines of each file by outcome. Empty if the folder had nothing new.
+    notes : list of Note
+        Messages to the operator.
+    """
 
     counts: RunCounts
     account: list[Tally]
@@ -95,30 +104,30 @@ def ingest_broker_logs(  # noqa: PLR0913 three of them have a default
 ) -> IngestOfBrokerLogs:
     """Ingest a folder of broker logs into the lake, unless its content has been ingested already.
 
-    `isr_batch.ingest.ingested_files` decides which rows of earlier ingests are replaced. Table quarantine has the
-    refused lines of those files whose rows are in the lake.
+    `isr_batch.ingest.ingested_files` decides which rows of earlier ingests are replaced. Lines that could not be read
+    go to table quarantine.
 
     Parameters
     ----------
     lake : Lake
         The lake to write to.
     folder : Path
-        One folder per broker.
+        A folder with one subfolder per broker.
     cluster_id : str
         The cluster's name.
     release : str, optional
-        Release of all brokers; overrides the one in their logs or in ``cluster.yaml``.
+        Kafka release of all brokers. It overrides the release in their logs and in ``cluster.yaml``.
     options : LogOptions, optional
         The operator's options about timestamps.
     listed : LogFolder, optional
-        Content of the folder, if it has already been listed.
+        The folder's listing, if the caller already has it.
 
     Raises
     ------
     NoInputError
         When the folder holds no broker log.
     AccountError
-        When lines were lost or counted twice during the ingest; nothing is written then.
+        When the ingest lost lines or counted lines twice. Nothing is written then.
     """
     with log_sql() as sql:
         return _ingest(SmallTables(lake, sql), folder, cluster_id, release, options, listed)
@@ -162,14 +171,18 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
 def _read_and_write_broker_logs(
     small: SmallTables, engine: Engine, folder: Path, work: PlanOfFiles, cluster_id: str
 ) -> IngestOfBrokerLogs:
-    """Read the planned files, write their rows to all input tables, and check that no line was lost."""
+    """Read the planned files, check that no line was lost, and write the rows to all input tables."""
     lake = small.lake
     earlier = read_earlier_logs(lake, work, cluster_id)
     work.found.brokers = dict(earlier.brokers)
-    logs = read_kafka_logs(engine, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql, earlier=earlier)
-    account = logs.account()
-    read = ReadFiles(work, logs.times())
-    rows_out, broken = _write(small, logs, read, earlier, cluster_id)
+    with uncounted("works out terms and offsets"):
+        logs = read_kafka_logs(
+            engine, folder, cluster_id, lake.run_id, found=work.found, sql=small.sql, earlier=earlier
+        )
+        account = logs.account()
+        read = ReadFiles(work, logs.times())
+    with uncounted("writes tables"):
+        rows_out, broken = _write(small, logs, read, earlier, cluster_id)
     _write_evidence(small, logs.read_lines, logs.lines, cluster_id)
     names = {record.source_file for record in work.superseded} | {file.name for file in work.found.files}
     troubles = broker_troubles(small.sql, logs.read_lines.server, logs.read_lines.of_jvms, cluster_id)
@@ -190,13 +203,13 @@ def _read_and_write_broker_logs(
 
 
 def _write_evidence(small: SmallTables, read: LinesOfInterest, every: LinesOfInterest | None, cluster_id: str) -> None:
-    """Write the evidence of server.log and state-change.log about shrinks."""
+    """Find the lines in server.log and state-change.log that are evidence about shrinks, and write them to the lake."""
     found = find_evidence(small.sql, read, every)
     write_evidence_table(small, cluster_id, evidence_rows(found, cluster_id), found)
 
 
 def _known_broker_logs(lake: Lake, cluster_id: str) -> list[IngestedFile]:
-    """Return the files of a cluster that earlier ingests read: the rows of ``ingested_files``."""
+    """Return the rows of ``ingested_files`` for a cluster: the files that earlier ingests read."""
     names = [name for name in INGESTED_FILES.column_names if name != "cluster_id"]
     rows = read_columns(lake, INGESTED_FILES.name, names, {"cluster_id": cluster_id})
     return [IngestedFile(**row) for row in rows.to_pylist(maps_as_pydicts="strict")]
@@ -205,7 +218,13 @@ def _known_broker_logs(lake: Lake, cluster_id: str) -> list[IngestedFile]:
 def _write(
     small: SmallTables, logs: KafkaLogs, read: ReadFiles, earlier: EarlierLogs, cluster_id: str
 ) -> tuple[int, int]:
-    """Write the rows of all input tables; return how many were written, and how many broke a table's contract."""
+    """Write the rows of all input tables.
+
+    Returns
+    -------
+    int, int
+        Number of rows written, without quarantine, and number of rows that broke a table's contract.
+    """
     refused = {refused.source_file for refused in read.work.found.refused}
     still = {record.source_file for record in read.remaining} - refused
     for of_file, span in read.overlaps:
@@ -236,7 +255,10 @@ def _write(
 
 
 def _rows_to_keep(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str) -> str:
-    """Return the SQL condition for the rows of a table that stay: from logs that are gone, and not derived again."""
+    """Return the SQL condition for the rows of a table that this ingest must keep.
+
+    These rows come from logs that are no longer in the folder, and are not derived again from the logs that are.
+    """
     broker = _BROKER[table.name]
     alone = read.time_of_gone_files(broker, time, _UNTIL.get(table.name))
     if table is COVERAGE:
@@ -257,13 +279,13 @@ def _rows_to_keep(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str
 
 
 def _since_broker_logs(broker: str, time: str, begins: Mapping[int, datetime]) -> str:
-    """Return the SQL condition that a row's time is not earlier than the beginning given for its broker."""
+    """Return the SQL condition that a row's time is at or after the time that ``begins`` has for its broker."""
     rows = [f"{broker} = {broker_id} AND {time} >= {sql_instant(at)}" for broker_id, at in sorted(begins.items())]
     return " OR ".join(rows) or "false"
 
 
 def _is_append(row: Mapping[str, Any]) -> str:
-    """Return the SQL condition for the row of one append."""
+    """Return the SQL condition that selects the row of one append."""
     line = "source_line IS NULL" if row["source_line"] is None else f"source_line = {row['source_line']}"
     same = [line, *(f"{name} = {row[name]}" for name in ("leader_id", "partition_id", "base_offset")),
             *(f"{name} = {sql_literal(row[name])}" for name in ("topic", "source_file"))]  # fmt: skip
@@ -271,17 +293,18 @@ def _is_append(row: Mapping[str, Any]) -> str:
 
 
 def ingested_clusters(lake: Lake) -> set[str]:
-    """Return the clusters whose logs the lake has."""
+    """Return the names of the clusters whose broker logs are in the lake."""
     return {*read_columns(lake, INGESTED_FILES.name, ["cluster_id"])["cluster_id"].to_pylist()}
 
 
 def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, max_quarantine_ratio: float) -> None:
-    """Fail if an ingest of broker logs refused too large a share of lines.
+    """Fail if an ingest of broker logs had to refuse too large a share of their lines.
 
     Raises
     ------
     QualityGateError
-        As `isr_batch.ingest.kafka_logs.quarantine_gate.require_few_refused`.
+        When the share of refused lines exceeds ``max_quarantine_ratio``; see
+        `isr_batch.ingest.kafka_logs.quarantine_gate.require_few_refused`.
     """
     if counts.rows_quarantined:
         names = ["source_file", "source_line", "reason", "detail", "raw", "rows_kept"]
@@ -289,16 +312,18 @@ def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, ma
         require_few_refused(counts.rows_in, counts.rows_quarantined, rows, max_quarantine_ratio)
 
 
-def warnings_of_absent_brokers(lake: Lake, cluster_id: str) -> list[str]:
-    """Return warnings about brokers that are named by the logs of others and have no logs in the lake."""
+def brokers_in_tables(lake: Lake, cluster_id: str) -> tuple[set[int], set[int]]:
+    """Return the brokers that ISR changes name, and the brokers whose logs the lake has."""
     of_cluster = {"cluster_id": cluster_id}
-    changed = read_columns(lake, OBSERVED_ISR_CHANGES.name, ("leader_id", "isr_before", "isr_after"), of_cluster)
-    brokers = read_columns(lake, INGESTED_FILES.name, ("broker_id",), of_cluster)["broker_id"].to_pylist()
-    return absent_brokers(changed.to_pylist(), {*brokers} - {None})
+    columns = ("leader_id", "isr_before", "isr_after")
+    changed = read_columns(lake, OBSERVED_ISR_CHANGES.name, columns, of_cluster).to_pylist()
+    named = {each for row in changed for each in (row["leader_id"], *row["isr_before"], *row["isr_after"])}
+    known = read_columns(lake, INGESTED_FILES.name, ("broker_id",), of_cluster)["broker_id"].to_pylist()
+    return named - {None}, {*known} - {None}
 
 
 def warnings_of_unread_lines(lake: Lake, cluster_id: str) -> list[str]:
-    """Return warnings about lines on an ISR that match no known form, and were therefore not read."""
+    """Return warnings about log lines that mention an ISR change in a format that isr-batch does not know."""
     columns = ("source_file", "source_line", "raw")
     reasons = [UNREAD_ISR.reason, UNREAD_SHRINK.reason]
     rows = read_columns(lake, QUARANTINE.name, columns, {"cluster_id": cluster_id, "reason": reasons}).to_pylist()

@@ -14,7 +14,7 @@ from udfs.request_log import unpacked
 
 
 def compile_ingest() -> None:
-    """Compile the functions of an ingest, by reading no lines and a fetch without partitions with them."""
+    """Compile the functions of an ingest, by calling each on empty input: no lines, and a fetch without partitions."""
     load_kernels()
     LogKindFinder(REQUEST).all_requests(b"")
     unpacked.unpacked_fetches(parse_requests(pa.RecordBatch.from_pylist([], LINES)).column("partitions"))

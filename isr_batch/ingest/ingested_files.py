@@ -1,21 +1,20 @@
 """Plan an ingest of a cluster's logs: which rows of earlier ingests it replaces, and which it must keep.
 
-A folder is read completely or not at all, because fetch sessions, the ends of appends and terms continue from file to
-file, so that rows of one file depend on the files before and after it. Reading all files again gives the same rows as a
-single ingest of all of them, and takes no longer than the first ingest. Files are recognised by their content
-(`INGESTED_FILES`):
+If any file of a folder is new, all its files are read. Fetch sessions, log end offsets and terms continue from one file
+to the next, so the rows of a file depend on its neighbours. Reading all files again yields the same rows as a first
+ingest of all of them, and takes no longer. Files are recognised by their content (`INGESTED_FILES`):
 
 - All files unchanged: nothing is read, nothing is written.
 - A file that has grown, or was rotated or compressed: its old rows are replaced, because its lines are still there.
-- A file that is gone, or whose name now has other content: its rows stay, even between those of the files that are
-  read. If its name is reused, the new file is called ``name (2)`` in the lake.
-- A shorter copy of a file that is gone is not read, because the lake already has its rows.
-- If a file that is gone and a file that is read have a second or more in common, they are overlapping copies, and the
-  file that is read takes precedence.
+- A file that has left the folder, or whose name now has other content: its rows stay, even where the files that
+  are read cover time before and after it. If its name is reused, the new file is called ``name (2)`` in the lake.
+- A shorter copy of a file that has left the folder: it is not read, because the lake already has its rows.
+- A file that has left the folder and overlaps a file that is read by more than a second: they are copies, and
+  the file that is read takes precedence.
 
-A row of a fetch or an append belongs to one file. Rows of terms, ISR changes and broker events come from several files;
-they belong to a period of their broker, which is covered either by the request logs that are read or by those that are
-gone.
+A fetch or an append comes from one file. A term, an ISR change or a broker event comes from several files. It belongs
+to a period of its broker. Each period is covered either by request logs that are read now, or by request logs that are
+no longer in the folder.
 """
 
 import re
@@ -30,19 +29,19 @@ from isr_batch.ingest.folder.log_folder import METADATA, PROPERTIES, REQUEST, Lo
 from isr_batch.lake.ddl import sql_literal
 
 OVERLAP = timedelta(seconds=1)
-"""Two files that overlap for less than this are not copies of each other: threads write lines some milliseconds out of
-order, also across a rotation."""
+"""Two files that overlap by no more than this are not copies of each other: a broker's threads write lines some
+milliseconds out of order, also where a log is rotated."""
 
 GOES_ON = timedelta(seconds=2)
-"""A term or a covered period continues in another file if it ends this close to the beginning of that file, or begins
-this close to its end."""
+"""If a term or a covered period ends within this time before a file begins, or begins within this time after a file
+ends, it continues in that file."""
 
 Span = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True)
 class IngestedFile:
-    """A file that was ingested: a row of ``ingested_files``; times are in UTC."""
+    """A file that was ingested, as a row of ``ingested_files`` without the cluster. Times are in UTC."""
 
     source_file: str
     kind: str
@@ -60,27 +59,30 @@ class IngestedFile:
 
     @property
     def span(self) -> Span | None:
-        """First and last timestamp in the file; None if no line has one."""
+        """First and last timestamp in the file; None if no line has a timestamp."""
         return (self.first_time, self.last_time) if self.first_time and self.last_time else None
 
 
 def beginnings_of_file(known: Iterable[IngestedFile], file: LogFile) -> list[int]:
-    """Return the lengths, in bytes, that files of this broker and kind had at earlier ingests.
+    """Return the lengths, in bytes, that files of the same broker and kind had when earlier ingests read them.
 
-    If such a file has grown since, its first bytes are the same as at the earlier ingest.
+    If ``file`` is one of them and has grown since, its first bytes, up to one of these lengths, are unchanged.
     """
     return [record.content_bytes for record in known if (record.kind, record.broker_id) == (file.kind, file.broker_id)]
 
 
 def _file_began_as(file: LogFile, record: IngestedFile) -> bool:
-    """Whether a file, or its first bytes, has the content that an earlier ingest recorded."""
+    """Whether a file has the content that an earlier ingest recorded, perhaps with lines added since."""
     assert file.held is not None
     same = (record.kind, record.broker_id) == (file.kind, file.broker_id)
     return same and record.content_hash in {file.held.content_hash, *file.held.beginnings}
 
 
 def _is_shorter(file: LogFile, record: IngestedFile) -> bool:
-    """Whether a file is an older, shorter copy of an ingested file, because at least its first half is the same."""
+    """Whether a file is an older, shorter copy of an ingested file.
+
+    The longest prefix of the file that has a hash, which is at least half of the file, must have the same hash in both.
+    """
     assert file.held is not None
     hashes = file.held.first_hashes
     same = (record.kind, record.broker_id) == (file.kind, file.broker_id)
@@ -95,15 +97,15 @@ class PlanOfFiles:
     Parameters
     ----------
     found : LogFolder
-        The folder, its files under their names in the lake.
+        The folder, with the files to read under the names that they have in the lake.
     superseded : list of IngestedFile
-        Files whose lines are all in the folder.
+        Ingested files whose lines are all in the files to read.
     gone : list of IngestedFile
-        Files whose lines are not all in the folder.
+        Ingested files with lines that are no longer in the folder.
     shorter : list of LogFile
-        Files of the folder that are not read, since the lake has more of them.
+        Files of the folder that are not read, because the lake has longer copies of them.
     nothing_new : bool
-        Whether the lake already has the folder's content.
+        Whether the lake already has the content of all files.
     """
 
     found: LogFolder
@@ -114,7 +116,7 @@ class PlanOfFiles:
 
 
 def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfFiles:
-    """Compare a folder's files with those of the cluster that were ingested before, and plan the ingest."""
+    """Plan an ingest by comparing a folder's files with the files of the same cluster that earlier ingests read."""
     longer = [record for record in known if not any(_file_began_as(file, record) for file in found.files)]
     shorter = [file for file in found.files if any(_is_shorter(file, record) for record in longer)]
     read = [file for file in found.files if file not in shorter]
@@ -147,14 +149,14 @@ def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfF
 
 @dataclass(frozen=True)
 class ReadFiles:
-    """A plan whose files have been read: decides which rows in the lake are replaced, and which stay.
+    """The files that an ingest has read. It decides which rows in the lake are replaced, and which stay.
 
     Parameters
     ----------
     work : PlanOfFiles
-        The executed plan.
+        The plan by which the files were read.
     times : dict
-        For each file: ``first_time``, ``last_time`` and ``days``, a list of dates.
+        Maps file names to ``first_time``, ``last_time`` and ``days``, a list of dates.
     """
 
     work: PlanOfFiles
@@ -170,9 +172,10 @@ class ReadFiles:
         ]
 
     def records(self, run_id: str, now: datetime) -> list[IngestedFile]:
-        """Return the new rows of ``ingested_files``: for the files that were read, and for those that are gone.
+        """Return the new rows of ``ingested_files``: the files that were read, and the earlier files whose rows stay.
 
-        A day keeps the time of its last change, unless a file now has more lines of it.
+        ``days`` has the time at which the lines of each day last changed. A day keeps its time if the file has no new
+        lines for it.
         """
         rows = []
         for file in self.work.found.files:
@@ -194,14 +197,17 @@ class ReadFiles:
 
     @property
     def remaining(self) -> list[IngestedFile]:
-        """Files that are gone and whose rows stay, because no file that was read covers their whole period."""
+        """Earlier files that are no longer in the folder and whose rows stay.
+
+        Their period is not completely covered by a request log that was read.
+        """
         return [
             record for record in self.work.gone if not any(_file_swallows(*read, record) for read in self._requests)
         ]
 
     @property
     def overlaps(self) -> list[tuple[str, Span]]:
-        """Overlapping copies: the SQL condition for a file that is gone, and the period of a file that was read."""
+        """Pairs of overlapping copies: SQL condition for the earlier file's rows, and period of the new file."""
         return [
             (f"leader_id = {file.broker_id} AND source_file = {sql_literal(record.source_file)}", span)
             for file, span in self._requests
@@ -211,24 +217,26 @@ class ReadFiles:
 
     @property
     def days(self) -> set[date]:
-        """Days that the files have lines of: their content now, and at their last ingest."""
+        """Days that the files have lines of, now or when an earlier ingest read them."""
         before = {day for record in self.work.superseded for day in record.days}
         return before | {day for of_file in self.times.values() for day in of_file["days"]}
 
     @property
     def _day_bounds(self) -> tuple[date, date] | None:
-        """First and last event_date of rows from the files that were read; a late line may belong to the day before."""
+        """First and last event_date that rows of the files can have.
+
+        One day is added on each side, because a line can belong to the day before or after its timestamp.
+        """
         days = self.days
         return (min(days) - timedelta(days=1), max(days) + timedelta(days=1)) if days else None
 
     def rows(self, done_at: Sequence[str]) -> str:
-        """Return the SQL condition for the fetches or appends in the lake that the files' new rows replace.
+        """Return the SQL condition for the fetches or appends in the lake that the new rows replace.
 
         Parameters
         ----------
         done_at : sequence of str
-            Columns with the time at which the request was completed, in order of preference: the first that is not null
-            counts.
+            Columns with the time at which the request was completed. The first one that is not null is used.
         """
         names = {record.source_file for record in self.work.superseded} | {file.name for file in self.work.found.files}
         condition = f"source_file IN ({', '.join(map(sql_literal, sorted(names)))})"
@@ -239,16 +247,21 @@ class ReadFiles:
 
     @property
     def days_of_rows(self) -> tuple[str, str] | None:
-        """The first and last event_date of the rows that `rows` selects, as text; None if unbounded."""
+        """First and last event_date of the rows that `rows` selects, as text; None if they can be of any day."""
         days = self._day_bounds
         return (str(days[0]), str(days[1])) if days and not self.overlaps else None
 
     def small_logs_since(self, begins: Mapping[int, datetime]) -> dict[int, datetime]:
-        """Return, for each broker, the time from which its events and ISR changes are derived again.
+        """Return the times from which events and ISR changes are derived again, by broker.
 
-        That is the time of the first line that was read in its logs other than request logs. It is not earlier than the
-        time from which all of its earlier lines are at hand (``begins``), nor than the end of a metadata log that is
-        gone, because no other log has its records.
+        This is the first timestamp that was read in the broker's logs other than request logs. It is moved later in two
+        cases: if earlier lines of the broker are only known from a later time on (``begins``), and if an earlier
+        metadata log ends later, because no other log has its records.
+
+        Parameters
+        ----------
+        begins : mapping of int to datetime
+            Time from which all earlier lines of a broker are known, by broker.
         """
         recorded = [record.span[1] for record in self.work.gone if record.kind == METADATA and record.span]
         # If no line of a broker is kept from earlier logs, the lines that are read are all its lines.
@@ -267,7 +280,7 @@ class ReadFiles:
 
     @property
     def later_request_logs(self) -> list[str]:
-        """Request logs that were ingested too early: an earlier log of the same broker was read only now."""
+        """Names of ingested request logs that are newer than a log of the same broker which is only read now."""
         return sorted(
             record.source_file for record in self.work.gone
             if record.kind == REQUEST and record.span
@@ -275,10 +288,17 @@ class ReadFiles:
         )  # fmt: skip
 
     def time_of_gone_files(self, broker: str, time: str, until: str | None = None) -> str:
-        """Return the SQL condition for rows in the time of request logs that are gone, except time of files read now.
+        """Return the SQL condition for rows in the time of request logs that are no longer in the folder.
 
-        If rows have an end (``until``), a row is in the time of a file if the period from ``time`` to ``until``
-        overlaps it, or nearly does.
+        The time of request logs that are read now is excluded.
+
+        Parameters
+        ----------
+        broker, time : str
+            Columns with the row's broker and time.
+        until : str, optional
+            Column with the row's end. A row then belongs to a period if the time from ``time`` to ``until`` overlaps
+            it, or is within `GOES_ON` of it.
         """
         requests = [r for r in self.work.gone if r.kind == REQUEST and r.span and r.broker_id is not None]
         kept = []
@@ -291,22 +311,22 @@ class ReadFiles:
 
 
 def _file_swallows(file: LogFile, span: Span, record: IngestedFile) -> bool:
-    """Whether a request log that was read covers the whole period of a log of the same broker ingested earlier."""
+    """Whether a request log that was read covers the whole period of an earlier log of the same broker."""
     same = record.kind == REQUEST and record.broker_id == file.broker_id and _files_overlap(record.span, span)
     return bool(same and record.span and span[0] <= record.span[0] and record.span[1] <= span[1])
 
 
 def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
-    """Divide the time of one broker between the files that were read and those that are gone.
+    """Divide the time of a broker between the request logs that are read and those that are no longer in the folder.
 
-    Time between two files belongs to the second: a term begins before its first request. Where both cover the same
-    time, the file that was read takes precedence.
+    Time between two files belongs to the later one, because a term begins before its first request. Where both kinds
+    cover the same time, the files that are read take precedence.
 
     Returns
     -------
     list of (datetime or None, datetime or None)
-        The periods of the files that are read, in order. Each begins after its first instant and includes the second
-        one; None means unbounded.
+        The periods of the files that are read, in chronological order. The first instant of a period is excluded, the
+        second is included. None means unbounded.
     """
     apart = [g for g in gone if not any(r[0] <= g[0] and g[1] <= r[1] for r in read)]
     runs: list[tuple[datetime, datetime, bool]] = []
@@ -332,12 +352,12 @@ def _files_overlap(one: Span | None, other: Span) -> bool:
 
 
 def _file_between(time: str, span: Span) -> str:
-    """Return the SQL condition that a time is within a period, both ends included."""
+    """Return the SQL condition that a time is in a period, which includes both its ends."""
     return f"{time} BETWEEN {sql_instant(span[0])} AND {sql_instant(span[1])}"
 
 
 def _files_done(columns: Sequence[str], span: Span) -> str:
-    """Return the SQL condition that a request was completed within a period; the first non-null column counts."""
+    """Return the SQL condition that a request was completed in a period. The first column that is not null is used."""
     # Without coalesce: an overwrite by Delta 4.4 whose condition has coalesce in it silently deletes nothing.
     first, *others = columns
     return (
@@ -346,14 +366,14 @@ def _files_done(columns: Sequence[str], span: Span) -> str:
 
 
 def _file_within(time: str, after: datetime | None, upto: datetime | None) -> str:
-    """Return the SQL condition that a time is after one instant and not after another; None leaves a side open."""
+    """Return the SQL condition ``after < time <= upto``. None leaves a side unbounded."""
     bounds = [f"{time} > {sql_instant(after)}"] if after else []
     bounds += [f"{time} <= {sql_instant(upto)}"] if upto else []
     return " AND ".join(bounds) or "true"
 
 
 def _file_meets(time: str, until: str | None, after: datetime | None, upto: datetime | None) -> str:
-    """Return the SQL condition that the time from column ``time`` to column ``until`` overlaps a period."""
+    """Return the SQL condition that a row's time, from column ``time`` to column ``until``, overlaps a period."""
     if until is None:
         return _file_within(time, after, upto)
     bounds = [f"{until} > {sql_instant(after - GOES_ON)}"] if after else []

@@ -1,4 +1,4 @@
-"""Read from the lake the ends of earlier logs, which the logs of this ingest continue; store the ends of these logs."""
+"""Load from the lake the state at the end of earlier logs, and store the state at the end of the logs of an ingest."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,8 +31,9 @@ from isr_batch.lake.tables.inputs import KEPT_LINES, SESSION_ENDS
 from isr_batch.lake.tables.leaders import COVERAGE
 
 _LAST_US = 120_000_000
-"""How long before the start of a log followers' last fetches are searched, in microseconds: a follower may have been
-stopped."""
+"""How long before the start of a log the followers' last fetches are searched, in microseconds. The gap can be long,
+because a follower may have been stopped.
+"""
 _NEVER_US = 1 << 62
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -87,13 +88,13 @@ WHERE cluster_id IN (:clusters) AND fetch_offset IS NULL AND source_file IN (:fi
 
 
 def fetches_without_offset(lake: Lake, cluster_id: str, files: Sequence[str]) -> int:
-    """Return how many fetches of these request logs have no offset, because their sessions began before the logs."""
+    """Count the fetches in some request logs whose offset is unknown, because their session began before the log."""
     with LakeSql(lake) as sql:
         return int(sql(_WITHOUT_OFFSET, clusters=[(cluster_id,)], files=[(name,) for name in files])[0]["fetches"])
 
 
 def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> EarlierLogs:
-    """Return the rows and lines that the lake has from logs that are gone; empty if no log is gone."""
+    """Load from the lake the lines and rows of logs that are no longer in the folder."""
     if not work.gone or not lake.has(KEPT_LINES.name):
         return EarlierLogs(brokers=work.found.brokers)
     of_cluster = [(cluster_id,)]
@@ -131,7 +132,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
     read = {file.name for file in work.found.files} | {record.source_file for record in work.superseded}
 
     def last_rows(begins_us: Mapping[int, int]) -> LastRows:
-        """Return the last fetches and appends of the brokers' earlier logs, before these times."""
+        """Load, by broker, the last fetches and appends before the time that ``begins_us`` has for it."""
         if not begins_us:
             return LastRows()
         first, last = (_EPOCH + timedelta(microseconds=us) for us in (min(begins_us.values()), max(begins_us.values())))
@@ -169,7 +170,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
 
 
 def _known_brokers(kept: Iterable[str], found: Mapping[int, Broker]) -> dict[int, Broker]:
-    """Return the brokers of the folder and of the lake; the lake's settings fill in missing ones."""
+    """Return the brokers of the folder and of the lake. Settings that the folder lacks are taken from the lake."""
     brokers = dict(found)
     for text in kept:
         before = json.loads(text)
@@ -181,7 +182,9 @@ def _known_brokers(kept: Iterable[str], found: Mapping[int, Broker]) -> dict[int
 
 
 def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, earlier_logs: EarlierLogs) -> None:
-    """Store what later logs may continue (open sessions, terms, last requests), in place of the former state.
+    """Store the state that later logs continue: lines of open terms, fetch sessions and the last requests.
+
+    The state that an earlier ingest stored for the cluster is replaced.
 
     Parameters
     ----------
@@ -191,7 +194,7 @@ def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, ea
     logs : KafkaLogs
         The logs that were read.
     earlier_logs : EarlierLogs
-        The part of the lake that is from logs that are gone.
+        State from logs that are no longer in the folder.
     """
     numbers = pa.concat_tables([earlier_logs.numbers, logs.numbers])
     recent = (pc.max(numbers["completed_us"]).as_py() or 0) - KEPT_US
@@ -214,7 +217,11 @@ def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, ea
 
 
 def _lines_still_needed(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """Drop stored lines from before each broker's last start: no term continues across a restart."""
+    """Drop the lines that no later log can need.
+
+    A line is dropped if it is older than the broker's last start, because no term continues across a restart. Lines of
+    the last KEPT_US microseconds are always kept.
+    """
     return sql(
         f"""
         WITH started AS (SELECT broker_id, max(stamp_us) AS started_us FROM starts GROUP BY broker_id),
@@ -229,5 +236,4 @@ def _lines_still_needed(sql: ArrowSql, lines: pa.Table) -> pa.Table:
 
 
 def _us_in_lake(instant: datetime) -> int:
-    """Convert an instant to microseconds since 1970."""
     return (instant - _EPOCH) // timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""Write the rows of an ingest of logs to the input tables, in place of the rows that the lake has of the same time."""
+"""Write the rows of an ingest to the input tables, and delete the existing rows that they replace."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -32,8 +32,9 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, O
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 
 TABLES_AT_ONCE = 3
-"""Number of tables that are written concurrently: planning a query and committing a table use one core at most, and
-leave Spark idle."""
+"""Number of tables that are written concurrently. Planning a query and committing a table occupy one core at most, and
+leave Spark idle.
+"""
 
 
 CUT_BY = (
@@ -45,7 +46,7 @@ CUT_BY = (
     (COVERAGE, "from_time"),
     (CONTROLLER_RECORDS, "record_time"),
 )
-"""For each table, the column from which event_date is derived."""
+"""The input tables, each with the column from which its event_date is derived."""
 
 Span = tuple[str, str]
 Given: TypeAlias = DataFrame | pa.Table | Spread
@@ -61,9 +62,9 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
     replaced_days: Days | None = None,
     left_alone: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, int], int]:
-    """Write rows of a cluster to input tables, in place of the existing rows of the time that they cover.
+    """Write rows of a cluster to input tables, in place of the existing rows of the same period.
 
-    A row that violates its table's contract goes to quarantine, and does not block the others.
+    A row that violates its table's contract goes to quarantine. The other rows are still written.
 
     Parameters
     ----------
@@ -71,23 +72,25 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
         The lake to write to.
     tables : mapping of str to DataFrame, pa.Table or Spread
         Tables by name, with the columns of `isr_batch.lake.tables.inputs`. Arrow tables are written without Spark if
-        possible; the rows of a `Spread` are written by the workers that hold them.
+        possible. The rows of a `Spread` are written by the Spark workers that hold them.
     cluster_id : str
-        The cluster's name in all rows.
+        The cluster of all rows.
     small : SmallTables, optional
-        Writer for small tables of the same lake; required if there are Arrow tables.
+        Writer for small tables of the same lake. Required if ``tables`` has Arrow tables.
     replaced : mapping of str to str, optional
-        SQL conditions of the rows to replace, for tables in which these are not the rows of the covered time. By
-        default all of the cluster's quarantine is replaced.
+        SQL condition for the existing rows to replace, by table. In tables that are not listed, rows in the period of
+        the new rows are replaced, in quarantine all rows of the cluster.
     replaced_days : (str, str), optional
         First and last event_date of the rows that ``replaced`` selects; unbounded by default.
     left_alone : mapping of str to str, optional
-        SQL condition of existing rows to keep, by table.
+        SQL condition for existing rows to keep, by table.
 
     Returns
     -------
-    dict of str to int, int
-        Number of rows written, by table, and number of rows that no table accepted.
+    dict of str to int
+        Number of rows written, by table.
+    int
+        Number of rows that violated their table's contract.
     """
     replaced = {QUARANTINE.name: "true"} | dict(replaced or {})
     left_alone = left_alone or {}
@@ -97,7 +100,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
             lake, tables, small, _Replaced(cluster_id, replaced, replaced_days, left_alone), pool
         )
         few, frames, spans = given.few, given.frames, given.spans
-        # The times of fetches and appends show which period the logs cover; a table with few rows does not.
+        # The period of the new rows is taken from fetches and appends. Rows of other tables are too few to show it.
         served = [span for name, span in spans.items() if span and name in (FETCH_LOG.name, APPEND_LOG.name)]
 
         def write(cut: tuple[Table, str]) -> int:
@@ -133,7 +136,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
 
 
 class _Replaced(NamedTuple):
-    """Which existing rows are replaced and which stay: the arguments of `replace_covered_rows` about this."""
+    """Arguments of `replace_covered_rows` that decide which existing rows are replaced and which stay."""
 
     cluster_id: str
     where: Mapping[str, str]
@@ -142,7 +145,23 @@ class _Replaced(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """The rows to write, by table, and the engine that has them; ``refused`` are the rows that violate a contract."""
+    """The rows to write, grouped by how they are written.
+
+    Attributes
+    ----------
+    few : dict of str to pa.Table
+        Tables that are small enough to be written by this process.
+    files : dict of str to list of FileOfWorker
+        Tables whose rows workers have already written to files.
+    frames : dict of str to DataFrame
+        Tables that Spark writes.
+    cached : list of DataFrame
+        Frames to unpersist after writing.
+    spans : dict
+        First and last instant of the rows, by table.
+    refused : int
+        Number of rows that violate their table's contract.
+    """
 
     few: dict[str, pa.Table]
     files: dict[str, list[FileOfWorker]]
@@ -159,7 +178,7 @@ def _look_at_given_rows(
     replaced: _Replaced,
     pool: ThreadPoolExecutor,
 ) -> _Given:
-    """Count the rows to write, find the period that they cover, and separate those that violate the contract."""
+    """Decide how each table is written, find the period of its rows, and move invalid rows to quarantine."""
     cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
     tables = {
         name: _here_if_few_rows(rows) if small and isinstance(rows, Spread) else rows for name, rows in tables.items()
@@ -207,13 +226,13 @@ def _look_at_given_rows(
 
 
 def _here_if_few_rows(rows: Spread) -> Given:
-    """Return rows as an Arrow table if they are few; otherwise leave them to Spark."""
+    """Return rows as an Arrow table if they are few; otherwise return them unchanged."""
     few = here_if_few(rows, sizes.SPREAD_ROWS)
     return rows if few is None else few
 
 
 def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) -> Store | None:
-    """Return the store to which workers write a table's files; None if Spark has to write the table."""
+    """Return the store to which Spark workers can write a table's files; None if Spark itself must write the table."""
     if table.name not in replaced.where or table.name in replaced.left_alone:
         return None
     whole = f"{rows_of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
@@ -222,9 +241,10 @@ def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) ->
 
 
 def _written_by_workers(where: Mapping[str, str], share: tuple[Table, Spread, Store]) -> list[FileOfWorker] | None:
-    """Let workers write the rows of a table to files, and return these files.
+    """Have Spark workers write the rows of a table to files, and return these files.
 
-    The result is None if some rows break the contract; Spark then writes the table, and separates them.
+    If a row violates the contract, the files are deleted and the result is None. Spark then writes the table, without
+    the refused rows.
     """
     table, rows, store = share
     write = partial(with_files_written, table, store, where[table.name], worker_sql)
@@ -248,22 +268,22 @@ def _span_of_files(files: list[FileOfWorker], time: str) -> Span | None:
 
 
 def _rows_in_spark(lake: Lake, rows: Given) -> DataFrame:
-    """Convert rows to write, of any kind, to a Spark frame."""
+    """Return rows of any kind as a Spark frame."""
     if isinstance(rows, Spread):
         return spark_frame_of_spread(rows)
     if not isinstance(rows, pa.Table):
         return rows
-    # Only the columns' names are compared here; nulls in NOT NULL columns are found when constraints are checked.
+    # The schema's NOT NULL is dropped here: nulls in such columns are found when constraints are checked.
     return lake.spark.createDataFrame(pa.Table.from_arrays(rows.columns, names=rows.column_names))
 
 
 def rows_of_cluster(cluster_id: str) -> str:
-    """Return the SQL condition for the rows of a cluster."""
+    """Return the SQL condition that selects the rows of a cluster."""
     return f"cluster_id = {sql_literal(cluster_id)}"
 
 
 class _Look(NamedTuple):
-    """Summary of the rows to write to a table: first and last instant (None without rows), count, violations."""
+    """Summary of a table's new rows: period (None without rows), number of rows, and number of invalid rows."""
 
     span: Span | None
     rows: int
@@ -271,7 +291,6 @@ class _Look(NamedTuple):
 
 
 def _look_at_frame(frame: DataFrame, time: str, broken: Column) -> _Look:
-    """Return the summary of the rows in a Spark frame."""
     # Instants are collected as text, because Python would convert them to the local time zone.
     bounds = (F.min(time).cast("string"), F.max(_upto(time)).cast("string"))
     first, last, rows, refused = frame.select(*bounds, F.count("*"), F.count(broken)).collect()[0]
@@ -279,20 +298,24 @@ def _look_at_frame(frame: DataFrame, time: str, broken: Column) -> _Look:
 
 
 def _upto(time: str) -> str:
-    """Return the column with a row's last instant, by that with its first; terms and runs of fetches have both."""
+    """Return the name of the column with a row's last instant. It differs from ``time`` only for runs of fetches."""
     return "last_handled_time" if time == "handled_time" else time
 
 
 def _span_of_rows(times: pa.ChunkedArray) -> Span | None:
-    """Return the first and last of these times as text in Spark's format; None without rows."""
+    """Return the first and last of several times, as text in Spark's format; None if there are no times."""
     if not len(times):
         return None
-    plain = times.cast(pa.timestamp("us"))  # Python's times lack the year 0
+    plain = times.cast(pa.timestamp("us"))  # as text in Arrow, because Python's datetime lacks the year 0
     return pc.min(plain).cast(pa.string()).as_py(), pc.max(plain).cast(pa.string()).as_py()
 
 
 def _broken(table: Table, within: str) -> Column:
-    """Return a column with the constraint, or the condition of replaced rows, that a row violates; null if none."""
+    """Return a Spark column that names what is wrong with a row; null if nothing is.
+
+    It lists missing values, violated constraints, and whether the row is outside ``within``, the condition of replaced
+    rows.
+    """
     lacks = [F.when(F.col(c.name).isNull(), F.lit(f"no {c.name}")) for c in table.columns if not c.nullable]
     wrong = [F.when(~F.expr(condition), F.lit(name)) for name, condition in table.constraints.items()]
     stray = F.when(~F.coalesce(F.expr(within), F.lit(False)), F.lit("of no file or day that was read"))
@@ -300,7 +323,7 @@ def _broken(table: Table, within: str) -> Column:
 
 
 def _refused(frame: DataFrame, why: Column, run_id: str) -> DataFrame:
-    """Return the rows that break their table's contract as rows of quarantine, with the reason."""
+    """Convert rows that violate their table's contract to rows of quarantine, with the reason."""
     missing = F.lit(None)
     file, line = (F.col(name) if name in frame.columns else missing for name in ("source_file", "source_line"))
     return frame.where(why.isNotNull()).select(
@@ -316,12 +339,12 @@ def _refused(frame: DataFrame, why: Column, run_id: str) -> DataFrame:
 
 
 def _span_of_all(spans: list[Span]) -> Span:
-    """Return the period from the first to the last instant of several periods."""
+    """Return the earliest and the latest instant of several periods."""
     return min(span[0] for span in spans), max(span[1] for span in spans)
 
 
 def _days_replaced(spans: list[Span]) -> Days | None:
-    """Return the first and the last day of the periods; None without any."""
+    """Return the first and last day of several periods; None without periods."""
     if not spans:
         return None
     first, last = _span_of_all(spans)
@@ -329,9 +352,9 @@ def _days_replaced(spans: list[Span]) -> Days | None:
 
 
 def replaced_rows_between(time: str, spans: list[Span]) -> str:
-    """Return the SQL condition for the rows from the first to the last instant of these spans.
+    """Return the SQL condition for the rows between the first and the last instant of several periods.
 
-    Without spans, it selects all rows.
+    Without periods, the condition selects all rows.
     """
     if not spans:
         return "true"

@@ -1,4 +1,4 @@
-"""Split runs of identical fetches into one row per fetch, so that part of a run can be replaced."""
+"""Split runs of fetches into one row per fetch, so that part of a run can be replaced."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from isr_batch.lake.engines import engine_for
 from isr_batch.lake.fetch_log import single_fetches
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.lake_engine import INSTANTS
+from isr_batch.lake.sql_files import views_for_duckdb
 from isr_batch.lake.tables.inputs import FETCH_LOG
 
 _LAST: Final[Mapping[str, str]] = {
@@ -24,20 +24,21 @@ _SUM_HERE: Final = "list_sum(later_by[5 : 6 * run_length : 6])"
 
 
 def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] | tuple[datetime, datetime]) -> None:
-    """Split the runs of fetches that lie only partly in a time span into one row per fetch.
+    """Split each run of fetches that is only partly in a period into one row per fetch.
 
-    After that, the fetches in the span can be replaced row by row. The content of ``fetch_log`` stays the same.
+    Afterwards, the fetches in the period can be replaced without losing those outside it. ``fetch_log`` still has the
+    same fetches.
 
     Parameters
     ----------
     lake : Lake
-        A lake; it need not have a ``fetch_log``.
+        A lake, with or without a ``fetch_log``.
     of_rows : str
-        SQL condition, valid in both engines, of the rows to be considered.
+        SQL condition for the rows to look at, valid in both Spark and DuckDB.
     time : str
-        Column that decides whether a fetch is in the span: handled_time or completed_time.
+        Column that decides whether a fetch is in the period: handled_time or completed_time.
     span : (str, str) or (datetime, datetime)
-        First and last instant of the span, inclusive, in UTC; text must be castable to TIMESTAMP.
+        First and last instant of the period, both included, in UTC. Text must be castable to TIMESTAMP.
     """
     if not lake.has(FETCH_LOG.name):
         return
@@ -68,31 +69,15 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
         found = engine(f"SELECT * FROM {{there}} AS there WHERE {near.replace(of_rows, of_these, 1)}", there=there)
         others = engine(f"SELECT * FROM {{found}} WHERE NOT coalesce({across}, false)", found=found)
         single = engine(
-            f"SELECT * EXCLUDE (n) REPLACE ({_OF_EACH}) FROM "
-            f"(SELECT *, unnest(range(run_length)) AS n FROM {{found}} WHERE {across})",
-            found=found,
+            "SELECT *, handled_time AS last_handled_time, 1 AS run_length, CAST(NULL AS INT[]) AS later_by "
+            f"FROM ({views_for_duckdb()['fetches'].replace('FROM fetch_log', 'FROM {runs}')})",
+            runs=engine(f"SELECT * FROM {{found}} WHERE {across}", found=found),
         )
         engine.replace(FETCH_LOG, engine.union(others, single), near, days)
 
 
-def _later(place: int) -> str:
-    """Return SQL for how much later the n-th fetch of a run is than the first: a sum over ``later_by``."""
-    return f"CAST(coalesce(list_sum(later_by[{place} : 6 * n : 6]), 0) AS BIGINT)"
-
-
-_OF_EACH: Final = ", ".join(
-    [
-        *(f"make_timestamp(epoch_us({name}_time) + {_later(k)}) AS {name}_time" for k, name in enumerate(INSTANTS, 1)),
-        f"make_timestamp(epoch_us(handled_time) + {_later(2)}) AS last_handled_time",
-        f"source_line + {_later(6)} AS source_line",
-        "1 AS run_length",
-        "CAST(NULL AS INT[]) AS later_by",
-    ]
-)
-
-
 def _take_apart_in_spark(lake: Lake, near: str, across: str) -> None:
-    """Do what `take_runs_apart` does, in Spark; ``across`` selects the runs to split."""
+    """Do in Spark the last step of `take_runs_apart`: replace the runs that meet ``across`` by single fetches."""
     found = lake.read(FETCH_LOG.name).where(near)
     is_across = F.coalesce(F.expr(across), F.lit(False))
     single = single_fetches(found.where(is_across)).withColumns(

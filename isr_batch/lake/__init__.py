@@ -1,1 +1,1 @@
-"""Delta tables: where they lie, the contract of each, how they are read, written and queried."""
+"""Delta tables: their location and contracts, and how they are read, written and queried."""

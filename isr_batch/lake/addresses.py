@@ -10,16 +10,16 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _NAME = re.compile(r"(`[^`]+`|\w+)(\.(`[^`]+`|\w+)){1,2}")
 
 _NO_DELTA = re.compile(r"[\\#?\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Characters that delta-rs refuses in a path, or mistakes for a slash or for the end of an address."""
+"""Characters that delta-rs refuses in a path, or takes as a slash or as the end of an address."""
 
 
 def require_no_credentials(place: str) -> None:
-    """Refuse an address with credentials, which other users of the machine would see, and tables and logs would keep.
+    """Refuse an address with credentials: other users of the machine could see it, and tables and logs store it.
 
     Raises
     ------
     UsageError
-        If there are any.
+        If the address has credentials.
     """
     if is_address(place) and without_credentials(place) != place:
         raise UsageError(
@@ -57,5 +57,5 @@ def is_table_name(place: str) -> bool:
 
 
 def absolute_address(place: str) -> str:
-    """Make a path absolute, because a cluster's JVM has a different working folder; return an address unchanged."""
+    """Return an absolute path, because a cluster's JVM has another working folder. Addresses stay unchanged."""
     return place if is_address(place) else str(Path(place).resolve())

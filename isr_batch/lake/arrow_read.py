@@ -1,4 +1,4 @@
-"""Read some columns of a lake's tables into Arrow, without Spark if this process can read the files."""
+"""Read some columns of a lake's table into Arrow, without Spark if this process can read the files."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +16,7 @@ from isr_batch.lake.tables.timelines import VIEWS
 def read_columns(
     lake: Lake, name: str, columns: Sequence[str], equal: Mapping[str, str | Sequence[str]] | None = None
 ) -> pa.Table:
-    """Read columns of a lake's table into Arrow; the result is empty if the lake has no such table.
+    """Read columns of a lake's table into Arrow. If the lake has no such table, the result is empty.
 
     Parameters
     ----------
@@ -30,12 +30,12 @@ def read_columns(
     Returns
     -------
     pa.Table
-        The columns with the types of the contract; times are UTC microseconds.
+        The columns with the types in the table's contract. Times are UTC microseconds.
 
     Raises
     ------
     SchemaError
-        When the table's columns or types differ from the contract.
+        If the table's columns or types differ from the contract.
     """
     schema = contract_schema(name, columns)
     if not lake.has(name):
@@ -50,18 +50,18 @@ def read_columns(
 
 
 def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | pa.Table | None:
-    """Open columns of a lake's table for reading batch by batch, because the table may be large.
+    """Open columns of a lake's table, so that a large table can be read batch by batch.
 
     Returns
     -------
     ds.Dataset, pa.Table or None
-        The columns with the types of the contract, without rows if the lake has no such table; None if this process
-        cannot read the files.
+        The columns with the types in the table's contract. If the lake has no such table, there are no rows. If this
+        process cannot read the files, the result is None.
 
     Raises
     ------
     SchemaError
-        When the table's columns or types differ from the contract.
+        If the table's columns or types differ from the contract.
     """
     schema = contract_schema(name, columns)
     if not lake.has(name):
@@ -71,7 +71,7 @@ def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | 
 
 
 def stored_bytes(lake: Lake, name: str) -> int:
-    """Return the size in bytes of the files that a read of a lake's table scans; 0 if the lake has no such table."""
+    """Return the total size of a table's data files in bytes; 0 if the lake has no such table."""
     if not lake.has(name):
         return 0
     there = lake.direct(name)
@@ -79,7 +79,7 @@ def stored_bytes(lake: Lake, name: str) -> int:
 
 
 def contract_schema(name: str, columns: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema of some columns of a table, by its contract; all are nullable."""
+    """Return the Arrow schema of some columns of a table, as in its contract. All columns are nullable."""
     contract = {column.name: column for column in contract_of(name).columns}
     return pa.schema([pa.field(column, TYPES[contract[column].type]) for column in columns])
 

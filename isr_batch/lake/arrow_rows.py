@@ -1,4 +1,4 @@
-"""Convert rows of a table to Arrow, with the types of its contract."""
+"""Convert rows of a table to Arrow, with the types in the table's contract."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -21,25 +21,25 @@ TYPES: Final = {
         pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())])
     ),
 }
-"""The Arrow type for each Spark type that contracts use."""
+"""The Arrow type for each Spark type in contracts."""
 
 
 @cache
 def arrow_schema(table: Table) -> pa.Schema:
-    """Return the Arrow schema of a table's rows, by its contract."""
+    """Return the Arrow schema of a table's rows, as in its contract."""
     return pa.schema([pa.field(column.name, TYPES[column.type], column.nullable) for column in table.columns])
 
 
 @cache
 def no_rows(table: Table) -> pa.Table:
-    """Return an empty table with the contract's columns; cached, as making one takes longer than most small queries."""
+    """Return an empty table with the contract's columns; cached, because making one is slower than a small query."""
     return arrow_schema(table).empty_table()
 
 
 def cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Select the columns of a schema from Arrow rows, and cast them to its types."""
+    """Select the columns of a schema from Arrow rows, and cast them to the schema's types."""
     rows = rows.select(schema.names)
-    return rows if rows.schema == schema else rows.cast(schema)  # a cast takes time even where nothing is to do
+    return rows if rows.schema == schema else rows.cast(schema)  # a cast takes time even if it changes nothing
 
 
 def table_of_batches(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

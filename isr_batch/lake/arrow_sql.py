@@ -47,20 +47,20 @@ SPARK_FUNCTIONS = (
     "unix_micros(instant) AS epoch_us(instant)",
     "unix_millis(instant) AS epoch_us(instant) // 1000",
 )
-"""DuckDB macros for Spark functions that DuckDB lacks, and for the lake's functions (`lag_time_ms`, `out_of_isr_ms`).
-"""
+"""DuckDB macros for Spark functions that DuckDB lacks, and for the lake's own functions (`lag_time_ms`,
+`out_of_isr_ms`)."""
 
 
 @dataclass(frozen=True)
 class ArrowView:
-    """A query that other queries of `ArrowSql` can name like a table.
+    """A query that other queries of `ArrowSql` can use like a table.
 
     Attributes
     ----------
     text : str
         SELECT statement.
     tables : dict of pa.Table or ds.Dataset
-        The tables that the statement names.
+        The tables in the statement, by name.
     schema : pa.Schema
         Schema of the result.
     """
@@ -71,7 +71,7 @@ class ArrowView:
 
 
 class _GivenArrowRows:
-    """Stands for a table in a prepared query; each run of the query puts its rows here."""
+    """Placeholder for a table in a prepared query. Each run of the query sets its rows."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows: pa.Table | None = rows
@@ -82,7 +82,7 @@ class _GivenArrowRows:
 
 
 class _ArrowSqlPlan:
-    """A prepared query, planned once, which can run on different rows."""
+    """A prepared query. It is planned once, and can then run on different rows."""
 
     def __init__(self, query: "duckdb.DuckDBPyConnection", text: str, tables: Mapping[str, pa.Table]) -> None:
         self._query = query
@@ -93,9 +93,9 @@ class _ArrowSqlPlan:
 
     @contextmanager
     def run(self, tables: Mapping[str, pa.Table]) -> "Iterator[duckdb.DuckDBPyRelation]":
-        """Run the query on tables with the columns that it was planned for, and yield the result.
+        """Run the query on tables with the columns for which it was planned, and yield the result.
 
-        The tables are not kept.
+        No reference to the tables is kept.
         """
         for name, given in self._given.items():
             given.rows = tables[name]
@@ -109,7 +109,7 @@ class _ArrowSqlPlan:
 class ArrowSql(AbstractContextManager["ArrowSql"]):
     """DuckDB that reads Arrow tables without copying them, and returns Arrow tables.
 
-    All instances of a process with the same macros share one engine; each query sees only its own tables.
+    All instances of a process with the same macros share one engine. Each query only sees its own tables.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         Number of threads per query.
     repeated : bool
         Whether the same few queries run again and again on different rows. If so, each query is planned only once,
-        because planning takes longer than running it on some thousand rows.
+        because planning takes longer than running the query on some thousand rows.
     """
 
     def __init__(self, macros: Iterable[str] = (), threads: int = 2, *, repeated: bool = False) -> None:
@@ -138,7 +138,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         text : str
             SELECT statement.
         **tables : pa.Table, ds.Dataset or ArrowView
-            The tables that the statement names; a dataset is read while the query runs.
+            The tables in the statement, by name. A dataset is read while the query runs.
         """
         with self._asked(text, tables) as answer:
             found = answer.to_arrow_table()
@@ -151,7 +151,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         Raises
         ------
         ValueError
-            When the query does not fit the tables.
+            If the query does not fit the tables.
         """
         import duckdb
 
@@ -165,7 +165,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
     def _asked(
         self, text: str, tables: Mapping[str, pa.Table | ds.Dataset | ArrowView]
     ) -> "Iterator[duckdb.DuckDBPyRelation]":
-        """Run a query on a separate connection, and yield its result."""
+        """Run a query on a separate connection or a prepared plan, and yield its result."""
         views = {name: table for name, table in tables.items() if isinstance(table, ArrowView)}
         stored = {name: table for view in views.values() for name, table in view.tables.items()}
         stored |= {name: table for name, table in tables.items() if name not in views}
@@ -198,7 +198,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
 
 @cache
 def _engine_of_process(macros: tuple[str, ...], threads: int, _process: int) -> "duckdb.DuckDBPyConnection":
-    """Return this process's DuckDB engine with these macros; it is cached, because opening one takes 35 ms."""
+    """Return this process's DuckDB engine with these macros. It is cached, because opening one takes 35 ms."""
     import duckdb  # a large library, which most processes that import this module do not use
 
     engine = duckdb.connect(":memory:", config=_OPTIONS | {"threads": threads})
@@ -210,12 +210,12 @@ def _engine_of_process(macros: tuple[str, ...], threads: int, _process: int) -> 
 
 
 def quoted(text: str) -> str:
-    """Return a text as a SQL literal for DuckDB, where a backslash has no special meaning."""
+    """Return a text as a SQL literal for DuckDB, in which a backslash is not an escape character."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def without_zones(rows: pa.Table) -> pa.Table:
-    """Drop the time zone of UTC times; DuckDB would convert them to the machine's zone."""
+    """Drop the time zone of UTC times, because DuckDB would convert them to the machine's zone."""
     for number, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):
             rows = rows.set_column(number, field.name, rows[field.name].cast(pa.timestamp("us")))
@@ -223,7 +223,7 @@ def without_zones(rows: pa.Table) -> pa.Table:
 
 
 def _damaged_file_of(rows: ds.Dataset) -> str | None:
-    """Return the unreadable file after a query on a dataset failed; None if the query failed for another reason."""
+    """After a query on a dataset failed, return its unreadable file; None if the query failed for another reason."""
     for fragment in rows.get_fragments():
         try:
             for _ in fragment.to_batches():

@@ -14,7 +14,7 @@ def require_catalog_schema(lake: Lake) -> None:
     Raises
     ------
     UsageError
-        When Spark knows no such schema.
+        If Spark knows no such schema.
     """
     if not lake.catalog:
         return
@@ -36,7 +36,7 @@ def require_tables(lake: Lake) -> None:
     Raises
     ------
     NoInputError
-        When the address has no table of isr-batch.
+        If the address has no table of isr-batch.
     """
     if not any(map(lake.has, TABLES)):
         raise NoInputError(

@@ -1,4 +1,4 @@
-"""Check Arrow rows against conditions in Spark's SQL, and against the contract of a table."""
+"""Check Arrow rows against conditions in Spark SQL, and against the contract of a table."""
 
 import re
 
@@ -10,13 +10,13 @@ from isr_batch.lake.tables.contract import Table
 
 
 def rows_that_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.Table:
-    """Return the rows that meet a condition in Spark's SQL: text literals have escapes, and instants are in UTC."""
+    """Return the rows that meet a condition in Spark SQL, in which text literals have escapes. Instants are in UTC."""
     meets = _rows_meet(sql, rows, where)
     return rows if pc.all(meets).as_py() else rows.filter(meets)  # filtering copies the rows
 
 
 def _rows_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.ChunkedArray:
-    """Return, for each row, whether it meets a condition in Spark's SQL."""
+    """Return for each row whether it meets a condition in Spark SQL."""
     plain = [
         name for name, type_ in zip(rows.column_names, rows.schema.types, strict=True) if not pa.types.is_map(type_)
     ]
@@ -26,14 +26,14 @@ def _rows_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.ChunkedArray:
 
 
 def count_breaking_contract(sql: ArrowSql, table: Table, rows: pa.Table, where: str = "true") -> int:
-    """Count the rows that break the contract of a table, or do not meet a condition.
+    """Count the rows that break the contract of a table or do not meet a condition.
 
     Parameters
     ----------
     sql : ArrowSql
     table : Table
     rows : pa.Table
-        The contract's columns.
+        Rows with the contract's columns.
     where : str
         SQL condition that both engines understand.
     """

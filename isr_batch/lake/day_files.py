@@ -1,4 +1,4 @@
-"""Return the data files of a table by day, and which files the rows of a derived table were made from."""
+"""Find the data files of a table by day, and the files from which the rows of a derived table were made."""
 
 import hashlib
 import re
@@ -13,7 +13,7 @@ _DAY = re.compile(r"/event_date=(\d{4}-\d\d-\d\d)/")
 
 
 def day_of_file(path: str) -> date | None:
-    """Return the day of a data file's rows, from its path; None if the path has no day."""
+    """Return the day of a data file's rows, which is in its path; None if the path has no day."""
     match = _DAY.search(path)
     return date.fromisoformat(match[1]) if match else None
 
@@ -21,8 +21,8 @@ def day_of_file(path: str) -> date | None:
 def files_by_day(lake: Lake) -> dict[date, str]:
     """Return, for each day, a hash of the names of its data files of fetches and appends.
 
-    The content of a file never changes. If rows can be deleted from it without a new file, by a deletion vector, the
-    version of the table is hashed as well.
+    The content of a file never changes. But a deletion vector can delete rows of a file without a new file; if the
+    table may have deletion vectors, its version is hashed as well.
     """
     names = defaultdict(list)
     for table in (FETCH_LOG, APPEND_LOG):
@@ -34,7 +34,10 @@ def files_by_day(lake: Lake) -> dict[date, str]:
 
 
 def made_from(lake: Lake, name: str, column: str) -> dict[date, str]:
-    """Return, for each day, the hash of the files that a derived table was made from; ``column`` has this hash."""
+    """Return, for each day of a derived table, the hash of the files from which its rows were made.
+
+    ``column`` is the column of the table with this hash, which `files_by_day` has computed.
+    """
     columns = ["event_date", column]
     if lake.has(name) and lake.direct(name) is None:
         return dict(lake.read(name).select(columns).distinct().collect())

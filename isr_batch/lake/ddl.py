@@ -1,4 +1,4 @@
-"""Write the SQL that creates a table by its contract, and compare an existing table with the contract."""
+"""Generate the SQL that creates a table by its contract, and compare an existing table with the contract."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,12 +13,12 @@ _CONSTRAINT: Final = "delta.constraints."
 
 
 def quoted_for_spark(name: str) -> str:
-    """Quote the name of a column or a table for Spark's SQL."""
+    """Quote the name of a column or a table for Spark SQL."""
     return f"`{name.replace('`', '``')}`"
 
 
 def ddl_differences(table: Table, found: Mapping[str, str]) -> list[str]:
-    """Return words for how an existing table's columns and types (``found``) differ from its contract, if they do."""
+    """Return one text per difference between an existing table's columns and types (``found``) and its contract."""
     expected = _types_of_contract(table.columns)
     return [
         *(f"no column {name} {expected[name]}" for name in expected if name not in found),
@@ -32,17 +32,17 @@ def ddl_differences(table: Table, found: Mapping[str, str]) -> list[str]:
 
 
 def column_types(schema: StructType) -> dict[str, str]:
-    """Return the types of an existing table's columns by name, for `ddl_differences`."""
+    """Return the types of an existing table's columns by name, in the form that `ddl_differences` compares."""
     return {field.name: field.dataType.simpleString() for field in schema}
 
 
 def column_types_in_log(schema: str) -> dict[str, str]:
-    """Return the types of a table's columns by name, from the schema in Delta's log (JSON)."""
+    """Return the types of a table's columns by name, given the schema in Delta's log (JSON)."""
     return {field["name"]: _ddl_type_in_log(field["type"]) for field in json.loads(schema)["fields"]}
 
 
 def _ddl_type_in_log(kind: str | dict[str, Any]) -> str:
-    """Convert a type in Delta's log to SQL."""
+    """Convert a type in Delta's log to its name in SQL."""
     if isinstance(kind, str):
         return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
     if kind["type"] == "array":
@@ -61,9 +61,9 @@ def _types_of_contract(columns: Iterable[Column]) -> dict[str, str]:
 def create_statement(table: Table, identifier: str) -> str:
     """Return the ``CREATE TABLE`` statement of a contract, with comments, NOT NULL, constraints and layout.
 
-    Constraints are set as table properties, which is where Delta keeps them; with one statement per constraint, each
-    would be a commit. Delta refuses a row for which a constraint is NULL. The contracts follow standard SQL, which
-    accepts such a row.
+    Constraints are set as table properties, in which Delta stores them; a separate statement for each constraint would
+    be a separate commit. Delta refuses a row for which a constraint is NULL, but the contracts follow standard SQL,
+    which accepts such a row.
     """
     columns = ",\n  ".join(map(_column_ddl, table.columns))
     properties = ", ".join(
@@ -91,7 +91,7 @@ def _column_ddl(column: Column) -> str:
 def table_properties(table: Table) -> dict[str, str]:
     """Return the table properties that a contract requires: constraints, file names, statistics and the change feed."""
     given = {f"{_CONSTRAINT}{name}": f"coalesce({condition}, true)" for name, condition in table.constraints.items()}
-    # Spark would name folders after rule parameters, which can be longer than a file name may be.
+    # Otherwise Spark would name folders after rule parameters, which can be too long for a file name.
     if len(table.partitioned_by) > 1:
         given["delta.randomizeFilePrefixes"] = "true"
     if table.skipped_by:
@@ -108,7 +108,7 @@ def constraints_since(table: Table, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def constraint_statements(identifier: str, constraints: Mapping[str, str]) -> Iterator[str]:
-    """Yield the statements that add constraints to a table; existing constraints of the same names are replaced."""
+    """Yield the statements that add constraints to a table. Existing constraints of the same names are replaced."""
     for key, condition in constraints.items():
         name = key.removeprefix(_CONSTRAINT)
         yield f"ALTER TABLE {identifier} DROP CONSTRAINT IF EXISTS {name}"
@@ -116,7 +116,7 @@ def constraint_statements(identifier: str, constraints: Mapping[str, str]) -> It
 
 
 def sql_literal(text: str) -> str:
-    """Return a text as a literal of Spark's SQL; names may contain any character."""
+    """Return a text as a literal in Spark SQL. It may contain any character."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

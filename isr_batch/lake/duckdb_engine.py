@@ -1,7 +1,7 @@
 """Run SQL over a lake's tables with DuckDB in this process.
 
-A Spark query takes at least a tenth of a second, however few its rows. If this process can read the files and the rows
-are few, DuckDB answers in milliseconds.
+A Spark query takes at least a tenth of a second, however few its rows are. If this process can read the files and there
+are few rows, DuckDB answers in milliseconds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,13 +43,13 @@ from isr_batch.progress import counted
 
 
 class InProcess(LakeEngine):
-    """The engine that uses DuckDB in this process; Spark reads only tables that this process cannot read.
+    """The engine that uses DuckDB in this process. Spark only reads tables that this process cannot read.
 
     Parameters
     ----------
     lake : Lake
     sql : ArrowSql, optional
-        Engine to use, which the caller closes; by default a new one.
+        DuckDB to use, which the caller closes; by default a new one.
     """
 
     in_process = True
@@ -64,7 +64,7 @@ class InProcess(LakeEngine):
             self._sql.__exit__()
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
-        """Open columns of a table (`LakeEngine.table`); files are read while a query runs."""
+        """Open columns of a table (`LakeEngine.table`). Files are read while a query runs."""
         columns = columns or contract_of(name).column_names
         if name in VIEWS:
             parts = {part: self._opened(part, TABLES[part].column_names) for part in VIEWS[name][1]}
@@ -89,13 +89,13 @@ class InProcess(LakeEngine):
         return ArrowView(text, {name: self._opened(name, (*columns, *fields))}, schema)
 
     def _opened(self, name: str, columns: Sequence[str]) -> pa.Table | ds.Dataset:
-        """Open columns of a table; Spark reads it if this process cannot."""
+        """Open columns of a table. Spark reads the table if this process cannot."""
         opened = open_columns(self._lake, name, columns)
         opened = read_columns(self._lake, name, columns) if opened is None else opened
         return without_zones(opened) if isinstance(opened, pa.Table) else opened
 
     def rows(self, given: pa.Table) -> Rows:
-        """Return an Arrow table in the form that this engine's queries use (`LakeEngine.rows`)."""
+        """Return an Arrow table in the form that this engine's queries accept (`LakeEngine.rows`)."""
         return without_zones(given)
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
@@ -110,16 +110,21 @@ class InProcess(LakeEngine):
             """,
             fetch_log=self.table(FETCH_LOG.name, names), spans=spans,
         )  # fmt: skip
-        instants = [
-            f"epoch_us({name}_time) + CAST(sum(CASE WHEN n > 0 THEN later_by[6 * n - {5 - number}] ELSE 0 END) "
-            f"OVER (PARTITION BY run ORDER BY n) AS BIGINT) AS {name}_us"
-            for number, name in enumerate(INSTANTS)
-        ]
-        gone = ("run", "n", "run_length", "later_by", "event_date", *(f"{name}_time" for name in INSTANTS))
+        # Lists are taken apart before the sums: a window carries each of its columns from row to row.
+        later = {f"{name}_later": number for number, name in enumerate(INSTANTS, 1)}
+        steps = ", ".join(
+            f"unnest(list_concat([0], later_by[{number}:6 * run_length:6])) AS {step}" for step, number in later.items()
+        )
+        instants = ", ".join(
+            f"epoch_us({name}_time) + CAST(sum({name}_later) OVER of_run AS BIGINT) AS {name}_us" for name in INSTANTS
+        )
+        gone = ", ".join(("run", "n", "run_length", "event_date", *later, *(f"{name}_time" for name in INSTANTS)))
         return self(
             f"""
-            SELECT * EXCLUDE ({", ".join(gone)}) FROM (
-              SELECT *, {", ".join(instants)} FROM (SELECT *, unnest(range(run_length)) AS n FROM {{runs}})
+            SELECT * FROM (
+              SELECT * EXCLUDE ({gone}), {instants}
+              FROM (SELECT * EXCLUDE (later_by), unnest(range(run_length)) AS n, {steps} FROM {{runs}})
+              WINDOW of_run AS (PARTITION BY run ORDER BY n)
             ) WHERE arrival_us <= until_us AND completed_us >= from_us
             """,
             runs=runs,
@@ -208,7 +213,7 @@ class InProcess(LakeEngine):
         return replace_arrow(self._lake, self._sql, table, arrow, where, days=days, files=files)
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """Update columns of existing rows (`LakeEngine.amend`); days with changed rows are rewritten."""
+        """Update columns of existing rows (`LakeEngine.amend`). All rows of days with changed rows are rewritten."""
         same = " AND ".join(f"there.{name} = given.{name}" for name in key)
         there = self.table(table.name)
         days = self(
@@ -231,7 +236,7 @@ class InProcess(LakeEngine):
 
 
 def answered(sql: ArrowSql, text: str, **tables: Rows) -> pa.Table:
-    """Run a query in which each ``{name}`` stands for a table, as `LakeEngine.__call__` does."""
+    """Run a query in which ``{name}`` is replaced by a table, as in `LakeEngine.__call__`."""
     used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
     found = sql(text.format_map({name: _from_clause(name, rows) for name, rows in used.items()}), **used)
     for number, field in enumerate(found.schema):
@@ -243,7 +248,7 @@ def answered(sql: ArrowSql, text: str, **tables: Rows) -> pa.Table:
 
 
 def _from_clause(name: str, rows: pa.Table | ds.Dataset | ArrowView) -> str:
-    """Return the FROM clause for a table; it drops the time zone of timestamps in files, as `without_zones` does."""
+    """Return a FROM clause for a table that drops the time zone of timestamps, as `without_zones` does."""
     times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz]
     plain = ", ".join(f"make_timestamp(epoch_us({time})) AS {time}" for time in times)
     return f"(SELECT * REPLACE ({plain}) FROM {name})" if times else name
@@ -259,7 +264,7 @@ def replace_arrow(  # noqa: PLR0913 two of them have a default
     days: tuple[str, str] | None = None,
     files: Sequence[FileOfWorker] = (),
 ) -> int:
-    """Replace rows as `LakeEngine.replace` does, without Spark if possible."""
+    """Do the same as `LakeEngine.replace`, without Spark if possible."""
     if isinstance(lake, MemoryLake):
         there = read_columns(lake, table.name, table.column_names)
         stay = rows_that_meet(sql, there, f"NOT coalesce({where}, false)")

@@ -1,4 +1,4 @@
-"""Decide whether Spark's workers or this process do the work of a command, and report why."""
+"""Decide whether Spark's workers or this process do the work of a command, and report the reason."""
 
 import os
 from collections.abc import Callable
@@ -13,19 +13,19 @@ DEFAULT_MASTER: Final = SparkSettings.model_fields["master"].default
 
 
 def _say_nothing(_: str) -> None:
-    """Drop the message about the chosen engine."""
+    """Ignore the message about the chosen engine."""
 
 
 @dataclass
 class EngineChoice:
-    """The engine that the user wants for a lake; each command decides by it between Spark and this process.
+    """The engine that the user wants for a lake. Each command uses it to choose between Spark and this process.
 
     Attributes
     ----------
     wanted : {"auto", "spark", "local"}
-        With ``auto`` the amount of work decides.
+        With ``auto``, the amount of work decides.
     why : str
-        Where the request comes from, such as an option.
+        Where the user's choice comes from, such as an option.
     say : callable
         Called with a message when an engine is chosen, and again when the choice changes.
     """
@@ -36,14 +36,14 @@ class EngineChoice:
     _said: set[str] = field(default_factory=set)
 
     def by_spark(self, amount: int, most: int, what: str) -> bool:
-        """Whether Spark does some work, and not this process.
+        """Decide whether Spark (True) or this process does some work, and report the choice.
 
         Parameters
         ----------
         amount, most : int
             Amount of work, and the largest amount for this process.
         what : str
-            Name of the unit in which the amount is counted.
+            Name of the unit of the amount.
 
         Raises
         ------
@@ -65,7 +65,7 @@ class EngineChoice:
 
 
 def choice_of_settings(settings: SparkSettings, say: Callable[[str], None] = _say_nothing) -> EngineChoice:
-    """Return the engine that the settings ask for; if they ask for none, Spark if it runs or its master is set."""
+    """Return the engine in the settings. With ``auto``, it is Spark if a session is running or its master is set."""
     if settings.engine != "auto":
         return EngineChoice(settings.engine, f"--engine {settings.engine}, or the setting spark.engine", say)
     if "PYSPARK_GATEWAY_PORT" in os.environ:

@@ -6,6 +6,6 @@ from isr_batch.lake.sql_files import sql_texts
 
 
 def single_fetches(rows: DataFrame) -> DataFrame:
-    """Return one row per fetch, with the columns of the view ``fetches``, from rows of ``fetch_log``."""
+    """Return one row per fetch, with the columns of the view ``fetches``, given rows of ``fetch_log``."""
     text = sql_texts()["fetches"].replace("fetch_log", "{fetch_log}")
     return rows.sparkSession.sql(text, fetch_log=rows)

@@ -38,15 +38,15 @@ OTHER_VERSION: Final = "it was written by another version: use a new lake, or mo
 
 
 class Lake:
-    """The tables of one lake, under a folder or in a schema of a catalog.
+    """The tables of one lake, in a folder or in a schema of a catalog.
 
     Parameters
     ----------
     spark : SparkSession or function that starts one
         Session with Delta's extension and catalog, or a function that is called when a session is first needed. With a
-        function, a root without a scheme is a folder of this machine.
+        function, a root without a scheme is a folder on this machine.
     root : str
-        Folder (or URI) that holds ``<root>/<table>``; with ``catalog``, a schema as ``CAT.SCHEMA``.
+        Folder (or URI) that contains ``<root>/<table>``; with ``catalog``, a schema as ``CAT.SCHEMA``.
     run_id : str
         Stored in the metadata of every commit, so that ``DESCRIBE HISTORY`` leads to the row in ``run_log``.
     catalog : bool
@@ -69,7 +69,7 @@ class Lake:
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session; it is started on first use."""
+        """The Spark session. It is started on first use."""
         if callable(self._spark):  # Spark Connect's sessions have another class
             started: SparkSession = self._spark()
             self._spark = started
@@ -81,7 +81,7 @@ class Lake:
         return ".".join(map(quoted_for_spark, parts))
 
     def has(self, name: str) -> bool:
-        """Whether a table exists; for a view, whether all of its tables do."""
+        """Whether a table exists, or, for a view, whether all of its tables exist."""
         if name in VIEWS:
             return all(map(self.has, VIEWS[name][1]))
         if name in self._seen:
@@ -101,7 +101,7 @@ class Lake:
         Raises
         ------
         SchemaError
-            When the existing table's columns or types differ from the contract.
+            If the existing table's columns or types differ from the contract.
         """
         if table.name in self._checked:
             return
@@ -114,29 +114,29 @@ class Lake:
         self._check(table)
 
     def require(self, tables: Iterable[Table]) -> None:
-        """Check that existing tables fit their contracts, before work begins whose results they will store.
+        """Check that those of these tables that exist fit their contracts, before a command computes rows for them.
 
         Raises
         ------
         SchemaError
-            When the columns or types of a table differ from its contract.
+            If the columns or types of a table differ from its contract.
         """
         self.ensure_all([table for table in tables if self.has(table.name)])
 
     def ensure_all(self, tables: Collection[Table]) -> None:
-        """Create or check several tables concurrently (`ensure`), because each waits for a remote store."""
+        """Create or check several tables (`ensure`), concurrently, because a remote store responds slowly."""
         with ThreadPoolExecutor(len(tables) or 1) as pool:
             list(pool.map(self.ensure, tables))
 
     def read(self, name: str) -> DataFrame:
-        """Read the rows of a table, or of a view in `VIEWS`.
+        """Return the rows of a table, or of a view in `VIEWS`, as a Spark frame.
 
         Raises
         ------
         NoInputError
-            When the lake has no such table.
+            If the lake has no such table.
         SchemaError
-            When the table's columns or types differ from the contract.
+            If the table's columns or types differ from the contract.
         """
         if name in VIEWS:
             return self.spark.sql(self._view_text(name))
@@ -144,7 +144,7 @@ class Lake:
         return self.spark.table(self.identifier(name))
 
     def _view_text(self, name: str) -> str:
-        """Return the SQL of a view with full names of its tables, which Spark does not know by their plain names."""
+        """Return the SQL of a view with the full names of its tables, because Spark does not know their short names."""
         text = sql_texts()[name]
         for table in VIEWS[name][1]:
             self._require(table)
@@ -152,7 +152,7 @@ class Lake:
         return text
 
     def _require(self, name: str) -> None:
-        """Check once that a table exists and fits its contract."""
+        """Check, once per table, that it exists and fits its contract."""
         if name not in self._checked:
             if not self.has(name):
                 raise NoInputError(
@@ -165,13 +165,13 @@ class Lake:
     def replace(self, table: Table, rows: DataFrame, where: str) -> int:
         """Replace the rows that match a condition with the given rows, in one commit.
 
-        The operation is idempotent. Columns are selected by name and cast to the types of the contract. The write fails
-        if one of the given rows does not match the condition.
+        The operation is idempotent. Columns are selected by name and cast to the contract's types. If one of the given
+        rows does not match the condition, the write fails.
 
         Parameters
         ----------
         table : Table
-            Contract of the table, which is created if it does not exist.
+            Contract of the table. The table is created if it does not exist.
         rows : DataFrame
             At least the contract's columns. If there are no rows, matching rows are only removed.
         where : str
@@ -189,16 +189,16 @@ class Lake:
         retrying(lambda: writer.overwrite(F.expr(where)), table.name)
         self.was_written(table.name)
         last = self._last_commit(table.name)
-        # If no row was removed or added, nothing was committed, and the last commit is that of an earlier run.
+        # If no row was removed or added, nothing was committed, and the last commit is from an earlier run.
         there = last.get("userMetadata") == metadata
         return int((last.get("operationMetrics") or {}).get("numOutputRows") or 0) if there else 0
 
     def reached(self, name: str) -> DirectTable | None:
-        """Return a table that this process can commit to without Spark, existing or not; None if only Spark can.
+        """Return a table to which this process can commit without Spark, even if it does not exist; else None.
 
-        delta-rs loads a table in milliseconds, Spark in half a second. It is used for tables in a folder, on S3 and on
-        HDFS. Spark is needed for tables that delta-rs cannot reach, for a catalog outside a folder, and for a store
-        with a multi-writer log store.
+        delta-rs loads a table in milliseconds, Spark in half a second. delta-rs is used for tables in a folder, on S3
+        and on HDFS. Spark is needed for tables that delta-rs cannot reach, for a catalog outside a folder, and for a
+        store with a multi-writer log store.
         """
         if name not in self._reached:
             location = self._location(name)
@@ -214,22 +214,22 @@ class Lake:
         return self._reached[name]
 
     def direct(self, name: str) -> DirectTable | None:
-        """Return an existing table that this process reads and writes without Spark; None if only Spark can."""
+        """Return an existing table that this process can read and write without Spark; None if only Spark can."""
         there = self.reached(name)
         return there if there and self.is_plain(name) else None
 
     def by_delta_rs(self, name: str) -> DirectTable:
-        """Return a table as workers and delta-rs access it, even one that `reached` leaves to Spark.
+        """Return a table as delta-rs and workers access it, even if other access is left to Spark (`reached`).
 
         Raises
         ------
         UsageError
-            When delta-rs cannot reach the table.
+            If delta-rs cannot reach the table.
         """
         return self._reached.get(name) or self._by_delta_rs(self._location(name))
 
     def _by_delta_rs(self, location: str) -> DirectTable:
-        """Return the table at an address as delta-rs accesses it."""
+        """Return the table at an address, as delta-rs accesses it."""
         return DirectTable(store_of(location, lambda key: hadoop_setting(self.spark, key)), self.metadata)
 
     def log(self, name: str) -> deltalake.DeltaTable | None:
@@ -238,17 +238,17 @@ class Lake:
         return there.log() if there else None
 
     def was_written(self, name: str) -> None:
-        """Drop the cached Delta log of a table, because it was written to."""
+        """Invalidate the cached Delta log of a table, because the table was written."""
         if there := self._reached.get(name):
             there.was_written()
 
     def require_layout(self, table: Table) -> None:
-        """Check that an existing table is partitioned as its contract says.
+        """Check that an existing table is partitioned as in its contract.
 
         Raises
         ------
         SchemaError
-            When it differs from the contract.
+            If it is not.
         """
         log = self.log(table.name)
         found = log.metadata().partition_columns if log else self.detail(table.name)["partitionColumns"]
@@ -261,14 +261,14 @@ class Lake:
         Raises
         ------
         NoInputError, SchemaError
-            As raised by `read`.
+            As for `read`.
         """
         self._require(name)
         log = self.log(name)
         return log.file_uris() if log else self.read(name).inputFiles()
 
     def is_plain(self, name: str) -> bool:
-        """Whether a table's data files alone define its rows: no deletion vectors, no column mapping."""
+        """Whether a table's data files alone define its rows, without deletion vectors or column mapping."""
         self._require(name)
         log = self.log(name)
         protocol = log.protocol().min_reader_version if log else self.detail(name)["minReaderVersion"]
@@ -277,8 +277,8 @@ class Lake:
     def append_once(self, table: Table, rows: DataFrame, key: str) -> None:
         """Append rows, unless rows with the same key were appended before."""
         self.ensure(table)
-        # The version is always 1. Delta silently drops an append whose version is not above the last one of its key, so
-        # that with an increasing version (a date, say) a late run would be lost.
+        # The version is always 1. Delta silently drops an append whose version is not above the key's last version, so
+        # that with increasing versions, such as dates, a late run would be lost.
         writer = (
             conformed(table, rows)
             .writeTo(self.identifier(table.name))
@@ -290,7 +290,7 @@ class Lake:
         self.was_written(table.name)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
-        """Update columns of existing rows from rows with the same key, but only where the first column differs."""
+        """Update ``columns`` of existing rows from ``rows`` with the same ``key``, if the first column differs."""
         retrying(lambda: amend(self.identifier(table.name), rows, key, columns), table.name)
         self.was_written(table.name)
 
@@ -299,7 +299,7 @@ class Lake:
         return int(self._last_commit(name)["version"])
 
     def names(self) -> list[str]:
-        """Return the names of the lake's tables, then of the views that have all their tables."""
+        """Return the names of the lake's tables, then of its views. Views that lack a table are left out."""
         names = [name for name in TABLES if self.has(name)]
         known = {*TABLES, *VIEWS}
         for name, text in sorted(sql_texts().items(), key=lambda view: view[0] not in VIEWS):
@@ -308,7 +308,7 @@ class Lake:
         return names
 
     def register_views(self) -> list[str]:
-        """Register the lake's tables, views and functions in the Spark session, for SQL by plain name.
+        """Register the lake's tables, views and functions in the Spark session, so that SQL can use their short names.
 
         Returns
         -------
@@ -324,17 +324,17 @@ class Lake:
         return names
 
     def query(self, text: str) -> tuple[list[dict[str, object]], list[str]]:
-        """Run a SQL query on tables and views by plain name, and collect the result to the driver.
+        """Run a SQL query that names tables and views without a prefix, and collect the result in the driver.
 
         Returns
         -------
         rows, columns
-            Rows as dictionaries, and the columns in their order.
+            Rows as dictionaries, and the names of the columns in order.
 
         Raises
         ------
         UsageError
-            When Spark does not understand the query, or cannot compute it.
+            If Spark does not understand the query, or cannot compute it.
         """
         names = self.register_views()
         try:
@@ -390,7 +390,7 @@ class Lake:
         return f"{default.rstrip('/')}{place}"
 
     def detail(self, name: str) -> Row:
-        """Return the row of Spark's ``DESCRIBE DETAIL`` for a table."""
+        """Return the result row of Spark's ``DESCRIBE DETAIL`` for a table."""
         return self.spark.sql(f"DESCRIBE DETAIL {self.identifier(name)}").collect()[0]
 
     def _last_commit(self, name: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The interface of an engine for SQL over the tables of a lake, which DuckDB and Spark implement.
+"""The interface of an engine for SQL over the tables of a lake. DuckDB and Spark implement it.
 
-Both engines run the same text: ``{name}`` is replaced by a table, and functions have the names that Spark gives them.
+Both engines run the same text, in which ``{name}`` is replaced by a table, and functions have their names in Spark.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.tables.contract import Table
 
 Rows = Any
-"""Rows of a table or a result, in a form that only the engine that returned them can use."""
+"""Rows of a table or of a result, in a form that only the engine that returned them can use."""
 Days = tuple[date, date]
 OfTable = Callable[[pa.Table], pa.Table]
 OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -22,30 +22,30 @@ OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "leader_id", "replica_id")
 INSTANTS: Final = ("arrival", "handled", "processed", "released", "completed")
 FIGURES: Final = ("fetch_offset", "leader_log_end_offset", "error_code")
-"""Columns that `LakeEngine.fetches` returns, and one column ``INSTANT_us`` per instant."""
+"""Columns that `LakeEngine.fetches` returns, in addition to the follower and one column ``INSTANT_us`` per instant."""
 LARGE_ROWS_AT_A_TIME: Final = 128
-"""Rows per batch of `LakeEngine.stream`; a row may be a segment of the log with some 300 kB."""
+"""Number of rows per batch of `LakeEngine.stream`. A row may be a segment of the log with some 300 kB."""
 
 
 class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
-    """An engine that runs queries on the tables of a lake; at the end of its ``with`` block, it releases resources."""
+    """An engine that runs queries on the tables of a lake. Its ``with`` block releases its resources at the end."""
 
     in_process: bool
-    """Whether this process does the work instead of Spark."""
+    """Whether this process does the work, and not Spark."""
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
-        """Open columns of a table, by default all; empty if the lake has no such table."""
+        """Open columns of a table, by default all columns. If the lake has no such table, there are no rows."""
 
     def with_struct(
         self, name: str, columns: Sequence[str], struct: str, fields: Sequence[str], days: tuple[str, str]
     ) -> Rows:
-        """Open columns of a table, plus a struct of its large columns, which is read only when `stream` needs it.
+        """Open columns of a table, and a struct of its large columns, which is only read when `stream` needs it.
 
         ``days`` are the first and the last day whose files are read.
         """
 
     def rows(self, given: pa.Table) -> Rows:
-        """Return an Arrow table in the form that queries of this engine use."""
+        """Return an Arrow table in the form that queries of this engine accept."""
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
         """Return followers' fetches that were in progress during time spans, one row per fetch.
@@ -56,7 +56,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
             ``cluster_id, topic, partition_id, leader_id, replica_id``, and ``from_us`` and ``until_us``, in
             microseconds and inclusive.
         days : (date, date)
-            First and last event_date; files of other days are not read.
+            First and last event_date. Files of other days are not read.
 
         Returns
         -------
@@ -66,7 +66,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def appends(self, spans: Rows, days: Days) -> Rows:
-        """Return the appends to a leader's partition during time spans.
+        """Return the appends to partitions on their leaders during time spans, one row per append.
 
         Parameters
         ----------
@@ -80,41 +80,41 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def by_key(self, rows: Rows, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> Rows:
-        """Apply a function to the rows of each key, one key after the other."""
+        """Apply a function to the rows of each key separately, and return all results."""
 
     def stream(self, rows: Rows, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema) -> Rows:
-        """Apply a function, at once and only once, to a stream of rows sorted by keys.
+        """Apply a function, immediately and only once, to a stream of rows sorted by keys, and return the results.
 
-        Rows with equal keys arrive together and in order, in batches of `LARGE_ROWS_AT_A_TIME`, because they may be
+        Rows with equal keys arrive together and in order, in batches of `LARGE_ROWS_AT_A_TIME`, because rows may be
         large.
         """
 
     def only(self, rows: Rows, wanted: Rows, keys: Sequence[str]) -> Rows:
-        """Return the rows whose ``keys`` occur in ``wanted``; other rows of a view are not computed.
+        """Return the rows whose ``keys`` are in ``wanted``. Other rows of a view are not computed.
 
-        For a view, each of its tables is filtered by those keys that it has.
+        For a view, each of its tables is filtered by those of the keys that it has.
         """
 
     def union(self, *rows: Rows) -> Rows:
-        """Concatenate rows, matching columns by name; missing columns are null."""
+        """Concatenate rows. Columns are matched by name, and missing columns are null."""
 
     def __call__(self, text: str, **tables: Rows) -> Rows:
-        """Run a SELECT statement, in which ``{name}`` is replaced by a table."""
+        """Run a SELECT statement, in which ``{name}`` is replaced by a table, and return the result."""
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        """Return a struct expression in this engine's SQL, from one expression per field."""
+        """Return a struct expression in this engine's SQL, given one expression per field."""
 
     def literal(self, value: str | int) -> str:
         """Return a value as a literal in this engine's SQL."""
 
     def keep(self, rows: Rows) -> Rows:
-        """Compute rows now, and store the result, because several queries will use them."""
+        """Compute rows now and store the result, because several queries will use them."""
 
     def listed(self, rows: Rows) -> list[dict[str, Any]]:
-        """Return rows in this process, as dictionaries."""
+        """Collect rows in this process, as dictionaries."""
 
     def arrow(self, rows: Rows) -> pa.Table:
-        """Return rows in this process, as an Arrow table."""
+        """Collect rows in this process, as an Arrow table."""
 
     def columns(self, rows: Rows) -> list[str]:
         """Return the names of the rows' columns."""
@@ -129,18 +129,16 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
     ) -> int:
         """Replace the rows of a table that meet a condition by ``rows`` and by the rows in ``files``.
 
-        Return the number of rows written.
-
-        If the condition only selects some days, ``days`` are the first and the last of them; files of other days are
-        not read.
+        Returns the number of rows written. If the condition only selects certain days, ``days`` are the first and the
+        last of them, and files of other days are not read.
         """
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """Update columns of existing rows from rows with the same key, but only where the first column differs."""
+        """Update ``columns`` of existing rows from ``rows`` with the same ``key``, if the first column differs."""
 
 
 def appends_text(days: Days) -> str:
-    """Return the query of `LakeEngine.appends` over a table ``append_log``."""
+    """Return the query for `LakeEngine.appends` on a table ``append_log``."""
     same = " AND ".join(f"appends.{name} = spans.{name}" for name in FOLLOWER[:-1])
     return f"""
         SELECT /*+ BROADCAST(spans) */ spans.*, unix_micros(append_time) AS append_us

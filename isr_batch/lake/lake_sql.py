@@ -1,4 +1,4 @@
-"""Run SQL that names a lake's tables plainly; each query runs on DuckDB or Spark (`isr_batch.lake.engines`)."""
+"""Run SQL that names a lake's tables without a prefix, on DuckDB or Spark (`isr_batch.lake.engines`)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +24,12 @@ Value = str | Sequence[tuple[object, ...]]
 
 
 class LakeSql(AbstractContextManager["LakeSql"]):
-    """Runs queries that name a lake's tables plainly, in the common SQL of Spark and DuckDB.
+    """Runs queries that name a lake's tables without a prefix, in SQL that is common to Spark and DuckDB.
 
     Parameters
     ----------
     lake : Lake
-        The lake; tables that it lacks are empty.
+        The lake. Tables that it lacks are empty.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -50,12 +50,12 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         text : str
             SELECT statement.
         **values : str or sequence of tuple
-            Replacements of ``:name`` in the text: SQL, or rows for VALUES.
+            Replacements for ``:name`` in the text: SQL, or rows for VALUES.
 
         Raises
         ------
         SchemaError
-            When a table's columns or types differ from the contract.
+            If a table's columns or types differ from the contract.
         """
         tables = self._tables(text)
         engine: LakeEngine = self._here
@@ -65,25 +65,25 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         return engine.listed(engine(_sql_with_values(_with_marks(text, tables), values, engine.literal), **tables))
 
     def arrow(self, text: str) -> pa.Table | None:
-        """Run a query in this process; None if Spark has to read one of its tables."""
+        """Run a query in this process, and return an Arrow table; None if Spark has to read one of the tables."""
         tables = self._tables(text)
         if any(rows is None for rows in tables.values()):
             return None
         return self._here.arrow(self._here(_with_marks(text, tables), **tables))
 
     def _tables(self, text: str) -> dict[str, Rows | None]:
-        """Open the tables that a query names; None for those that only Spark can read."""
+        """Return the tables in a query by name, opened, or None for tables that only Spark can read."""
         return {name: self._table(name) for name in re.findall(r"\w+", text) if name in TABLES or name in VIEWS}
 
     @cached_property
     def _spark(self) -> LakeEngine:
-        """The Spark engine, with isr-batch's functions registered."""
+        """The Spark engine, with isr-batch's SQL functions registered."""
         for text in sql_texts("functions").values():
             self.lake.spark.sql(text)
         return self._opened.enter_context(BySpark(self.lake))
 
     def _table(self, name: str) -> Rows | None:
-        """Open a table for queries in this process; None if only Spark can read it."""
+        """Open a table for queries in this process. Return None if Spark has to read it."""
         if name not in self._read:
             parts = VIEWS[name][1] if name in VIEWS else (name,)
             here = all(self._here.reads(part) and stored_bytes(self.lake, part) <= sizes.READ_BYTES for part in parts)
@@ -92,14 +92,14 @@ class LakeSql(AbstractContextManager["LakeSql"]):
 
 
 def _with_marks(text: str, tables: Mapping[str, object]) -> str:
-    """Replace the names of tables in a query by ``{name}``, as a `LakeEngine` expects."""
+    """Replace the names of tables in a query by ``{name}``, which a `LakeEngine` expects."""
     text = re.sub(r"[{}]", r"\g<0>\g<0>", text)
     named = rf"\b((?i:FROM|JOIN))\s+({'|'.join(tables) or '(?!)'})\b(\s+AS \w+)?"
     return re.sub(named, lambda at: f"{at[1]} {{{at[2]}}}{at[3] or f' AS {at[2]}'}", text)
 
 
 def lake_sql_for_spark(text: str, **values: Value) -> str:
-    """Return a query of `LakeSql` as `isr-batch sql` accepts it."""
+    """Return a query of `LakeSql` in the form that `isr-batch sql` accepts."""
     return _sql_with_values(text, values, sql_literal)
 
 

@@ -1,12 +1,12 @@
-"""Let only one run at a time write results to a lake; otherwise tables could have rows of two runs.
+"""Let only one run at a time write results to a lake. Otherwise tables could mix the rows of two runs.
 
-Leases are numbered rows of a Delta table that accepts each number once: the run that appends the row with the next
-number holds the lease. While it works, it appends a heartbeat every BEAT. The lease ends when the run releases it, when
-the run's process is known to have ended, or when there was no heartbeat for EXPIRY. For a run on another machine or in
-a container, only heartbeats count, because its process id proves nothing.
+Leases are numbered rows of a Delta table that accepts each number once. The run that appends the row with the next
+number holds the lease. While the run works, it appends a heartbeat every BEAT. The lease ends when the run releases it,
+when the run's process is known to have ended, or when there was no heartbeat for EXPIRY. For a run on another machine
+or in another container, only heartbeats count, because its process id proves nothing.
 
-A run that was suspended for longer than EXPIRY may have lost the lease without noticing; therefore `Turn.require`
-checks before results are committed.
+A run that was suspended for longer than EXPIRY may have lost the lease without noticing it. Therefore `Turn.require`
+checks the lease before results are committed.
 """
 
 import logging
@@ -33,25 +33,26 @@ from isr_batch.lake.tables.outputs import RUN_LEASE
 BEAT: Final = timedelta(minutes=2)
 EXPIRY: Final = timedelta(minutes=10)
 _OLD_EXPIRY: Final = timedelta(hours=6)
-"""Time after which a lease held by an earlier version of isr-batch ends; such a run sends no heartbeats."""
+"""Time after which a lease ends if an earlier version of isr-batch holds it, because that version sends no
+heartbeats."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Turn:
-    """The lease on a lake's results, held by this run."""
+    """The lease on a lake's results, while this run holds it."""
 
     lake: Lake
     number: int
 
     def require(self) -> None:
-        """Check that this run still holds the lease, before its results are committed.
+        """Check that this run still holds the lease. It is called before the run's results are committed.
 
         Raises
         ------
         WriteConflictError
-            When another run has taken the lease.
+            If another run has taken the lease.
         """
         last = _last_turn_of_lease(self.lake)
         if last is None or last["turn"] != self.number:
@@ -68,7 +69,7 @@ def leased(lake: Lake) -> Iterator[Turn]:
     Raises
     ------
     WriteConflictError
-        When another run holds it.
+        If another run holds it.
     """
     lake.ensure(RUN_LEASE)
     last = _last_turn_of_lease(lake)
@@ -100,13 +101,13 @@ def leased(lake: Lake) -> Iterator[Turn]:
 def sole_writer(lake: Lake) -> Iterator[None]:
     """Hold the lease while input tables are written, if the lake is on S3, where Spark can lose concurrent commits.
 
-    On S3, Spark checks that a version of the table is free and then writes it, in two steps. A multi-writer log store
-    (``spark.delta.logStore.s3a.impl``) makes the lease unnecessary.
+    On S3, Spark checks that a version of the table is free, and then writes it, in two steps. With a multi-writer log
+    store (``spark.delta.logStore.s3a.impl``), the lease is not needed.
 
     Raises
     ------
     WriteConflictError
-        When another run writes to the lake.
+        If another run is writing to the lake.
     """
     scheme = _scheme_of_lake(lake)
     if scheme in S3 and not log_store(lake.spark, scheme):
@@ -123,14 +124,14 @@ def _scheme_of_lake(lake: Lake) -> str:
 
 
 def _last_turn_of_lease(lake: Lake) -> dict[str, Any] | None:
-    """Return the last row of the lease; None if no run has ever held it."""
+    """Return the last row of the lease table; None if no run has ever held the lease."""
     lake.was_written(RUN_LEASE.name)  # another process may have written
     turns = read_columns(lake, RUN_LEASE.name, RUN_LEASE.column_names).to_pylist()
     return max(turns, key=lambda row: (row["turn"], row["given_back"], row["taken_time"]), default=None)
 
 
 def _write_turn_of_lease(lake: Lake, number: int, what: str, *, given_back: bool = False) -> None:
-    """Append a row to the lease table; fail if another run has appended it first."""
+    """Append a row to the lease table, unless a row with the same number and event exists."""
     row = {
         "turn": number, "run_id": lake.run_id, "host": str(_this_process_of_lease()), "pid": os.getpid(),
         "taken_time": datetime.now(UTC), "given_back": given_back,
@@ -140,7 +141,7 @@ def _write_turn_of_lease(lake: Lake, number: int, what: str, *, given_back: bool
 
 
 def _beat_of_lease(lake: Lake, number: int, ended: threading.Event) -> None:
-    """Append heartbeats to the lease table until the event ``ended`` is set; runs in a thread."""
+    """Append heartbeats to the lease table until the event ``ended`` is set. This runs in a thread."""
     beats = 0
     while not ended.wait(BEAT.total_seconds()):
         beats += 1
@@ -169,14 +170,14 @@ class _LeaseProcess:
 
     @classmethod
     def parse(cls, text: str) -> "_LeaseProcess":
-        """Parse a process's identity from its text in the lease table."""
+        """Parse the text in the lease table that identifies a process."""
         return cls(*(*text.split("|"), "", "", "")[:4])
 
     def __str__(self) -> str:
         return f"{self.host}|{self.boot}|{self.namespace}|{self.started}"
 
     def is_gone(self, pid: int) -> bool:
-        """Whether this process can see that the other one, with this process id, has ended."""
+        """Whether this process can see that the other process, which has the id ``pid``, has ended."""
         own = _this_process_of_lease()
         if (self.host, self.boot, self.namespace) == (own.host, own.boot, own.namespace) and self.boot:
             return _started(pid) != self.started
@@ -225,7 +226,7 @@ def _is_lease_turn_over(row: dict[str, Any]) -> bool:
 
 
 def _holder_of_lease(holder: dict[str, Any] | None) -> str:
-    """Return the words for the run that holds the lease, for a message."""
+    """Describe the run that holds the lease, for a message."""
     if holder is None:
         return "another run"
     return f"run {holder['run_id']} (process {holder['pid']} on {_LeaseProcess.parse(holder['host']).host})"

@@ -1,6 +1,7 @@
-"""Maintain a lake's tables: merge small files, delete unreferenced files, drop old states of replays.
+"""Maintain a lake's tables: merge small files, delete unreferenced files, and delete old states of replays.
 
-delta-rs is tried first, because it takes milliseconds per table; Spark takes about four seconds, whatever the size.
+delta-rs is used if possible, because it takes milliseconds per table. Spark takes about four seconds per table,
+whatever its size.
 """
 
 from datetime import timedelta
@@ -27,16 +28,16 @@ Row = dict[str, object]
 
 
 def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]:
-    """Merge small files and delete unreferenced ones in every table of the lake.
+    """Merge small files and delete unreferenced files in every table of the lake.
 
     Parameters
     ----------
     lake : Lake
     retain_hours : int
-        Age in hours from which replaced files are deleted; versions of the table that need them can no longer be read.
+        Age in hours at which replaced files are deleted. Versions of the table that need them can no longer be read.
     state_days : int
-        Number of most recent days for which states are kept, so that a replay can continue from them. A replay of an
-        older day starts at the beginning of the log.
+        Number of most recent days whose states are kept, so that a replay can continue from them. A replay of an older
+        day starts at the beginning of the log.
 
     Returns
     -------
@@ -46,7 +47,7 @@ def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]
     Raises
     ------
     WriteConflictError
-        When another process writes to a table at the same time.
+        If another process writes to a table at the same time.
     """
     if lake.has(REPLAY_STATE.name):
         _maintain_old_states(lake, state_days)
@@ -64,7 +65,7 @@ def _maintain_old_states(lake: Lake, days: int) -> None:
 
 
 def _maintain_table(lake: Lake, table: Table, retain_hours: int) -> Row:
-    """Maintain one table; return its row of the result."""
+    """Maintain one table, and return its row of the result."""
     before, size = _count_data_files(lake, table)
     there = lake.direct(table.name)
     if there and size <= sizes.MAINTAINED_BYTES:
@@ -83,8 +84,8 @@ def _maintain_here(there: DirectTable, table: Table, retain_hours: int) -> None:
     """Maintain a table without Spark."""
     said = CommitProperties(custom_metadata={"userMetadata": there.metadata()})
     try:
-        # Tables with large rows are read by location: their files are large, with small row groups
-        # (`delta_files.write`).
+        # Tables with large rows are not compacted. They are read by location, and their files are already large, with
+        # small row groups (`delta_files.write`).
         if not has_binaries(table):
             compact_files(there, table)
         there.store.table().vacuum(

@@ -1,4 +1,4 @@
-"""A lake in this process's memory, for notebooks and for tasks of users' own Spark jobs."""
+"""A lake in this process's memory, for notebooks and for tasks in users' own Spark jobs."""
 
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
@@ -20,7 +20,8 @@ class MemoryLake(Lake):
     Parameters
     ----------
     tables : mapping of Table to pa.Table
-        Rows of each table, with at least the columns that will be read; a table that is not listed has no rows.
+        Rows of each table, with at least the columns that will be read. Tables that are not in the mapping have no
+        rows.
     """
 
     def __init__(self, tables: Mapping[Table, pa.Table]) -> None:
@@ -32,25 +33,25 @@ class MemoryLake(Lake):
         self.tables[table] = rows
 
     def has(self, name: str) -> bool:
-        """Whether a table was given; for a view, whether all its tables were (overrides `Lake.has`)."""
+        """Whether a table was given, or, for a view, whether all its tables were (overrides `Lake.has`)."""
         return all(map(self.has, VIEWS[name][1])) if name in VIEWS else self._rows(name) is not None
 
     def ensure(self, table: Table) -> None:
-        """Add an empty table if it was not given (overrides `Lake.ensure`)."""
+        """Add an empty table if none was given (overrides `Lake.ensure`)."""
         self.tables.setdefault(table, no_rows(table))
 
     def direct(self, name: str) -> "MemoryTable | None":
-        """Return a table in memory, empty if it was not given (overrides `Lake.direct`)."""
+        """Return a table in memory. It is empty if none was given (overrides `Lake.direct`)."""
         rows = self._rows(name)
         return MemoryTable(no_rows(TABLES[name]) if rows is None else rows)
 
     def _rows(self, name: str) -> pa.Table | None:
-        """Return the rows of a table by name; None if it was not given."""
+        """Return the rows of a table by name; None if none was given."""
         return next((rows for table, rows in self.tables.items() if table.name == name), None)
 
 
 class MemoryTable(DirectTable):
-    """A table in memory, with those methods of a `DirectTable` that reads need."""
+    """A table in memory, with the methods of a `DirectTable` that are needed to read it."""
 
     size_bytes = 0
 
@@ -58,7 +59,7 @@ class MemoryTable(DirectTable):
         self._rows = rows
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
-        """Return columns of the rows whose text columns have one of the values in ``wanted``."""
+        """Return columns of the rows in which text columns have one of their values in ``wanted``."""
         rows = self._rows
         for column, values in wanted.items():
             rows = rows.filter(pc.is_in(rows[column], pa.array(values, pa.string())))
@@ -70,5 +71,5 @@ class MemoryTable(DirectTable):
 
 
 def _no_spark() -> NoReturn:
-    """Fail: tables in memory never need a Spark session."""
+    """Raise an error, because tables in memory never need a Spark session."""
     raise AssertionError("tables in memory are read without Spark")

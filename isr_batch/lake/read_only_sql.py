@@ -26,9 +26,9 @@ _QUERY: Final = frozenset({
     "UnresolvedWith", "Unpivot", "WithWindowDefinition",
 })  # fmt: skip
 _WITH_PLAN: Final = {"ExplainCommand": "logicalPlan", "DescribeQueryCommand": "plan"}
-"""Statements that describe a query without running it, and the field that has its plan."""
+"""Statements that describe a query without running it, and the name of their field that contains its plan."""
 _LEAVES: Final = frozenset({"Literal", "UnresolvedAttribute", "UnresolvedRelation"})
-"""Kinds of nodes with only names and values in them, which need no check; most nodes are of these kinds."""
+"""Kinds of nodes that only contain names and values, and need no further check. Most nodes are of these kinds."""
 _TABLES: Final = frozenset({"UnresolvedRelation", "UnresolvedTableOrView"})
 _RUNS_JAVA: Final = frozenset({"java_method", "reflect", "try_reflect"})
 _ROWS_OF: Final = frozenset({
@@ -54,7 +54,7 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
     Raises
     ------
     UsageError
-        If a part is not a plain query, which the message names; or if Spark cannot parse the text.
+        If a part is not a plain query, which the message names, or if Spark cannot parse the text.
     """
     if text.count("/*") > _LEVELS:  # thousands of nested comments would fill the memory of Spark's parser
         raise UsageError(*TOO_DEEP)
@@ -74,7 +74,7 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
 
 @contextmanager
 def errors_of_read_only_query() -> Iterator[None]:
-    """Turn every error of a user's query into a UsageError, including errors for which PySpark has no class.
+    """Convert every error of a user's query to a UsageError, including errors for which PySpark has no class.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def errors_of_read_only_query() -> Iterator[None]:
 
 
 class _ReadOnlyCheck:
-    """Checks all values in a parsed plan, because some nodes have functions and queries that `children` omits."""
+    """Checks all values in a parsed plan, because some nodes contain functions and queries that `children` omits."""
 
     def __init__(self, spark: SparkSession, names: Collection[str]) -> None:
         java: Java = spark._jvm  # noqa: SLF001
@@ -112,7 +112,7 @@ class _ReadOnlyCheck:
         self._has = ", ".join(names) or "no table"
 
     def plan(self, plan: Java) -> None:
-        """Check every node of a parsed plan; refuse the query if one is not allowed."""
+        """Check every node of a parsed plan, and refuse the query if one of them is not allowed."""
         rest: list[tuple[Java, frozenset[str], int]] = [(plan, frozenset(), 0)]
         while rest:
             part, named, level = rest.pop()
@@ -124,7 +124,7 @@ class _ReadOnlyCheck:
             if kind in _WITH_PLAN:
                 rest.append((getattr(part, _WITH_PLAN[kind])(), named, level + 1))
             elif kind == "UnresolvedWith":
-                # Names that a query may use also include earlier common table expressions, and a recursive one itself.
+                # A query may also name earlier common table expressions, and a recursive one may name itself.
                 for each in self._list(part.innerChildren()):
                     named |= {each.alias().lower()}
                     rest.append((each, named, level + 1))
@@ -135,7 +135,7 @@ class _ReadOnlyCheck:
                     rest += [(each, named, level + (form in _NODES)) for each in self._made_of(part, form)]
 
     def _kind_of(self, part: Java) -> tuple[str, str]:
-        """Return the Java class of a part of a plan, and how its own parts are listed."""
+        """Return the Java class of a part of a plan, and the form in which its own parts are listed."""
         name = part.getClass().getName()
         if name not in self._forms:
             forms = (form for form in _FORMS if is_instance_of(self._gateway, part, form))
@@ -143,11 +143,11 @@ class _ReadOnlyCheck:
         return name.rpartition(".")[2], self._forms[name]
 
     def _made_of(self, part: Java, form: str) -> Iterable[Java]:
-        """Return the parts that a part of a plan consists of."""
+        """Return the direct parts of a part of a plan."""
         return self._list(part.toSeq() if form == _ITERABLE else part.productIterator().toSeq()) if form else ()
 
     def _node(self, node: Java, kind: str, form: str, named: frozenset[str]) -> None:
-        """Refuse a node of a kind that queries do not have."""
+        """Refuse a node of a kind that does not occur in queries."""
         if form == _PLAN and kind not in _QUERY:
             words = re.sub(r"(?<!^)(?=[A-Z])", " ", kind.strip("$")).lower()
             raise UsageError(f"this is not a query on the lake's tables: {words}", HINT)
@@ -174,5 +174,5 @@ class _ReadOnlyCheck:
             raise UsageError(f"function {name} is not allowed in a query", HINT)
 
     def _words(self, words: Java) -> list[str]:
-        """Convert a list of Java to one of Python."""
+        """Convert a Java list to a Python list."""
         return [*self._list(words)]

@@ -1,4 +1,4 @@
-"""Write the table run_log: one row per command that ran on a lake, successful or not."""
+"""Write the table run_log: one row per command that ran on a lake, whether it succeeded or not."""
 
 import logging
 import time
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunCounts:
-    """How many rows a step read, wrote and refused."""
+    """Number of rows that a step read, wrote and refused."""
 
     rows_in: int = 0
     rows_out: int = 0
@@ -40,7 +40,7 @@ class RunCounts:
 
 
 class Run:
-    """A running command: its id, start and counts, for its row of ``run_log``."""
+    """A running command's counts, for its row of ``run_log``."""
 
     def __init__(self) -> None:
         self.counts = RunCounts()
@@ -51,12 +51,12 @@ class Run:
 
 
 def new_run_id() -> str:
-    """Return a new ``run_id``; ids sort by time."""
+    """Return a new ``run_id``. Ids sort by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
 
 
 def is_still_valid(lake: Lake, run_id: str, command: str, config_hash: str) -> bool:
-    """Whether a command succeeded with these settings and this code, and the input tables are the same since."""
+    """Whether a command succeeded with these settings and this code, and the input tables have not changed since."""
     columns = ("command", "config_hash", "code_version", "status", "input_table_versions")
     rows = read_columns(lake, RUN_LOG.name, columns, {"run_id": run_id}).to_pylist()
     now = {"command": command, "config_hash": config_hash, "code_version": _code_version(), "status": "done"}
@@ -86,9 +86,9 @@ def _end_of_run(error: Exception | SystemExit) -> tuple[int, str]:
 
 @contextmanager
 def write_run_log(lake: Lake, command: str, window: str | None, config_hash: str) -> Iterator[Run]:
-    """Write a row of ``run_log`` for the command in the block when it ends, with or without an error.
+    """When the block ends, write a row of ``run_log`` for the command in it, even after an error.
 
-    An error is only recorded if the lake already has a table: a mistyped path must not become a lake.
+    An error is only recorded if the lake already has a table, because a mistyped path must not become a lake.
     """
     run = Run()
     started, clock = datetime.now(UTC), time.monotonic()

@@ -1,8 +1,8 @@
 """Replace a few rows of a table in one commit, without Spark.
 
-A Spark commit takes at least a second, whatever its size; a commit by `deltalake` takes some milliseconds. The code
-reads the files that may have matching rows, rewrites those that have other rows as well, and commits the changed list
-of files. deltalake does not check the constraints of rows written this way, so they are checked here.
+A Spark commit takes at least a second, whatever its size; a commit by `deltalake` takes some milliseconds. This module
+reads the files that may have matching rows, rewrites those that also have other rows, and commits the changed list of
+files. deltalake does not check the constraints of rows that are written in this way, so they are checked here.
 """
 
 import logging
@@ -47,7 +47,7 @@ class SmallTables:
         self.sql = sql
 
     def takes(self, table: Table, days: Days | None = None, where: str | None = None) -> DirectTable | None:
-        """Return the table if `replace` can write it with delta-rs and needs to rewrite little of it; otherwise None.
+        """Return the table if `replace` can write it with delta-rs and has to rewrite little of it; else None.
 
         The table is created if it does not exist.
 
@@ -55,11 +55,11 @@ class SmallTables:
         ----------
         table : Table
         days : (str, str), optional
-            As for `replace`; files of other days are ignored.
+            As for `replace`. Files of other days are ignored.
         where : str, optional
-            As for `replace`. If it is given, files of a large table that have no matching rows, or only matching rows,
-            are not considered rewritten; by default all files are. A table with a change feed is only accepted if whole
-            files are replaced, because then the feed can be derived from the files, as after an overwrite by Spark.
+            As for `replace`. By default, all files are considered rewritten. With ``where``, files of a large table are
+            not if none or all of their rows match. A table with a change feed is only accepted if whole files are
+            replaced, because then the feed can be derived from the files, as after an overwrite by Spark.
         """
         self.lake.ensure(table)
         there = self.lake.direct(table.name)
@@ -87,11 +87,11 @@ class SmallTables:
         Parameters
         ----------
         table : Table
-            One that `takes` accepts.
+            A table that `takes` accepts.
         rows : pa.Table
             The contract's columns.
         where : str
-            SQL condition that both engines understand; every row must meet it.
+            SQL condition that both engines understand. Every row must meet it.
         days : (str, str), optional
             First and last event_date that the condition selects, so that no other files are read.
         files : sequence of FileOfWorker
@@ -107,9 +107,9 @@ class SmallTables:
         Raises
         ------
         SchemaError
-            When a row breaks the contract or does not meet the condition.
+            If a row breaks the contract or does not meet the condition.
         WriteConflictError
-            When another process writes to the same files.
+            If another process writes to the same files.
         """
         to = self.lake.by_delta_rs(table.name)
         schema = arrow_schema(table)
@@ -136,25 +136,25 @@ class SmallTables:
         return int(rows.num_rows) + sum(file.rows for file in files)
 
     def add_files(self, table: Table, files: Sequence[FileOfWorker]) -> None:
-        """Commit files that were written before; their rows must meet the contract.
+        """Commit data files that are already written. Their rows must meet the contract.
 
         Raises
         ------
         WriteConflictError
-            When another process writes to the table at the same time.
+            If another process writes to the table at the same time.
         """
         commit(self.lake.by_delta_rs(table.name), table, lambda _: [added(file, table) for file in files])
 
     def append_once(self, table: Table, row: Mapping[str, object], key: str) -> None:
-        """Append a row, unless one with the same key was appended before, as `Lake.append_once`.
+        """Append a row, unless a row with the same key was appended before, as `Lake.append_once` does.
 
-        This is also safe on S3: a deltalake commit fails if another commit came first, which a Spark commit would not
-        notice there.
+        This is also safe on S3. If another commit came first, a deltalake commit fails; a Spark commit would not notice
+        it.
 
         Raises
         ------
         SchemaError
-            When the row breaks the contract.
+            If the row breaks the contract.
         """
         rows = pa.Table.from_pylist([row], arrow_schema(table))
         self.lake.ensure(table)
@@ -167,14 +167,14 @@ class SmallTables:
         new = [*_small_files_written(to.store, table, rows)]
 
         def unless_done(there: deltalake.DeltaTable) -> Actions:
-            """Return the actions that append the row, or nothing if this version of the table has its key."""
+            """Return the actions that append the row, or no actions if this version of the table has the key."""
             return new if there.transaction_version(key) is None else []
 
         # If two processes write the same key, the later one fails with a conflict, and finds the key when it retries.
         commit(to, table, unless_done, [Transaction(key, 1, now_ms())])
 
     def _committed_to(self, table: Table) -> DirectTable | None:
-        """Return the table if deltalake can commit to it, which is faster than Spark; otherwise None."""
+        """Return the table if deltalake can commit to it, which is faster than Spark; else None."""
         if there := self.lake.reached(table.name):
             return there
         try:
@@ -187,15 +187,15 @@ class SmallTables:
         return None
 
     def select(self, rows: pa.Table, where: str) -> pa.Table:
-        """Return the rows that meet a SQL condition valid for both Spark and DuckDB."""
+        """Return the rows that meet a SQL condition, which must be valid in both Spark and DuckDB."""
         return rows_that_meet(self.sql, rows, where)
 
     def count_broken(self, table: Table, rows: pa.Table, where: str = "true") -> int:
-        """Count the rows that break the contract of a table, or do not meet a condition."""
+        """Count the rows that break the contract of a table or do not meet a condition."""
         return count_breaking_contract(self.sql, table, rows, where)
 
     def _replaced(self, store: Store, table: Table, file: dict[str, Any], where: str) -> int:
-        """Count the rows of a file that meet a condition, and set its ``num_records``, which a Delta log may lack."""
+        """Count the rows of a file that meet a condition. Also set its ``num_records``, which a log may lack."""
         schema = arrow_schema(table)
         named = [field for field in schema if field.name in re.findall(r"\w+", where)]
         found = rows = 0
@@ -212,7 +212,7 @@ def _size_of_small_files(files: Sequence[dict[str, Any]]) -> int:
 
 
 def _small_files_written(store: Store, table: Table, rows: pa.Table) -> Iterator[AddAction]:
-    """Write rows to new files, one per partition, and yield the actions that add them; few rows need no statistics."""
+    """Write rows to new files, one per partition, and yield the actions that add these files, without statistics."""
     for part, day in _parts_of_small_table(rows, table.partitioned_by):
         file = DayFile(table, store, day, rows.schema)
         file.write(part)
@@ -220,7 +220,7 @@ def _small_files_written(store: Store, table: Table, rows: pa.Table) -> Iterator
 
 
 def _parts_of_small_table(rows: pa.Table, by: tuple[str, ...]) -> Iterator[tuple[pa.Table, str]]:
-    """Split rows by partition; yield each part with its partition value."""
+    """Split rows by partition. Yield each part with its partition value."""
     if not by:
         if rows.num_rows:
             yield rows, ""

@@ -39,18 +39,18 @@ from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.session import in_utc
 
 TASKS_A_CORE: Final = 4
-"""Number of tasks of a replay per core: several, so that cores do not idle until the longest task ends."""
+"""Number of tasks of a replay per core. With several tasks, cores do not idle until the longest task ends."""
 LEAST_OF_TASK: Final = 1 << 22
 MOST_OF_TASK: Final = 1 << 28
-"""Smallest and largest input of a replay's task, in bytes of files: about one million and 60 million events. A smaller
-task would not be worth the tenths of a second that each task costs."""
+"""Smallest and largest input of a task of a replay, in bytes of files: about one million and 60 million events. Each
+task costs tenths of a second, so smaller tasks are not worth it."""
 FILES_AT_A_TIME: Final = 64
 """Maximum number of tasks that list the locations of rows with large columns."""
 _ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
 class _Late(NamedTuple):
-    """A struct of large columns that workers read later, by location: its store, its fields, the size of the files."""
+    """A struct of large columns that workers read later, by location: its store, its fields, and the files' size."""
 
     store: Store
     schema: pa.Schema
@@ -87,7 +87,7 @@ class BySpark(LakeEngine):
     def with_struct(
         self, name: str, columns: Sequence[str], struct: str, fields: Sequence[str], days: tuple[str, str]
     ) -> DataFrame:
-        """Open columns of a table, with the location of each row in place of the struct; `stream` reads the struct.
+        """Open columns of a table. In place of the struct is each row's location, by which `stream` reads it later.
 
         If the struct had the data (`LakeEngine.with_struct`), Spark would move all of it through its memory, to disk,
         and through a pipe to its Python workers.
@@ -140,10 +140,10 @@ class BySpark(LakeEngine):
     def stream(
         self, rows: DataFrame, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
     ) -> Rows:
-        """Apply a function to a sorted stream of rows, in workers (`LakeEngine.stream`); the result is kept on disk."""
+        """Apply a function to a sorted stream of rows, in workers (`LakeEngine.stream`). The result is kept on disk."""
         late = {name: self._late[name] for name in rows.columns if name in self._late}
         if late:
-            # Partitioned by range, not by hash, because adjacent keys are in the same row groups of the files.
+            # Partitioned by range, not by hash, so that rows of the same row group of a file are in the same task.
             tasks = self._tasks(sum(of.size_bytes for of in late.values()))
             together, work = rows.repartitionByRange(tasks, *keys), partial(_with_late_read, late, work)
         else:
@@ -151,7 +151,7 @@ class BySpark(LakeEngine):
         with rows_at_a_time(self._lake.spark, LARGE_ROWS_AT_A_TIME):
             sorted_rows = together.sortWithinPartitions(*order)
             made = self._persisted(sorted_rows.mapInArrow(work, from_arrow_schema(schema)), StorageLevel.DISK_ONLY)
-            made.count()  # computed here: as a broadcast, it would fail after Spark's timeout of 300 s
+            made.count()  # computed now: if a broadcast computed it later, Spark's timeout of 300 s would apply
         return made
 
     def _tasks(self, size_bytes: int) -> int:
@@ -163,7 +163,7 @@ class BySpark(LakeEngine):
         return max(1, min(TASKS_A_CORE * cores, size_bytes // LEAST_OF_TASK), size_bytes // MOST_OF_TASK)
 
     def only(self, rows: DataFrame, wanted: DataFrame, keys: Sequence[str]) -> DataFrame:
-        """Return the rows whose keys are in ``wanted`` (`LakeEngine.only`); Spark filters below the joins of a view."""
+        """Return the rows whose keys are in ``wanted`` (`LakeEngine.only`). Spark filters before a view's joins."""
         shared = [name for name in keys if name in rows.columns]
         return rows.join(wanted.select(*shared).distinct(), shared, "left_semi").select(*rows.columns)
 
@@ -182,8 +182,8 @@ class BySpark(LakeEngine):
 
     def _view(self, rows: DataFrame) -> str:
         """Register rows as a temporary view, and return the view's name."""
-        # Not `spark.sql(text, name=rows)`: it drops its views at once, and Spark drops persisted rows together with a
-        # view.
+        # Not `spark.sql(text, name=rows)`, which drops its views immediately: Spark drops persisted rows together with
+        # a view.
         self._views.append(f"rows_{uuid.uuid4().hex}")
         rows.createTempView(self._views[-1])
         return self._views[-1]
@@ -201,7 +201,7 @@ class BySpark(LakeEngine):
         return self._persisted(rows, StorageLevel.MEMORY_AND_DISK_DESER)
 
     def _persisted(self, rows: DataFrame, level: StorageLevel) -> DataFrame:
-        """Persist rows at a storage level; where Spark refuses to persist, collect them."""
+        """Persist rows at a storage level. If Spark refuses to persist, collect them instead."""
         try:
             self._kept.append(rows.persist(level))
         except PySparkException:  # serverless platforms refuse to persist
@@ -230,7 +230,7 @@ class BySpark(LakeEngine):
     ) -> int:
         """Replace the rows of a table that meet a condition (`LakeEngine.replace`).
 
-        Spark skips files by the condition.
+        ``days`` is not used, because Spark skips files by the condition.
         """
         assert not files
         return self._lake.replace(table, rows, where)
@@ -243,7 +243,7 @@ class BySpark(LakeEngine):
 def _rows_with_locations(
     store: Store, files: Sequence[Mapping[str, Any]], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of files with the location of each row in the last column; runs in a worker."""
+    """Yield the rows of files, with the location of each row in the last column. This runs in a worker."""
     *columns, struct = schema
     for number in (number.as_py() for batch in batches for number in batch.column("id")):
         rows = read_file(store, store.files(), files[number], pa.schema(columns), {})
@@ -254,7 +254,7 @@ def _rows_with_locations(
 def _with_late_read(
     late: Mapping[str, _Late], work: OfBatches, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Read the structs that arrive as locations, and pass complete rows to ``work``; runs in a worker."""
+    """Read the structs at the given locations, and pass complete rows to ``work``. This runs in a worker."""
     readers = {name: FileRows(of.store, of.schema) for name, of in late.items()}
 
     def read() -> Iterator[pa.RecordBatch]:
@@ -270,7 +270,7 @@ def _with_late_read(
 
 @contextmanager
 def rows_at_a_time(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Let Spark use batches of ``rows`` rows while the block makes and runs a plan with large rows."""
+    """Let Spark use batches of ``rows`` rows while the block creates and runs a plan with large rows."""
     usual = {name: str(spark.conf.get(name)) for name in _ROWS_AT_A_TIME}
     for name in _ROWS_AT_A_TIME:
         spark.conf.set(name, str(rows))

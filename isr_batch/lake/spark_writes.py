@@ -21,12 +21,12 @@ _CONFLICTS: Final[tuple[type[Exception], ...]] = tuple(
 
 
 def retrying(write: Callable[[], object], name: str) -> None:
-    """Call ``write``, a write to a table by Spark, again as long as another process commits first.
+    """Call ``write``, in which Spark writes to a table, and retry while other processes commit first.
 
     Raises
     ------
     WriteConflictError
-        After RETRIES failures.
+        After RETRIES retries.
     """
     for attempt in range(RETRIES + 1):
         try:
@@ -34,19 +34,19 @@ def retrying(write: Callable[[], object], name: str) -> None:
         except _CONFLICTS as error:
             if attempt == RETRIES:
                 raise write_conflict_error(name) from error
-            # The wait is random, because writers that collided would collide again after equal waits.
+            # The wait is random: after equal waits, the same writers would collide again.
             time.sleep(2**attempt * random.uniform(0.5, 1.0))
         else:
             return
 
 
 def conformed(table: Table, rows: DataFrame) -> DataFrame:
-    """Return the contract's columns of some rows, cast to the contract's types.
+    """Return the contract's columns of rows, cast to the contract's types.
 
     Raises
     ------
     SchemaError
-        When the rows lack a column.
+        If the rows lack a column.
     """
     missing = [name for name in table.column_names if name not in rows.columns]
     if missing:
@@ -55,7 +55,7 @@ def conformed(table: Table, rows: DataFrame) -> DataFrame:
 
 
 def amend(identifier: str, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> None:
-    """Update columns of a table's rows from rows with the same key, but only where the first of the columns differs."""
+    """Update ``columns`` of a table's rows from ``rows`` with the same ``key``, if the first column differs."""
     given = f"given_{uuid.uuid4().hex}"
     same = " AND ".join(f"there.{name} = given.{name}" for name in key)
     changed = f"there.{columns[0]} IS DISTINCT FROM given.{columns[0]}"
@@ -71,12 +71,12 @@ def amend(identifier: str, rows: DataFrame, key: Sequence[str], columns: Sequenc
 
 
 def is_delta(spark: SparkSession, place: str) -> bool:
-    """Whether an address has a Delta table.
+    """Whether there is a Delta table at an address.
 
     Raises
     ------
     UsageError
-        Over Spark Connect, which offers no such check.
+        Over Spark Connect, which has no such check.
     """
     if is_remote():
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Run users' SQL on a lake's tables and views by plain name: in DuckDB, or in Spark if asked or needed."""
+"""Run users' SQL, which names a lake's tables and views without a prefix, in DuckDB or in Spark."""
 
 import re
 from typing import Any, Final
@@ -18,14 +18,14 @@ from isr_batch.phrases import did_you_mean
 _OWN: Final = "rows_of_"
 _MISSING: Final = re.compile(r"Table with name (\S+) does not exist")
 _NEAREST: Final = re.compile(r'\n(?:Candidate bindings:|Did you mean) "([^"]+)"')
-"""The nearest name of a column or function, below DuckDB's error."""
+"""The most similar name of a column or function, which DuckDB's error message has below its first line."""
 _QUERY: Final = re.compile(
     r"(?is)(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*"
     r"(SELECT|FROM|WITH|VALUES|TABLE|DESCRIBE|EXPLAIN|SHOW|SUMMARIZE|PIVOT|UNPIVOT)\b"
 )
 _QUERY_NODES: Final = {"CTE", "RECURSIVE_CTE", "SELECT", "SET_OPERATION"}
-"""Kinds of nodes that a user's parsed query may have. Any other is refused, because even a common table expression may
-delete rows or write a file."""
+"""Kinds of nodes that a user's parsed query may have. Other kinds are refused, because even a common table expression
+may delete rows or write a file."""
 _CHANGES: Final = {"COPY", "CREATE", "DELETE", "INSERT", "MERGE", "UPDATE"}
 _NO_QUERY: Final = "`isr-batch sql` only asks, such as SELECT * FROM spurious_shrinks"
 Answer = tuple[list[dict[str, Any]], list[str]]
@@ -38,19 +38,20 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
     ----------
     lake : Lake
     text : str
-        A query in the SQL of the engine: DuckDB, unless Spark is the lake's engine, or only Spark reaches the tables.
+        A query in the SQL of the engine. The engine is DuckDB, unless Spark is the lake's engine or only Spark can read
+        the tables.
     unrestricted : bool
         Whether Spark runs any statement, not only queries.
 
     Returns
     -------
     rows, columns
-        Rows as dictionaries, and the names of the columns in their order.
+        Rows as dictionaries, and the names of the columns in order.
 
     Raises
     ------
     UsageError
-        When a table does not exist, the engine does not understand the text, or the text is not a query.
+        If a table does not exist, the engine does not understand the text, or the text is not a query.
     """
     if re.search("[\ud800-\udfff]", text):
         raise UsageError("the query is not UTF-8 text", "write it in UTF-8")
@@ -65,7 +66,7 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
 
 
 def _is_query_for_spark(lake: Lake) -> bool:
-    """Whether Spark runs the query; the choice is reported."""
+    """Decide whether Spark runs the query, and report the choice."""
     if lake.engine.wanted == "auto" and (lake.catalog or lake.reached("run_log") is None):
         lake.engine.say("engine spark: only Spark can read tables at this location; --engine local tries DuckDB")
         return True
@@ -77,7 +78,7 @@ def _is_query_for_spark(lake: Lake) -> bool:
 
 
 def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
-    """Run a query in DuckDB; in the result, instants are TIMESTAMP in UTC."""
+    """Run a query in DuckDB. In the result, instants are TIMESTAMP in UTC."""
     query = _QUERY.match(text)
     if query is None:
         raise UsageError("this is not a query", _NO_QUERY)
@@ -104,7 +105,7 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
 
 
 def _require_query(sql: ArrowSql, text: str) -> None:
-    """Refuse a statement that is not a query, by its parsed form."""
+    """Parse a statement, and refuse it if it is not a query."""
     statements = duckdb.extract_statements(text)
     if len(statements) != 1:
         raise UsageError("several statements", "ask one query per call")
@@ -117,7 +118,7 @@ def _require_query(sql: ArrowSql, text: str) -> None:
         # The plan is JSON, in whose strings a backslash precedes each quotation mark.
         nodes = set(re.findall(r'[{,]"type":"(\w+)_NODE"', plan))
         others = nodes - _QUERY_NODES or ([] if nodes else ["no plan"])
-    elif kind == duckdb.StatementType.MULTI:  # a PIVOT that first asks for its columns has no such plan
+    elif kind == duckdb.StatementType.MULTI:  # a PIVOT that has to query its columns first has no such plan
         others = {word.upper() for _, word in _words_of_user_sql(text)} & _CHANGES
     else:
         others = [kind.name]
@@ -127,7 +128,7 @@ def _require_query(sql: ArrowSql, text: str) -> None:
 
 
 def _explained(text: str) -> str:
-    """Return the statement in an EXPLAIN, without the words of EXPLAIN and its options."""
+    """Return the statement that an EXPLAIN explains, without the word EXPLAIN and its options."""
     _, *rest = _words_of_user_sql(text)
     begins = [at for at, _ in rest[rest[0][1].upper() == "ANALYZE" :]]
     statement = text.encode()[begins[0] :].decode()
@@ -140,7 +141,7 @@ def _explained(text: str) -> str:
 
 
 def _words_of_user_sql(text: str) -> list[tuple[int, str]]:
-    """Return the tokens of a statement, each with the position of its first byte, without comments."""
+    """Return the tokens of a statement without comments, each with the position of its first byte."""
     data, found = text.encode(), duckdb.tokenize(text)
     ends = [*(at for at, _ in found[1:]), len(data)]
     return [
@@ -150,7 +151,7 @@ def _words_of_user_sql(text: str) -> list[tuple[int, str]]:
 
 
 def _asked(text: str, names: list[str]) -> set[str]:
-    """Return the tables and views that a query names, and those that these views name in turn."""
+    """Return the tables and views in a query, and those that these views use in turn."""
     views, asked, rest = views_for_duckdb(), set[str](), {*re.findall(r"\w+", text)} & {*names}
     while rest:
         asked |= rest
@@ -159,7 +160,7 @@ def _asked(text: str, names: list[str]) -> set[str]:
 
 
 def _view_for_user_sql(lake: Lake, name: str) -> ArrowView:
-    """Open a table or view for DuckDB; instants lose their time zone."""
+    """Open a table or view for DuckDB, without the time zone of instants."""
     if name not in TABLES:
         return ArrowView(views_for_duckdb()[name], {}, pa.schema([]))
     columns = contract_of(name).column_names

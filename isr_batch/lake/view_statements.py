@@ -1,4 +1,4 @@
-"""Write SQL that lets other engines query a lake's tables and views by plain name."""
+"""Generate SQL with which other engines can query a lake's tables and views by their short names."""
 
 import re
 from typing import Literal
@@ -21,7 +21,7 @@ def view_statements(lake: Lake, dialect: Literal["spark", "duckdb"]) -> list[str
     ----------
     lake : Lake
     dialect : 'spark' or 'duckdb'
-        Spark reads the current tables of a folder at each query; in a catalog the views become part of the schema.
+        With Spark, each query reads the current tables of a folder; in a catalog, the views become part of the schema.
         DuckDB reads the files that the tables have now, and needs no extension.
 
     Returns
@@ -32,7 +32,7 @@ def view_statements(lake: Lake, dialect: Literal["spark", "duckdb"]) -> list[str
     Raises
     ------
     UsageError
-        When DuckDB cannot read the files of a table.
+        If DuckDB cannot read the files of a table.
     """
     if dialect == "duckdb":
         return _statements_for_duckdb(lake)
@@ -40,7 +40,7 @@ def view_statements(lake: Lake, dialect: Literal["spark", "duckdb"]) -> list[str
 
 
 def create_catalog_views(lake: Lake) -> None:
-    """Create the views of a lake in its catalog, or replace those of an earlier release."""
+    """Create the views of a lake in its catalog. Views of an earlier release are replaced."""
     for statement in _for_a_catalog(lake):
         lake.spark.sql(statement)
 
@@ -54,7 +54,7 @@ def _statements_for_spark(lake: Lake) -> list[str]:
 
 
 def _for_a_catalog(lake: Lake) -> list[str]:
-    """Return the statements for a catalog, with full names: stored views must not depend on the current schema."""
+    """Return the statements for a catalog, with full names, so that views do not depend on the current schema."""
     views, statements = sql_texts(), []
     names = lake.names()
     for name in names:
@@ -71,7 +71,7 @@ def _for_a_catalog(lake: Lake) -> list[str]:
 
 
 def _statements_for_duckdb(lake: Lake) -> list[str]:
-    """Return the statements for DuckDB, including functions that Spark has and DuckDB lacks."""
+    """Return the statements for DuckDB, including macros for functions of Spark that DuckDB lacks."""
     views = views_for_duckdb()
     texts = {name: _query_on_files(lake, name) if name in TABLES else views[name] for name in lake.names()}
     return [
@@ -82,7 +82,7 @@ def _statements_for_duckdb(lake: Lake) -> list[str]:
 
 
 def _query_on_files(lake: Lake, name: str) -> str:
-    """Return a query on the files of a table; its instants are UTC without a zone."""
+    """Return a query on the files of a table. Its instants are in UTC, without a zone."""
     table = TABLES[name]
     log = lake.log(name)
     if log is None or not lake.is_plain(name):

@@ -1,9 +1,9 @@
-"""Keep track of replayed days: which are stale, and from which day a replay can continue.
+"""Keep track of replayed days: which days are stale, and from which day a replay can continue.
 
 The result of a day depends on the log of that day and of all days before it. Therefore each day has a fingerprint: a
-hash of the day's input and of the fingerprint of the day before. The stored state at the end of a day is valid as long
-as the fingerprint is the same, and a day whose fingerprint has changed since its replay is stale. Late input is
-detected in this way as well.
+hash of the day's input and of the previous day's fingerprint. The stored state at the end of a day is valid as long as
+the day's fingerprint does not change. A day whose fingerprint has changed since its replay is stale. In this way, late
+input is detected as well.
 """
 
 import hashlib
@@ -35,26 +35,26 @@ from udfs.batches.rule_runs import RuleRun
 from udfs.kernel.ledger import DAY_US
 
 HOLE_DAYS: Final = 7
-"""A gap of up to this many days without input is part of a replay, because a term may continue across it. Longer gaps
-are skipped."""
+"""A gap of up to this number of days without input is part of a replay, because a term may continue across the gap.
+Longer gaps are skipped."""
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 DONE, STALE, MISSING = "done", "stale", "not replayed"
 
 
 @dataclass(frozen=True)
 class InputFingerprints:
-    """The fingerprint of each day with input: a hash of that day's input and of all input before."""
+    """The fingerprint of each day with input: a hash of the input of that day and of all days before."""
 
     by_day: dict[date, str]
 
     def at(self, day: date) -> str:
-        """Return the fingerprint of a day; a day without input has the fingerprint of the day before."""
+        """Return the fingerprint of a day, or, for a day without input, of the last day with input before."""
         return self.by_day.get(max((given for given in self.by_day if given <= day), default=day), "")
 
     def days(self, window: Window = Window()) -> list[date]:  # noqa: B008 frozen
-        """Return the days of a window from the first to the last with input.
+        """Return the days of a window, from the first to the last day with input.
 
-        Gaps over `HOLE_DAYS` days are left out.
+        Gaps of more than `HOLE_DAYS` days are left out.
         """
         given = sorted(self.by_day)
         every = given[:1]
@@ -72,7 +72,7 @@ def fingerprints(lake: Lake) -> InputFingerprints:
 
 
 def fingerprints_by(engine: LakeEngine) -> InputFingerprints:
-    """Do what `fingerprints` does, with a given engine."""
+    """Do the same as `fingerprints`, with a given engine."""
     tables = {name: engine.table(name) for name in _SMALL}
     tables["fetch_segments"] = engine.table("fetch_segments", _OF_SEGMENTS)
     tables["terms"] = engine(JOINED, **tables)
@@ -115,23 +115,23 @@ _PARTS: Final = (
     ("late", "late_checks", "unix_micros(due_time)", (*SET_KEY, "unix_micros(due_time)", "unix_micros(ran_time)"),
      "true"),
 )  # fmt: skip
-"""The parts of a replay's input that are hashed, each with name, table, time, columns and condition."""
+"""The parts of a replay's input that are hashed, each with its name, table, time, columns and condition."""
 
 
 def _hash_of(kind: str, *columns: str) -> str:
-    """Return a SQL expression for a hash of columns that both engines compute alike; 60 bits, so never negative."""
+    """Return a SQL expression for a 60-bit hash of columns, which has the same value in both engines."""
     values = ", ".join(f"coalesce(lower(CAST({column} AS STRING)), '')" for column in columns)
     return f"CAST(conv(substr(md5(concat_ws('|', '{kind}', {values})), 1, 15), 16, 10) AS BIGINT)"
 
 
 def states_key(runs: Sequence[RuleRun]) -> str:
-    """Return the key of stored states: a hash of the rule runs, in order, and of the code."""
+    """Return the key of stored states: a hash of the rule runs, in their order, and of the code."""
     return _hash_of_days(digest_of(), *([run.rule, sorted(run.params.items())] for run in runs))
 
 
 @dataclass(frozen=True)
 class DaysOfReplay:
-    """The days that a replay of a window processes, the states from which it continues, and the states that it stores.
+    """The days that a replay of a window processes, and the stored states from which it continues.
 
     The days are not marked as replayed until `mark` is called.
     """
@@ -142,25 +142,25 @@ class DaysOfReplay:
     known: InputFingerprints
     """Fingerprints of the input when the replay began."""
     to_replay: Window
-    """The window that the replay reads: from the day after the stored states on, or from the beginning without states.
-    """
+    """The window that the replay reads. It begins on the day after the stored states, or at the beginning without
+    them."""
     states_of: date | None
-    """The day at whose end the stored states were taken; None without states."""
+    """The last day before the stored states; None if the replay starts at the beginning."""
 
     @property
     def days(self) -> list[date]:
-        """List the days of the window that have input."""
+        """The days of the window, from the first to the last day with input."""
         return self.known.days(self.window)
 
     def kept_states(self, engine: LakeEngine) -> Rows | None:
-        """Return the rows of ``replay_state`` from which the replay continues; None without states."""
+        """Return the rows of ``replay_state`` from which the replay continues; None if it starts at the beginning."""
         if self.states_of is None:
             return None
         where = f"runs = '{states_key(self.runs)}' AND event_date = DATE'{self.states_of}'"
         return engine(f"SELECT * FROM {{states}} AS states WHERE {where}", states=engine.table(REPLAY_STATE.name))
 
     def keep_states(self, engine: LakeEngine, results: Rows) -> dict[str, int]:
-        """Write the states at the end of the window, if it has an end; return the number of rows written, by table."""
+        """Write the states at the end of the window, if it has an end; return the number of rows by table."""
         last = self.window.last_day
         if last is None:
             return {}
@@ -172,7 +172,7 @@ class DaysOfReplay:
         return {REPLAY_STATE.name: engine.replace(REPLAY_STATE, states, where, (str(last), str(last)))}
 
     def mark(self) -> None:
-        """Mark the days as replayed; to be called after all their results were written."""
+        """Mark the days as replayed. The caller has to write all their results first."""
         now, key = datetime.now(UTC), states_key(self.runs)
         rows = [
             {"event_date": day, "rule": rule, "runs": key, "line": self.known.at(day), "run_id": self.lake.run_id,
@@ -189,7 +189,7 @@ def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysO
     Raises
     ------
     NoInputError
-        When the lake has no input within the window.
+        If the lake has no input within the window.
     """
     known = fingerprints(lake)
     if not known.days(window):
@@ -202,7 +202,7 @@ def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysO
 def _latest_states(
     lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints
 ) -> tuple[Window, date | None]:
-    """Find the latest valid states before a window; return the rest of the window, and the day of these states."""
+    """Find the latest valid states before a window. Return the window to be read, and the day of the states or None."""
     if not window.start:
         return window, None
     rows = read_columns(lake, REPLAY_STATE.name, ["event_date", "line"], {"runs": states_key(runs)})
@@ -214,7 +214,7 @@ def _latest_states(
 
 
 def _mark_days(lake: Lake, rows: list[dict[str, object]], window: Window, runs: Sequence[RuleRun]) -> None:
-    """Replace the rows of ``replayed_days`` for these rules and days."""
+    """Replace the rows of ``replayed_days`` for the rules of these rule runs and the days of a window."""
     where = f"{of_rules(runs)} AND {window.condition}"
     marks = pa.Table.from_pylist(rows, arrow_schema(REPLAYED_DAYS))
     with ArrowSql() as sql:
@@ -232,21 +232,21 @@ def of_rules(runs: Sequence[RuleRun]) -> str:
 
 
 def undone_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> list[date]:
-    """Return the days of a window that a replay with these rule runs has yet to do: stale or never replayed."""
+    """Return the days of a window that a replay with these rule runs still has to process: stale or never replayed."""
     marks = read_columns(lake, REPLAYED_DAYS.name, ("event_date", "rule", "line"), {"runs": states_key(runs)})
     done = {(row["event_date"], row["rule"], row["line"]) for row in marks.to_pylist()}
     return [day for day in known.days(window) if any((day, run.rule, known.at(day)) not in done for run in runs)]
 
 
 def run_of_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> str | None:
-    """Return the ``run_id`` of the command that replayed all days of a window with these rule runs, or None."""
+    """Return the ``run_id`` of the one command that replayed all days of a window with these rule runs; else None."""
     marks = read_columns(lake, REPLAYED_DAYS.name, ("event_date", "run_id"), {"runs": states_key(runs)})
     run_ids = {row["run_id"] for row in marks.to_pylist() if window.has(row["event_date"])}
     return run_ids.pop() if len(run_ids) == 1 and not undone_days(lake, window, runs, known) else None
 
 
 def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[dict[str, object]]:
-    """Return whether each day is done, stale or missing, one row per day and set of rules, for `status`.
+    """Return whether each day is done, stale or missing, for `status`: one row per day and set of rules.
 
     Returns
     -------
@@ -275,5 +275,5 @@ def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[di
 
 
 def _hash_of_days(*parts: object) -> str:
-    """Hash values to 16 hex digits."""
+    """Return a hash of values in 16 hex digits."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

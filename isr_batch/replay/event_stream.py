@@ -1,8 +1,8 @@
-"""Make the kernel's input from the input tables: one stream of events, in the order in which their leader saw them.
+"""Build the kernel's input from the input tables: one stream of events, in the order in which their leader saw them.
 
-Every row belongs to a set: one partition on one leader. An event of a broker as a whole (a silence, a logged check, a
-follower that may join from now on) becomes one row in each set that it concerns. Fetches and appends, which are nearly
-all of the log, come as packed segments.
+Every row belongs to a replica set: one partition on one leader. Some events concern a whole broker: a silence, a logged
+check, or a follower that may join from now on. Such an event becomes one row in each replica set that it concerns.
+Fetches and appends, which are nearly all of the log, come as packed segments.
 """
 
 from typing import Final
@@ -35,23 +35,24 @@ from udfs.records import (
 from udfs.records import Rows as KernelRows
 
 LATE_MS: Final = 10
-"""A check ran late if its first line came this many ms after the check was due."""
+"""A check ran late if its first line was logged at least this many ms after the check was due."""
 
 CHECK_LEAD_US: Final = 1_000
 """The row of a logged check is placed this many microseconds before the check was due, so that the kernel can still
-reschedule it."""
+reschedule the check."""
 
 THIN_US: Final = 1_000_000
-"""If a follower fetched more rarely than this, in microseconds, its fetches may not show for every lag time whether it
-had stopped."""
+"""If the time between a follower's fetches is longer than this, in microseconds, they may not show for every lag time
+whether the follower had stopped."""
 PAIR_COLUMNS: Final = ("cluster_id", "leader_id", "replica_id", "cadence_us", "instants", "event_date")
-"""Columns of ``broker_days`` (how often a follower fetched from a leader on a day) that a replay reads."""
+"""The columns that a replay reads from ``broker_days``, which has how often a follower fetched from a leader on a
+day."""
 
 _ONE_INSTANT: Final = """
     SELECT DISTINCT cluster_id, leader_id, true AS has_one_instant FROM {broker_days} AS days
     WHERE instants NOT LIKE '%,%'
 """
-"""SQL for the leaders whose fetches have only one known instant, so that it is unknown how long they held fetches."""
+"""SQL for the leaders for whose fetches only one instant is known, so that it is unknown how long they held fetches."""
 
 _SET: Final = ", ".join(SET_COLUMNS)
 _KEY: Final = ", ".join(SET_KEY)
@@ -64,7 +65,7 @@ def event_stream(
     kept: Rows | None = None,
     where: str = "true",
 ) -> Rows:
-    """Return the kernel's input rows of all sets in the window, in no particular order.
+    """Return the kernel's input rows of all replica sets in the window, in no particular order.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ def event_stream(
     kept : Rows, optional
         Rows of ``replay_state`` from which the replay continues.
     where : str
-        SQL condition on SET_COLUMNS that selects the sets.
+        SQL condition on SET_COLUMNS that selects replica sets.
 
     Returns
     -------
@@ -92,11 +93,11 @@ def event_stream(
 
 
 def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) -> Rows:
-    """Return the kernel's input rows that are neither fetches nor appends; they are few, and not packed.
+    """Return the kernel's input rows that are neither fetches nor appends. They are few, and not packed.
 
-    Some of these rows are inferred from Shrinking lines, or from the absence of such lines: when a check ran, the log
-    end that the check saw, and how long the ISR write took. They are included only if ``pinned`` is true. ``late`` are
-    rows of ``late_checks``; by default, those of the lake are used.
+    Some of these rows are derived from Shrinking lines, or from the absence of such lines: when a check ran, the log
+    end that the check saw, and how long the ISR write took. These rows are only included if ``pinned`` is true.
+    ``late`` are rows of ``late_checks``; by default, those of the lake are used.
     """
     tables = {
         "terms": joined_terms(engine),
@@ -114,19 +115,19 @@ def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None =
 
 
 def joined_terms(engine: LakeEngine) -> Rows:
-    """Return the terms of leaders, one row per term, even if the term spans logs that were read separately."""
+    """Return the terms of leaders, one row per term, even if a term spans logs that were read separately."""
     return engine(JOINED, leader_epochs=engine.table("leader_epochs"))
 
 
 def _event_rows_as_sql(kind: object, source: str, *more: str, **columns: str) -> str:
-    """Return SQL for the kernel's rows of one kind of event; columns that do not apply to the kind are UNKNOWN."""
+    """Return SQL for the kernel's rows of one kind of event. Columns that the kind does not use are UNKNOWN."""
     given = {"kind": str(kind), **columns}
     values = [f"CAST({given.get(name, UNKNOWN)} AS BIGINT) AS {name}" for name in KernelRows._fields]
     return f"SELECT {', '.join((_SET, *values, *more))} FROM {source}"
 
 
 def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
-    """Return the rows that begin terms in the kernel, each with the leader's settings, the replicas and the state."""
+    """Return the rows that begin terms in the kernel, each with the leader's settings, the replicas, and the ISR."""
     term = engine.struct({
         "leader_epoch": "leader_epoch",
         "end_us": "unix_micros(end_time)",
@@ -158,15 +159,16 @@ def _segments_in_window(engine: LakeEngine, window: Window, where: str) -> Rows:
     columns = (*SET_COLUMNS, "first_time", "event_date")
     segments = engine.with_struct("fetch_segments", columns, "segment", SEGMENT.names, window.handled_days)
     of_days = f"(SELECT * FROM {{segments}} AS segments WHERE {window.handled_in} AND {where}) AS of_days"
-    # A segment's row sorts behind all other rows of its first instant; unpacking merges its events with them in order.
+    # A segment's row is sorted after all other rows of its first instant. When it is unpacked, its events are merged
+    # with these rows in order.
     rows = engine(_event_rows_as_sql(FETCH, of_days, "segment", time_us="unix_micros(first_time)"), segments=segments)
     return engine(f"SELECT * FROM {{rows}} AS in_window WHERE {window.within('time_us')}", rows=rows)
 
 
 def _states_at_begin(engine: LakeEngine, kept: Rows, window: Window) -> Rows:
-    """Return the stored states from which a window's replay continues, with ends of terms that became known since.
+    """Return the stored states from which a window's replay continues, with the ends of their terms as known now.
 
-    A leader that restarts begins another term of the same epoch; a state belongs to the last term before the window.
+    A leader that restarts begins another term of the same epoch. A state belongs to the last term before the window.
     """
     ends = f"""
         SELECT {_KEY}, max_by(unix_micros(end_time), start_time) AS end_us,
@@ -195,11 +197,12 @@ _REMOVALS: Final = _event_rows_as_sql(
     time_us="greatest(change_us, coalesce(start_us - 1, change_us))",
     replica_id="replica_id",
 )
-"""SQL for rows of kind REMOVED: removals that were not the leader's, at the time at which the leader learned of them.
+"""SQL for rows of kind REMOVED: removals from the ISR that the leader did not make, at the time when the leader learned
+of them.
 
-A record that begins a new term (up to 3.6 every removal does) reaches the leader some time later. Until then the old
-term continues. If the removal took effect before, the follower's next fetch in the old term would undo it.
-"""
+A metadata record that begins a new term (up to 3.6, every removal does) reaches the leader some time later. Until then
+the old term continues. Therefore the removal takes effect just before the new term. If it took effect earlier, the
+follower's next fetch in the old term would undo it."""
 
 _OF_BROKER: Final = (
     "cluster_id, broker_id AS leader_id, unix_micros(event_time) AS event_us, unix_micros(end_time) AS end_us"
@@ -222,8 +225,8 @@ _SILENCES, _IDLE = (
     )
     for kind, event in ((SILENCE, "silent"), (IDLE, "quiet"))
 )
-"""SQL for rows of kind SILENCE and IDLE: a leader's silences, and times without any fetch from it, per term that they
-overlap."""
+"""SQL for rows of kind SILENCE (a leader's silences) and IDLE (times without any fetch from the leader). There is one
+row per term in which they begin."""
 
 _MIN_ISR: Final = _event_rows_as_sql(
     MIN_ISR,
@@ -277,11 +280,10 @@ _VISITS: Final = _event_rows_as_sql(
     offset=f"coalesce(leader_log_end_offset, {UNKNOWN})",
     replica_id="replica_id",
 )
-"""SQL for rows of kind CHECK: when isr-expiration checked a partition, if the leader logged it.
+"""SQL for rows of kind CHECK: when isr-expiration checked a partition, if the leader logged a shrink of this partition.
 
-The task checks partitions one after the other, for which a leader that has just woken up takes tens of milliseconds. A
-line about two replicas gives two rows with the same effect.
-"""
+The task checks partitions one after the other. A leader that has just woken up needs tens of milliseconds for all of
+them. A line about two replicas results in two rows with the same effect."""
 
 _CHECKS_LATER: Final = _event_rows_as_sql(
     CHECK,
@@ -293,8 +295,8 @@ _CHECKS_LATER: Final = _event_rows_as_sql(
     until_us="end_us",
     code=str(OTHERS_LINE),
 )
-"""SQL for rows of kind CHECK of partitions without their own line: when the check was due, or, if its first line was
-late, at that line."""
+"""SQL for rows of kind CHECK of partitions that no line names. If the first line of a check was late, the check ran at
+the time of this line."""
 
 _LATE_CHECKS: Final = _event_rows_as_sql(
     CHECK,
@@ -303,7 +305,7 @@ _LATE_CHECKS: Final = _event_rows_as_sql(
     until_us="unix_micros(ran_time)",
     code=str(ABSENT_LINE),
 )
-"""SQL for rows of kind CHECK that ran later than they were due, as a missing line shows."""
+"""SQL for rows of kind CHECK: checks that ran later than they were due, as the absence of a line shows."""
 
 _ISR_WRITES: Final = _event_rows_as_sql(
     ISR_WRITE,
@@ -314,8 +316,8 @@ _ISR_WRITES: Final = _event_rows_as_sql(
     time_us="unix_micros(change_time) - 1",
     until_us="unix_micros(answered_time)",
 )
-"""SQL for rows of kind ISR_WRITE: leaders' ISR writes, from the Shrinking line to the response; sorted before the check
-that prints the line."""
+"""SQL for rows of kind ISR_WRITE: leaders' ISR writes, from the Shrinking line to the response. Such a row is sorted
+before the check that logs the line."""
 
 _ELIGIBILITY: Final = _event_rows_as_sql(
     ELIGIBLE,
@@ -336,10 +338,9 @@ _ELIGIBILITY: Final = _event_rows_as_sql(
     replica_id="replica_id",
     code="CASE WHEN kind = 'unfenced' THEN 1 ELSE 0 END",
 )
-"""SQL for rows of kind ELIGIBLE: when each follower of a term may not join the ISR, and from when it may join again.
+"""SQL for rows of kind ELIGIBLE: from when on each follower of a term may not join the ISR, or may join again.
 
-A broker that is fenced or shuts down may not join. A state from before the term applies from the start of the term;
-``handled_us`` keeps the order of the records. A leader learns of a state some time after the controller's record. Only
-for the end of a fencing is this delay taken into account: removals from the ISR happen at the controller's time, and
-the follower must not rejoin before the leader learns of them.
-"""
+A broker that is fenced or shutting down may not join. A state from before the term applies from the start of the term;
+``handled_us`` keeps the order of the metadata records. A leader learns of a state some time after the controller's
+record. This delay is only taken into account for the end of a fencing: removals from the ISR happen at the controller's
+time, and the follower must not rejoin before the leader learns that it may."""

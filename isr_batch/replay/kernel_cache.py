@@ -1,6 +1,7 @@
-"""Keep the machine code of the replay's and the simulation's kernels on disk, compiled once per machine.
+"""Store the machine code of the replay's and the simulation's kernels on disk, so that a machine compiles them once.
 
-``python -m isr_batch.replay.kernel_cache`` compiles the replay (`make setup`); without it, the first replay does.
+``python -m isr_batch.replay.kernel_cache`` compiles the kernels of the replay (`make setup`). Otherwise the first
+replay compiles them.
 """
 
 from functools import lru_cache
@@ -11,7 +12,6 @@ from isr_batch import numba_cache
 from udfs.batches.replay import NO_ROWS
 from udfs.batches.segments import spread_steps
 from udfs.kernel import replay
-from udfs.kernel.notifications import notified_at_us, notify
 from udfs.kernel.quiet import quiet_stretch_of, walk_through_segment
 from udfs.kernel.state import new_state
 from udfs.records import FETCH, QUIET, Rows, new_kernel_output
@@ -25,14 +25,14 @@ def keep_compiled() -> None:
     entries = (
         replay.begin_replay_of_term, replay.replay_has_room, replay.advance_replay, replay.close_day_of_replay,
         replay.end_replay_of_term, replay.pass_over_in_replay, replay.change_min_isr_in_replay, simulation_loop,
-        spread_steps, notify,
+        spread_steps,
     )  # fmt: skip
     numba_cache.keep_compiled_by_numba(entries)
 
 
 @lru_cache(maxsize=1)
 def keep_packing_compiled() -> None:
-    """Let numba load and save machine code as `keep_compiled` does, for the functions that pack segments."""
+    """Do the same as `keep_compiled`, for the functions that pack segments."""
     numba_cache.keep_compiled_by_numba((walk_through_segment,))
 
 
@@ -50,7 +50,6 @@ def compile_replay() -> None:
     replay.pass_over_in_replay(state, no_stretch, NO_ROWS, no_latencies, out)
     quiet_stretch_of(Rows(*np.array([[0], [FETCH], *[[0]] * 8])))
     spread_steps(np.empty((4, 0), np.int64), np.empty((6, 0), np.int64), np.empty((10, 0), np.int64))
-    notified_at_us(np.zeros(1, np.int64))
 
 
 if __name__ == "__main__":

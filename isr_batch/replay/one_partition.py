@@ -34,7 +34,7 @@ _RUNS: Final = f"""
 """
 
 Partition = tuple[str | None, str, int]
-"""Cluster, topic and partition; the cluster may be None if only one cluster has the topic."""
+"""Cluster, topic and partition. The cluster may be None if only one cluster has the topic."""
 
 
 def timelines_of_one_partition(
@@ -53,12 +53,12 @@ def timelines_of_one_partition(
     Returns
     -------
     dict of str to pa.Table
-        The same as for `timelines_of_results`.
+        As for `timelines_of_results`.
 
     Raises
     ------
     NoInputError
-        When the lake has no such partition, or several clusters have it.
+        If the lake has no such partition, or if several clusters have it.
     """
     cluster_id, topic, partition_id = partition
     pack_stale_days(lake)
@@ -78,7 +78,7 @@ def timelines_of_one_partition(
 
 
 def _not_one_partition(lake: Lake, partition: Partition, clusters: Sequence[str]) -> NoInputError:
-    """Return the error that no cluster of the lake has this partition, or that several have it."""
+    """Return the error that no cluster of the lake has this partition, or that several clusters have it."""
     cluster_id, topic, partition_id = partition
     topics = sorted(set(read_columns(lake, "leader_epochs", ("topic",))["topic"].to_pylist()))
     if topics and topic not in topics:
@@ -104,7 +104,7 @@ def timelines_of_results(
     fetch_log: pa.Table,
     window: Window = Window(),  # noqa: B008 frozen
 ) -> dict[str, pa.Table]:
-    """Return the rows of both timelines from the results of a replay, as the views of a lake show stored results.
+    """Convert the results of a replay to the rows of both timelines that the views of a lake would show.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def timelines_of_results(
     Returns
     -------
     dict of str to pa.Table
-        The rows of the views replica_timeline and partition_timeline, in order of time.
+        The rows of the views replica_timeline and partition_timeline, in chronological order per leader and rule.
     """
     tables = {FETCH_LOG.name: fetch_log}
     with ArrowSql() as sql:

@@ -1,4 +1,4 @@
-"""Replay a log only for its ISR changes, and write nothing."""
+"""Replay a log only for its ISR changes, without writing results."""
 
 from collections.abc import Sequence
 
@@ -29,9 +29,9 @@ def own_changes(
     lake : Lake
     runs : sequence of RuleRun
     pinned : bool
-        Whether to use the times in the lines of shrinks (`isr_batch.replay.event_stream.stream_facts`).
+        Whether to use the times in Shrinking lines (see `isr_batch.replay.event_stream.stream_facts`).
     late : pa.Table, optional
-        Rows of ``late_checks``, by default those of the lake.
+        Rows of ``late_checks``; by default those of the lake.
     sets : pa.Table, optional
         The partitions and leaders to replay, with SET_COLUMNS; by default all.
 

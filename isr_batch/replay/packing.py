@@ -1,9 +1,9 @@
 """Pack fetches and appends into ``fetch_segments`` for the replay, whenever their tables have changed.
 
-Events are grouped by set here, once per day of logs, with some hundred events per row (``udfs.batches.event_chunks``),
-because a shuffle is expensive per row. A replay then only moves packed rows. If the tables have neither deletion
-vectors nor column mapping, workers read the Parquet files with Arrow, because Spark's row reader takes longer than all
-other work on the rows.
+A shuffle is expensive per row. Therefore events are grouped by replica set here, with some hundred events per row
+(``udfs.batches.event_chunks``), and this is done only once per day of logs. A replay then only moves packed rows. If
+the tables have neither deletion vectors nor column mapping, workers read the Parquet files with Arrow, because Spark's
+row reader takes longer than all other work on the rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,25 +45,25 @@ from udfs.batches.results import SET_COLUMNS
 from udfs.batches.segments import DamagedSegmentError, pack_segments
 
 PIECES_AT_A_TIME = 1024
-"""Number of chunks per batch that a worker reads from a file, or gets from Spark; a chunk has at most 70 kB."""
+"""Number of chunks per batch that a worker reads from a file or receives from Spark. A chunk has at most 70 kB."""
 PIECES_HERE = 64
-"""Number of chunks per batch in this process: fewer, because all columns of a batch are sorted at once, and should fit
-into the processor's cache."""
+"""Number of chunks per batch in this process. It is smaller, because all columns of a batch are sorted together and
+should fit into the processor's cache."""
 SHARE_BYTES = 1 << 25
-"""How many bytes of columns one packing task reads from the files of fetches and appends."""
+"""Size in bytes of the columns that one packing task reads from the files of fetches and appends."""
 
 _OF = {
     FETCH_LOG.name: (event_chunks_of_fetches, (*KEY, *COLUMNS_OF_FETCHES.values(), "later_by")),
     APPEND_LOG.name: (event_chunks_of_appends, (*KEY, *COLUMNS_OF_APPENDS.values())),
 }
-"""For fetch_log and append_log, the function that makes chunks of the rows, and the columns that it needs."""
+"""For fetch_log and append_log, the function that groups their rows into chunks, and the columns that it needs."""
 
 
 _ROWS = pa.schema([field.with_nullable(True) for field in arrow_schema(FETCH_SEGMENTS)])
 
 
 class DataFile(NamedTuple):
-    """A data file of fetches or appends: its path within the table, and its size in bytes."""
+    """A data file of fetches or appends: its table's store, its path within the table, and its size in bytes."""
 
     store: Store
     path: str
@@ -74,7 +74,7 @@ FilesOfTables = Mapping[str, list[DataFile] | None]
 
 
 class Part(NamedTuple):
-    """A part of a file: every ``parts``-th row group, beginning with row group ``number``."""
+    """A part of a file: every ``parts``-th row group, starting with row group ``number``."""
 
     file: DataFile
     number: int
@@ -82,7 +82,7 @@ class Part(NamedTuple):
 
 
 def pack_stale_days(lake: Lake) -> int:
-    """Pack the days whose fetches or appends have changed since ``fetch_segments`` was made.
+    """Pack the days whose fetches or appends have changed since they were last packed into ``fetch_segments``.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def pack_stale_days(lake: Lake) -> int:
 
 @contextmanager
 def damaged_segments_explained() -> Iterator[None]:
-    """Turn the error about a damaged segment into a message with the remedy.
+    """Convert the error for a damaged segment to one that names the remedy.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def damaged_segments_explained() -> Iterator[None]:
     try:
         yield
     except (PythonException, DamagedSegmentError) as error:
-        # An error in a worker is found by its text, because Spark passes on nothing else.
+        # An error in a worker is recognised by its text, because Spark passes on nothing else.
         _, name, damage = f"{type(error).__name__}: {error}".partition(f"{DamagedSegmentError.__name__}: ")
         if not name:
             raise
@@ -148,7 +148,7 @@ def _files_to_pack(lake: Lake, table: Table, days: Sequence[date]) -> list[DataF
 
 
 def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
-    """Return fetches and appends as sorted chunks, made in this process; None if they are too many, or need Spark."""
+    """Read fetches and appends in this process as sorted chunks; None if they are too large, or need Spark."""
     read = {name: of_table for name, of_table in files.items() if of_table is not None}
     if len(read) < len(files) or sum(file.size for of_table in read.values() for file in of_table) > sizes.PACKED_BYTES:
         return None
@@ -161,14 +161,14 @@ def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
 
 
 def _chunks_in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Sort chunks by set and time, as `pack_segments` needs them."""
+    """Sort chunks by replica set and time, as `pack_segments` needs them."""
     order = [(name, "ascending") for name in (*SET_COLUMNS, "first_us")]
     pieces = pa.Table.from_batches(list(made), PIECES).sort_by(order).combine_chunks()
     return list(pieces.to_batches(max_chunksize=PIECES_HERE))
 
 
 def _chunks_of_days(lake: Lake, table: Table, where: str, files: FilesOfTables) -> DataFrame:
-    """Return the plan that reads the rows of some days, and makes chunks of events (``event_chunks.PIECES``)."""
+    """Return the plan that reads the rows of some days and groups them into chunks (``event_chunks.PIECES``)."""
     make, columns = _OF[table.name]
     of_table = files[table.name]
     if of_table is None:
@@ -177,7 +177,7 @@ def _chunks_of_days(lake: Lake, table: Table, where: str, files: FilesOfTables) 
     shares = _shares_of_packing(of_table)
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Make chunks of a task's share of the files."""
+        """Group the rows in a task's share of the files into chunks."""
         mine = [part for batch in numbers for number in batch.column("id") for part in shares[number.as_py()]]
         return make(batch for part in mine for batch in _rows_to_pack(part, columns))
 
@@ -185,7 +185,7 @@ def _chunks_of_days(lake: Lake, table: Table, where: str, files: FilesOfTables) 
 
 
 def _shares_of_packing(files: Sequence[DataFile]) -> list[list[Part]]:
-    """Divide files into one share of about SHARE_BYTES per task; a large file is divided into parts."""
+    """Divide files into one share of about SHARE_BYTES per task. Large files are divided into parts."""
     shares: list[list[Part]] = []
     room = 0
     for file in files:
@@ -205,10 +205,10 @@ def _rows_to_pack(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch
 
 
 def _packed_chunks(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
-    """Return the plan that sorts chunks, makes segments of them, and applies ``work`` to the segments."""
+    """Return the plan that sorts chunks, packs them into segments, and applies ``work`` to the segments."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Make segments of sorted chunks, and apply ``work`` to them."""
+        """Pack sorted chunks into segments, and apply ``work`` to them."""
         _load_kernels()
         return work(pack_segments(batches))
 
@@ -219,7 +219,7 @@ def _packed_chunks(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> Dat
 def _conformed_segments(
     packed_from: Mapping[date, str], segments: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Convert segments to rows of ``fetch_segments``; ``packed_from`` has the hash of each day's files."""
+    """Convert segments to rows of ``fetch_segments``. ``packed_from`` has the hash of each day's files."""
     for batch in segments:
         days = batch.column("day").cast(pa.date32())
         columns = {name: batch.column(name) for name in batch.schema.names} | {
@@ -234,12 +234,12 @@ def _conformed_segments(
 def _segments_written(
     conform: OfBatches, store: Store, where: str, segments: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Write segments to files of the table ``fetch_segments``, in a worker."""
+    """Write segments to files of the table ``fetch_segments``, in a worker, and yield reports of the files."""
     return with_files_written(FETCH_SEGMENTS, store, where, ArrowSql, conform(segments))
 
 
 def _load_kernels() -> None:
-    """Let numba load the functions that pack segments; called only if there is something to pack, as it takes time."""
+    """Let numba load the functions that pack segments; only called if there is something to pack, as it is slow."""
     from isr_batch.replay.kernel_cache import keep_packing_compiled
 
     keep_packing_compiled()

@@ -1,10 +1,11 @@
 """Replay the log: sort the events, and pass them once through the kernel, which applies all rules.
 
-The kernel needs the rows of each set (one partition on one leader) together and in order. For a small log, this process
-sorts the rows and runs the kernel; for a large one, Spark shuffles and sorts them, and each worker runs the kernel on
-its share. Nearly all events are packed, thousands per row (``fetch_segments``), so that few rows are shuffled. A worker
-streams its sets one after the other; it holds one Arrow batch, the overlapping segments, the state of one set, and a
-bounded buffer of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md, 0020-small-logs-in-the-driver.md).
+The kernel needs the rows of each replica set (one partition on one leader) together and in order. For a small log, this
+process sorts the rows and runs the kernel. For a large log, Spark shuffles and sorts them, and each worker runs the
+kernel on its share. Nearly all events are packed, thousands per row (``fetch_segments``), so that few rows are
+shuffled. A worker streams its replica sets one after the other. It holds one Arrow batch, the overlapping segments, the
+state of one replica set, and a bounded buffer of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md,
+0020-small-logs-in-the-driver.md).
 """
 
 import json
@@ -25,6 +26,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.timelines import RULE_RUNS, Timelines
+from isr_batch.progress import uncounted
 from isr_batch.replay.days import DaysOfReplay, days_to_replay, of_rules
 from isr_batch.replay.event_stream import event_stream, stream_facts
 from isr_batch.replay.kernel_cache import keep_compiled
@@ -54,29 +56,30 @@ from udfs.records import ROW_ORDER
 from udfs.rules import ALL_RULES
 
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
-"""Columns by which the kernel's input is sorted: by set, then by time."""
+"""Columns by which the kernel's input is sorted: by replica set, then by time."""
 
 
 @dataclass(frozen=True)
 class ReplaySummary:
-    """The outcome of a replay: numbers of rows read and written, the days, and which timelines were written."""
+    """The outcome of a replay: the numbers of rows read and written, the days, and which timelines were written."""
 
     rows_in: int
     rows_out: dict[str, int]
     days: DaysOfReplay
-    """The days of the replay, to be marked as done once all results and everything derived from them are written."""
+    """The days of the replay. The caller marks them as done after all results and everything derived from them is
+    written."""
     timelines: str = "all"
     """Which timelines were written: all, around-shrinks or none."""
 
 
 def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
-    """Return the rule runs that the settings ask for: rules (``all`` or names) with their parameters."""
+    """Return the rule runs in the settings: rules (``all`` or names) with their parameters."""
     chosen = ALL_RULES if list(replay.rules) == ["all"] else list(replay.rules)
     return [RuleRun(name, {k: int(v) for k, v in replay.params.get(name, {}).items()}) for name in chosen]
 
 
 def engine_of_replay(lake: Lake, window: Window = Window()) -> LakeEngine:  # noqa: B008 frozen
-    """Choose the engine for a replay: as the settings say, or by the number of fetches and appends in the window."""
+    """Return the engine for a replay: as set, or depending on the number of fetches and appends in the window."""
     events = events_to_replay(lake, window)
     return (
         BySpark(lake) if lake.engine.by_spark(events, sizes.REPLAYED_EVENTS, "fetches and appends") else InProcess(lake)
@@ -94,19 +97,19 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
     around_shrinks: bool = False,
     result_files: ResultFiles | None = None,
 ) -> Rows:
-    """Replay the rows of ``isr_batch.replay.event_stream`` up to the end of a window.
+    """Replay the rows of ``isr_batch.replay.event_stream`` up to the end of a window, and return the results.
 
     Returns
     -------
     Rows
         Rows of ``timeline_files.SCHEMA`` with these kinds of results. For the kinds in ``stores``, workers write the
-        timelines of the window to files, with ``around_shrinks`` only the rows near shrinks, and return the files. With
-        ``result_files``, workers also write other results to files, unless there are few.
+        timelines of the window to files (with ``around_shrinks``, only rows near shrinks), and the result has reports
+        of these files. With ``result_files``, workers also write other results to files, unless there are few.
 
     Raises
     ------
     SchemaError
-        When a segment is damaged.
+        If a segment is damaged.
     """
     shared = dict(stores or {})
     replay_id = uuid.uuid4().hex[:12]
@@ -123,19 +126,20 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
 
 
 def ready_to_replay(lake: Lake) -> None:
-    """Require input for a replay in the lake, and pack the days that have changed into ``fetch_segments``.
+    """Check that the lake has input for a replay, and pack the days that have changed into ``fetch_segments``.
 
     Raises
     ------
     NoInputError
-        When the lake holds no term of a leader, or no fetch.
+        If the lake has no term of a leader, or no fetch.
     """
     if not lake.files("fetch_log") or not read_columns(lake, "leader_epochs", ["leader_epoch"]).num_rows:
         raise NoInputError(
             f"{lake.root} has no follower fetch, so there is nothing to replay",
             "give request logs of the leaders, or a table of your own: docs/getting-logs.md, docs/own-tables.md",
         )
-    pack_stale_days(lake)
+    with uncounted("packs fetches"):
+        pack_stale_days(lake)
 
 
 def events_to_replay(lake: Lake, window: Window = Window()) -> int:  # noqa: B008 frozen
@@ -153,19 +157,20 @@ def replay(
     *,
     timelines: Timelines | None = None,
 ) -> ReplaySummary:
-    """Replay every set of the lake under the given rule runs, and write the results.
+    """Replay every replica set of the lake under the given rule runs, and write the results.
 
-    Only results inside the window are written; they replace those of the same rules and days. A window with a first day
-    is replayed from the latest stored state before that day that is still valid; without such a state, from the first
-    day of the lake. A window with a last day stores the states at its end. By default all timelines are written; if
-    there are many events, only those around shrinks; and if the workers cannot write to the lake's store, none.
+    Only results inside the window are written. They replace the results of the same rules and days. A window with a
+    first day is replayed from the latest stored state before that day that is still valid; without such a state, from
+    the first day of the lake. A window with a last day stores the states at its end. By default, all timelines are
+    written; only those around shrinks if there are many events; and none if the workers cannot write to the lake's
+    store.
 
     Raises
     ------
     NoInputError
-        When the lake holds no term of a leader, or no fetch, or when its log does not reach the window.
+        If the lake has no term of a leader, no fetch, or no input in the window.
     UsageError
-        When timelines are requested, but the workers cannot write to the lake's store.
+        If timelines are requested, but the workers cannot write to the lake's store.
     """
     ready_to_replay(lake)
     stores, chosen, written = _stores(lake, window, timelines)
@@ -200,7 +205,7 @@ def replay(
 
 
 def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mapping[str, Store], Timelines, str]:
-    """Return the folders of timelines (by kind of result), which timelines are written, and this choice in words."""
+    """Return the stores of timelines by kind of result, which timelines are written, and this choice in words."""
     if wanted:
         return {} if wanted == "none" else stores_of_timelines(lake), wanted, wanted
     events = events_to_replay(lake, window)

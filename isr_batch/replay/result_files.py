@@ -1,6 +1,6 @@
 """Let Spark's workers write results (all but timelines) directly to files of their tables.
 
-For a log with many ISR changes, Spark took longer to write these results than its workers took to replay the log. A
+For a log with many ISR changes, Spark took longer to write these results than the workers took to replay the log. A
 worker with few results sends them to the driver, so that tables do not get one file per task.
 """
 
@@ -29,9 +29,10 @@ from isr_batch.window import Window
 from udfs.batches.results import SCORED, SET_COLUMNS
 
 RESULT_FILE: Final = "result file"
-"""Kind of a result row that reports a written file; its column FILE has the report as JSON."""
+"""Kind of a result row that reports a written file. Its column FILE has the report as JSON."""
 HELD_ROWS: Final = 1 << 15
-"""Number of rows that a worker collects before it writes them. Rows of sets that may continue are held back longer."""
+"""Number of rows that a worker collects before it writes them. Rows of replica sets that may continue are kept
+longer."""
 _OF_SET: Final = ["rule", *SET_COLUMNS]
 
 
@@ -45,9 +46,9 @@ class ResultFiles(NamedTuple):
     where : str
         SQL condition that the rows of the tables must meet.
     in_window : str
-        SQL condition that selects the rows to be written.
+        SQL condition that selects the rows to write.
     few_of_task, held_rows : int
-        Values of `sizes.TASK_ROWS` and HELD_ROWS in the driver, which the workers use.
+        The driver's values of `sizes.TASK_ROWS` and HELD_ROWS, which the workers use.
     """
 
     stores: Mapping[str, Store]
@@ -58,7 +59,10 @@ class ResultFiles(NamedTuple):
 
 
 def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | None:
-    """Return where workers write results that replace the rows meeting a condition; None if workers cannot write."""
+    """Return where and how workers write results in place of the rows that meet a condition.
+
+    It is None if workers cannot write to one of the tables.
+    """
     stores = {}
     with ArrowSql() as sql:
         small = SmallTables(lake, sql)
@@ -71,13 +75,13 @@ def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | No
 
 
 def results_written(results: Iterator[pa.RecordBatch], to: ResultFiles) -> Iterator[pa.RecordBatch]:
-    """Write results to files, and pass all other rows through; this runs in a worker.
+    """Write results to files, and pass all other rows through. This runs in a worker.
 
     Parameters
     ----------
     results : iterator of RecordBatch
-        Rows with the schema ``timeline_files.SCHEMA``: each kind in separate batches, and within a rule one set after
-        the other.
+        Rows with the schema ``timeline_files.SCHEMA``. Each kind is in separate batches; within a rule, the results of
+        one replica set follow those of another.
     to : ResultFiles
 
     Yields
@@ -95,7 +99,7 @@ def results_written(results: Iterator[pa.RecordBatch], to: ResultFiles) -> Itera
 
 
 def reported_result_files(reports: Sequence[str]) -> dict[str, list[FileOfWorker]]:
-    """Return the files that workers report, by table."""
+    """Return the files in the workers' reports, by table."""
     found: dict[str, list[FileOfWorker]] = {}
     for report in map(json.loads, reports):
         found.setdefault(report["table"], []).append(FileOfWorker(**report["file"]))
@@ -103,7 +107,7 @@ def reported_result_files(reports: Sequence[str]) -> dict[str, list[FileOfWorker
 
 
 class _HeldResultFiles:
-    """Results that a task has collected and not yet written."""
+    """Results that a task has collected, and has not written yet."""
 
     def __init__(self, to: ResultFiles) -> None:
         self.to = to
@@ -113,7 +117,7 @@ class _HeldResultFiles:
         self.files: dict[str, TaskFiles] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Collect results, and write them once there are many."""
+        """Collect results. Once there are many, write those that are complete."""
         self.waiting.append(batch)
         self.rows += batch.num_rows
         if self.rows > self.to.held_rows:
@@ -124,7 +128,7 @@ class _HeldResultFiles:
             self.rows = int(going_on.sum())
 
     def close(self) -> Iterator[pa.RecordBatch]:
-        """Write the rest, and yield reports of the files; if there are few results in all, yield these instead."""
+        """Write the rest and yield reports of the files; or, if there are few results in total, yield the results."""
         if not self.files and self.rows <= self.to.few_of_task:
             yield from self.waiting
             return
@@ -153,9 +157,9 @@ class _HeldResultFiles:
 
 
 def _sets_that_may_go_on(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Mark the results of each rule's last set.
+    """Return which rows are ISR changes of the last replica set that each rule has in these rows.
 
-    More may follow, and the changes of a set must be processed together.
+    More changes of this set may follow, and all changes of a set must be processed together.
     """
     numbered = rows.select(_OF_SET).append_column("n", pa.array(np.arange(len(rows))))
     changes = numbered.filter(pc.equal(rows["result"], "change"))

@@ -19,23 +19,23 @@ from udfs.batches.results import RESULT_SCHEMA
 from udfs.records import FOLLOWER_MEASURES, MEASURES, VIOLATIONS
 
 Asks = Callable[..., Rows]
-"""A function that runs a query on an engine's tables, as `LakeEngine.__call__` does."""
+"""Runs a query on an engine's tables, as `LakeEngine.__call__` does."""
 SCORED_TABLES: Final = (ISR_CHANGES, SHRINK_VERDICTS, PARTITION_SCORES, REPLICA_SCORES)
 _FOLLOWER: Final = ", ".join((*SET_KEY, "rule", "params_json", "replica_id"))
 _SHRINK: Final = (*SET_KEY, "rule", "params_json", "replica_id", "change_time")
 """Columns that together identify a shrink of one follower."""
 _DATED: Final = {"change_time": "timestamp_micros(time_us)", "event_date": "CAST(timestamp_micros(time_us) AS DATE)"}
 _IN_ORDER: Final = "ORDER BY time_us, CASE kind WHEN 'shrink' THEN 0 ELSE 1 END"
-"""SQL for the order of changes: at the same instant, changes by checks and appends come before those by fetches."""
+"""SQL for the order of changes. At the same instant, shrinks come before expansions."""
 _RESTORED: Final = f"""
     CASE WHEN lead(kind) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER}) = 'expand'
       THEN timestamp_micros(lead(time_us) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER})) END
 """
-"""SQL for the time at which a dropped follower was back in the ISR under the same rule, within the same term."""
+"""SQL for the time at which a dropped follower returned to the ISR under the same rule, within the same term."""
 
 
 def scored_result_tables(engine: Asks, results: Rows, tables: Sequence[Table] = SCORED_TABLES) -> dict[Table, Rows]:
-    """Return the rows of the tables from which scores are computed, or some of them, with time and day."""
+    """Convert results to rows of the tables from which scores are computed, or of some of these tables."""
     if len(tables) == 1:  # one query is faster to plan than two
         (table,) = tables
         return {table: engine(_sql_of_result_table(table).replace("{changes}", f"({_CHANGES})"), results=results)}
@@ -44,9 +44,9 @@ def scored_result_tables(engine: Asks, results: Rows, tables: Sequence[Table] = 
 
 
 def shrinks_of_results(results: pa.Table) -> pa.Table:
-    """Return the rows of ``shrink_verdicts``, as `scored_result_tables` does, but without SQL.
+    """Return the same rows of ``shrink_verdicts`` as `scored_result_tables`, but computed without SQL.
 
-    For few rows, this is faster, because planning a query would take longer.
+    For few rows this is faster, because planning a query would take longer.
     """
     changes = results.filter(pc.equal(results["result"], "change"))
     kinds, times, reasons = (changes[name].to_pylist() for name in ("kind", "time_us", "depends_on"))
@@ -79,12 +79,12 @@ def shrinks_of_results(results: pa.Table) -> pa.Table:
 
 
 def _sql_of_result_table(table: Table) -> str:
-    """Return the query that makes a table's rows from results."""
+    """Return the query that computes a table's rows from results."""
     if table is ISR_CHANGES:
         return _select_of_result_table(ISR_CHANGES, "{changes} AS changes", _DATED)
     if table is SHRINK_VERDICTS:
         verdicts = {"restored_time": _RESTORED, **_DATED}
-        # Filtered only after the window functions, because the change that reverts a shrink is itself no shrink.
+        # Filtered only after the window functions, because they need the expansion that reverts a shrink.
         judged = _select_of_result_table(SHRINK_VERDICTS, "{changes} AS changes", verdicts)
         return f"SELECT * FROM ({judged}) AS judged WHERE kind = 'shrink'"
     if table is PARTITION_SCORES:
@@ -101,10 +101,10 @@ def replace_together(
     days: tuple[str, str],
     files: Mapping[str, Sequence[FileOfWorker]],
 ) -> dict[str, int]:
-    """Replace tables concurrently, because most of the time goes into Spark's planning and waiting for a remote store.
+    """Replace the rows of several tables concurrently, and return the number of rows written by table.
 
-    ``where`` and ``days`` are as for `LakeEngine.replace`; ``files`` are by name of the table. Returns the number of
-    rows written, by table.
+    Most of the time is spent on Spark's planning, or waiting for a remote store. ``where`` and ``days`` are as for
+    `LakeEngine.replace`, and select the rows to replace; ``files`` are by name of the table.
     """
     with ThreadPoolExecutor(len(rows)) as pool:
         written = pool.map(lambda of: engine.replace(of, rows[of], where, days, files.get(of.name, ())), rows)
@@ -112,11 +112,11 @@ def replace_together(
 
 
 RESTORED_BY: Final = (ISR_CHANGES.name, SHRINK_VERDICTS.name)
-"""Tables that `restore_in_results` reads."""
+"""Tables that `restore_in_results` reads or changes."""
 
 
 def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None:
-    """Set restored_time of shrinks whose follower was back only after the window, or was dropped before it."""
+    """Set restored_time of shrinks whose follower was dropped in one window, and returned in another."""
     if window == Window():
         return
     names = (*_SHRINK, "restored_time")
@@ -132,13 +132,13 @@ def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None
 
 
 def _select_of_result_table(table: Table, source: str, computed: Mapping[str, str]) -> str:
-    """Return the SELECT for a table's columns, each taken from the source or computed by an expression."""
+    """Return a SELECT for a table's columns, which are taken from ``source`` or computed by an expression."""
     columns = (f"{computed[name]} AS {name}" if name in computed else name for name in table.column_names)
     return f"SELECT {', '.join(columns)} FROM {source}"
 
 
 def _measures_by_name(names: Sequence[str]) -> dict[str, str]:
-    """Return SQL for each measure by name; the kernel returns measures as a list."""
+    """Return SQL expressions for measures by name. The kernel returns measures as a list."""
     return {name: f"element_at(measures, {number})" for number, name in enumerate(names, 1)}
 
 
@@ -166,5 +166,5 @@ _CHANGES: Final = f"""
       ) AS at_this_time WHERE kind <> 'doubt'
     ) AS changes
 """
-"""SQL that adds the column depends_on, the reason why a change is only possible, to ISR changes, from results of kind
-doubt. The expand that undoes such a shrink gets the same reason."""
+"""SQL that adds to ISR changes the column depends_on: the reason why a change is only possible, from results of kind
+doubt. An expansion that undoes such a shrink gets the same reason."""

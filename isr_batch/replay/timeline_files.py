@@ -1,9 +1,9 @@
 """Let workers write timelines, which are nearly all rows of a replay, directly to the folders of their tables.
 
 Most rows are shared by several rule runs. Each row is written once, with a bit for each rule run that shares it, to one
-file per task and day. A task writes with Arrow to any store that delta-rs reaches, and reports its files to the driver.
-One commit adds the files (``timeline_tables``); files of a failed task are never added, and VACUUM removes them.
-docs/adr/0024-timelines-once.md has the savings.
+file per task and day. A task writes with Arrow to any store that delta-rs supports, and reports its files to the
+driver. One commit adds the files (``timeline_tables``). Files of a failed task are never added, and VACUUM deletes
+them. docs/adr/0024-timelines-once.md has the savings.
 """
 
 import hashlib
@@ -25,13 +25,13 @@ from udfs.batches.results import RESULT_SCHEMA
 from udfs.kernel.ledger import DAY_US
 
 FILE: Final = "file"
-"""Kind of a result row that reports a written file or a set of rule runs, and name of the column with the report as
-JSON."""
+"""Kind of a result row that reports a written file or a set of rule runs. It is also the name of the column that has
+the report as JSON."""
 SCHEMA: Final = RESULT_SCHEMA.append(pa.field(FILE, pa.string()))
 """Schema of a replay's results, with the column FILE for reports of written files."""
 
 ROW_GROUP: Final = 1 << 16
-"""Number of rows that a task collects for a file before it writes them as a row group."""
+"""Number of rows that a task collects for a file before it writes them as one row group."""
 ROWS_WAITING: Final = 1 << 19
 """Maximum number of rows that a task collects for all its files, so that its memory does not grow with its share of the
 log."""
@@ -51,13 +51,13 @@ def timelines_kept(
     Parameters
     ----------
     results : iterator of RecordBatch
-        Results with each kind in separate batches, and timelines in stored form (``udfs.batches.results.STATES``).
+        Results with each kind in separate batches, and timelines as stored (``udfs.batches.results.STATES``).
     stores : dict of Store
         Store of each table, by kind of result.
     since_us : int
-        Rows before it belong to another window, and are dropped.
+        Rows of timelines before this time belong to another window, and are dropped.
     replay_id : str
-        Distinguishes the runs of this replay from those of others.
+        Id of this replay, which distinguishes its rule runs from those of other replays.
 
     Yields
     ------
@@ -81,12 +81,12 @@ def timelines_kept(
 
 
 def replay_of(run_set: str) -> str:
-    """Return the id of the replay that a set of rule runs belongs to."""
+    """Return the id of the replay to which a set of rule runs belongs."""
     return run_set.partition("-")[0]
 
 
 Key = tuple[str, int]
-"""Key of a file: kind of result, and day."""
+"""Key of a file: the kind of result, and the day."""
 
 
 class _TimelineFiles:
@@ -130,13 +130,13 @@ class _TimelineFiles:
         kind, day = key
         if key not in self.files:
             self.files[key] = DayFile(TIMELINES[kind], self.stores[kind], _date_of_timeline(day), self.schemas[kind])
-        # Combined to one chunk, because Parquet's writer begins again at each, and there are hundreds.
+        # Combined to one chunk, because the Parquet writer starts again for each chunk, and there are hundreds.
         rows = pa.Table.from_batches(self.waiting.pop(key), self.schemas[kind])
         self.files[key].write(rows.unify_dictionaries().combine_chunks())
         del self.rows_waiting[key]
 
     def close(self) -> Iterator[dict[str, Any]]:
-        """Close the files; return their entries for the Delta log, and the rows of ``rule_runs`` for them."""
+        """Close the files, and yield a report of each file, and of each set of rule runs with its days."""
         for key in list(self.waiting):
             self._write(key)
         with ThreadPoolExecutor(
@@ -148,13 +148,13 @@ class _TimelineFiles:
             yield {"run_set": run_set, "runs": json.loads(self.run_sets[run_set]), "days": sorted(days)}
 
     def abandon(self) -> None:
-        """Close the files of a failed task, unfinished, so that no table gets them."""
+        """Close the unfinished files of a failed task, so that no table gets them."""
         for file in self.files.values():
             file.abandon()
 
 
 def _date_of_timeline(day: int) -> str:
-    """Write a number of days since 1970 as a date."""
+    """Return a number of days since 1970 as a date in text."""
     return str(np.datetime64(day, "D"))
 
 
@@ -181,6 +181,6 @@ def _timeline_by_day(batch: pa.RecordBatch, since_us: int, schema: pa.Schema) ->
 
 
 def schema_of_files(table: Table) -> pa.Schema:
-    """Return the schema of a table's files: its columns without those that it is partitioned by."""
+    """Return the schema of a table's files: its columns, without those by which it is partitioned."""
     stored = [column for column in table.columns if column.name not in table.partitioned_by]
     return pa.schema([pa.field(column.name, _TYPES[column.type], column.nullable) for column in stored])

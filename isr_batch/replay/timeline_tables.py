@@ -1,9 +1,9 @@
 """Add the timelines that workers wrote as files to the lake.
 
 First, the files are added to ``replica_states`` and ``partition_states``. Then one commit of ``rule_runs`` makes the
-replay's days and rules refer to the new rows: before this commit the views show the old rows of both timelines, after
-it the new ones. Last, files of earlier replays are removed if ``rule_runs`` no longer refers to them for their day. A
-killed or concurrent replay leaves, at worst, unreferenced rows, which `maintain` deletes.
+replay's days and rules refer to the new rows. Before this commit, the views show the old rows of both timelines; after
+it, the new rows. Last, files of earlier replays are removed if ``rule_runs`` no longer refers to them for their day. A
+killed or concurrent replay at worst leaves unreferenced rows, which `maintain` deletes.
 """
 
 import json
@@ -36,14 +36,14 @@ _LAG_TIME: Final = "replica_lag_time_max_ms"
 
 
 def stores_of_timelines(lake: Lake) -> dict[str, Store]:
-    """Return the stores to which workers write timelines, by kind of result; creates missing tables.
+    """Return the stores to which workers write timelines, by kind of result. Missing tables are created.
 
     Raises
     ------
     UsageError
-        When the workers cannot write to the lake's store.
+        If the workers cannot write to the lake's store.
     SchemaError
-        When another version of isr-batch created a table with a different layout.
+        If another version of isr-batch created a table with a different layout.
     """
     lake.ensure_all(TIMELINES.values())
     stores = {}
@@ -63,22 +63,22 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
     *,
     replayed: Sequence[date] = (),
 ) -> dict[str, int]:
-    """Replace the timelines with those that the workers of a replay wrote.
+    """Replace the timelines of some rules and days by those that the workers of a replay wrote.
 
     Parameters
     ----------
     lake : Lake
     stores : dict of Store
-        Stores of the tables that were written, by kind of result; if empty, the replay's rules have no timelines from
-        now on.
+        Stores of the tables that were written, by kind of result. If it is empty, the replay's rules have no timelines
+        from now on.
     reports : iterable of dict
-        Files, and sets of runs (``timeline_files``).
+        Reports of files and of sets of rule runs (``timeline_files``).
     where : str
         SQL condition that selects the rules and days of the replay.
     days : (str, str)
         First and last of these days.
     replayed : sequence of date
-        All days of the replay, because a run also has a timeline for a day on which nothing but fetches happened.
+        All days of the replay. A rule run has a timeline even for a day that only has fetches.
 
     Returns
     -------
@@ -109,7 +109,7 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
 
 
 def take_out_unnamed(lake: Lake) -> None:
-    """Delete the timelines that ``rule_runs`` does not refer to, left by killed replays; no replay may be running."""
+    """Delete the timelines to which ``rule_runs`` does not refer, left by killed replays. No replay may be running."""
     if not lake.has(RULE_RUNS.name):
         return
     for table in TIMELINES.values():
@@ -124,7 +124,7 @@ def take_out_unnamed(lake: Lake) -> None:
 
 
 def _unreferenced(lake: Lake, table: Table) -> list[dict[str, Any]]:
-    """Return the days and sets of rule runs in a timeline's table that ``rule_runs`` does not refer to."""
+    """Return the days and sets of rule runs in a timeline's table to which ``rule_runs`` does not refer."""
     columns = ("event_date", "run_set")
     with engine_for(lake, (table.name,)) as engine:
         found = engine(
@@ -139,7 +139,7 @@ def _unreferenced(lake: Lake, table: Table) -> list[dict[str, Any]]:
 
 
 def _timeline_runs(each: File, days: Collection[date]) -> list[dict[str, Any]]:
-    """Return the rows of ``rule_runs`` for one reported set of rule runs, one per rule run and day."""
+    """Return the rows of ``rule_runs`` for one reported set of rule runs: one per rule run and day."""
     return [
         {
             "run_set": each["run_set"], "run": run, "rule": rule, "params_json": params_json,
@@ -164,14 +164,14 @@ def _add_timeline_files(lake: Lake, table: Table, files: Sequence[FileOfWorker])
 
 
 def _remove_files(lake: Lake, table: Table, replaced: set[tuple[str, str]]) -> None:
-    """Remove from a table the files in which all rows are of these days and replays."""
+    """Remove the files of a table that only have rows of these days and replays."""
 
     def gone(there: DeltaTable) -> Actions:
         """Return the actions that remove the files of replaced replays."""
         return [
             removed(file)
             for file in data_files(there, None, "min.run_set", "max.run_set")
-            # A compacted file may have other replays' rows, with ids between the file's minimum and maximum.
+            # A compacted file may also have rows of other replays, with ids between the file's minimum and maximum.
             for replays in [{replay_of(file.get(f"{edge}.run_set") or "") for edge in ("min", "max")}]
             if len(replays) == 1 and (file["partition.event_date"], *replays) in replaced
         ]

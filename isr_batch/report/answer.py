@@ -1,4 +1,4 @@
-"""Summarise a lake in some sentences: the followers that brokers dropped, and rules that would have kept them."""
+"""Summarise a lake in a few sentences: the followers that brokers dropped, and rules that would have kept them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,24 +8,25 @@ from isr_batch.evidence.evidence_table import read_evidence_table
 from isr_batch.evidence.missing_logs import uninformed_leaders
 from isr_batch.evidence.notes_of_brokers import notes_of_brokers
 from isr_batch.incidents.better_rule import better_rule
-from isr_batch.incidents.own_shrinks import OwnShrinks, own_shrinks
+from isr_batch.incidents.own_shrinks import OwnShrinks, own_shrinks, unjudged_clusters
 from isr_batch.incidents.rule_choices import read_scores_for_choices
-from isr_batch.incidents.sentences import incidents_answer, unjudged_clusters
+from isr_batch.incidents.sentences import incidents_answer
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The data of the answer: the brokers' own drops, and by cluster a better rule and the evidence of log lines.
+    """The data of the answer.
 
     Attributes
     ----------
     own : OwnShrinks
+        The brokers' own drops.
     better : mapping of str to list of str
-        Results of another rule, by cluster.
+        Sentences about a better rule, by cluster.
     by_lines : mapping of str to list of str
-        Evidence of log lines, by cluster, for clusters that cannot be judged.
+        Evidence in log lines, for each cluster that the replay cannot judge.
     """
 
     own: OwnShrinks
@@ -34,12 +35,12 @@ class Answer:
 
     @property
     def lines(self) -> list[str]:
-        """The answer as sentences, ten lines at most."""
+        """The answer, in at most ten lines."""
         return incidents_answer(self.own, self.better, self.by_lines)
 
 
 def answer_of(lake: Lake) -> Answer:
-    """Read the data of the answer from a lake that was replayed."""
+    """Read the data of the answer from a replayed lake."""
     own, scores = own_shrinks(lake), read_scores_for_choices(lake)
     return Answer(
         own,
@@ -49,7 +50,7 @@ def answer_of(lake: Lake) -> Answer:
 
 
 def _by_lines(lake: Lake, cluster_id: str) -> list[str]:
-    """Return the answer that the lines of server.log give for a cluster."""
+    """Return the answer that server.log gives for a cluster."""
     evidence = read_evidence_table(lake, cluster_id)
     of_cluster = read_columns(
         lake, "coverage", ("cluster_id", "broker_id", "log"), {"cluster_id": cluster_id}

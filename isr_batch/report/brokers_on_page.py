@@ -15,11 +15,11 @@ from isr_batch.report.cluster_timeline import brokers_in_view
 from isr_batch.shown_times import time_text
 
 LISTED: Final = 12
-"""Maximum number of silences, and of troubles, that are listed for a broker."""
+"""Maximum number of silences, and of troubles, listed per broker."""
 
 
 def fetches_between_brokers(sql: LakeSql) -> list[Row]:
-    """Count the fetches in each cluster by leader and follower."""
+    """Count the fetches by cluster, leader and follower."""
     return sql("""
         SELECT cluster_id, leader_id, replica_id, CAST(sum(run_length) AS BIGINT) AS fetches
         FROM fetch_log GROUP BY cluster_id, leader_id, replica_id
@@ -29,21 +29,23 @@ def fetches_between_brokers(sql: LakeSql) -> list[Row]:
 def brokers_on_page(
     own: OwnShrinks, cluster: Row, fetches: Sequence[Row], incidents: Mapping[int, Sequence[tuple[str, str]]]
 ) -> list[dict[str, Any]]:
-    """Describe the brokers that dropped a follower, were dropped, or were silent; if many, those with the most drops.
+    """Describe the brokers that dropped a follower, were dropped, or were silent; if many, those with most drops.
 
     Parameters
     ----------
     own : OwnShrinks
-    cluster_id : str
+    cluster : dict
+        One of ``own.clusters``.
     fetches : sequence of dict
         Result of `fetches_between_brokers`.
     incidents : mapping of int to sequence of (str, str)
-        Title and anchor of the incidents that point at a broker.
+        Title and anchor of the incidents that point at a broker, by broker.
 
     Returns
     -------
     list of dict
-        ``broker``, ``row`` of the table that compares them, ``silences``, ``troubles`` and ``incidents``.
+        ``broker``; ``row``, its row in the table that compares brokers; ``silences``, ``troubles`` and ``incidents``;
+        ``more``, the number of silences and troubles that are not listed.
     """
     cluster_id, form = cluster["cluster_id"], clock_format(cluster)
     pairs = [row for row in own.pairs if row["cluster_id"] == cluster_id]
@@ -80,14 +82,14 @@ def brokers_on_page(
 
 
 def _share_of_broker(rows: Sequence[Row], side: str, broker: int, number: str) -> str:
-    """Return a broker's share of a number, as leader or as follower (``side``), in percent."""
+    """Return a broker's share of a number as leader or follower (``side``), in percent; empty if the total is 0."""
     every = sum(row[number] for row in rows)
     of_broker = sum(row[number] for row in rows if row[side] == broker)
     return f"{100 * of_broker / every:.0f} %" if every else ""
 
 
 def _drops(pairs: Sequence[Row], side: str, broker: int) -> str:
-    """Return a broker's share of the drops by leaders, as leader or follower (``side``), and its drops by verdict."""
+    """Return a broker's share of the drops, as leader or as follower (``side``), and its drops by verdict."""
     counts: Counter[str] = Counter()
     for row in pairs:
         counts[row["verdict"]] += row["drops"] if row[side] == broker else 0
@@ -100,25 +102,25 @@ def _drops(pairs: Sequence[Row], side: str, broker: int) -> str:
 
 
 def _lengths_of_silences(times_ms: Sequence[int]) -> str:
-    """Return how often a broker was silent, and for how long, as text."""
+    """Return the number of silences and their lengths as text."""
     return f"{times_in_words(len(times_ms))}, {seconds_text(times_ms)}" if times_ms else ""
 
 
 def _brokers_of_cluster(rows: pa.Table, cluster_id: str, by: str) -> list[Row]:
-    """Return the rows of one cluster, sorted by a column."""
+    """Return the rows of a cluster, sorted by column ``by``."""
     found: list[Row] = rows.filter(pc.equal(rows["cluster_id"], cluster_id)).sort_by(by).to_pylist()
     return found
 
 
 def _with_instants_in_us(rows: pa.Table, *names: str) -> pa.Table:
-    """Add columns ``*_us`` with the instants of some columns as microseconds since 1970."""
+    """Add a column ``x_us``, in microseconds since 1970, for each time column ``x``."""
     for name in names:
         rows = rows.append_column(f"{name}_us", rows[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
     return rows
 
 
 def _silences(own: OwnShrinks, cluster_id: str) -> dict[int, list[tuple[int, int]]]:
-    """Return the silences of each broker of a cluster, as (start, end) in microseconds."""
+    """Return the silences of each broker in a cluster, as start and end in microseconds since 1970."""
     events = own.tables["broker_events"]
     silent = _with_instants_in_us(events.filter(pc.equal(events["kind"], "silent")), "event_time", "end_time")
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -128,7 +130,7 @@ def _silences(own: OwnShrinks, cluster_id: str) -> dict[int, list[tuple[int, int
 
 
 def _troubles(own: OwnShrinks, cluster_id: str, form: str) -> dict[int, list[Row]]:
-    """Return the troubles of each broker of a cluster, each with a sentence."""
+    """Return the troubles of each broker in a cluster, each with a sentence."""
     found: dict[int, list[Row]] = defaultdict(list)
     for row in _brokers_of_cluster(
         _with_instants_in_us(own.tables["broker_troubles"], "from_time", "until_time"), cluster_id, "from_time_us"

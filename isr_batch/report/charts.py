@@ -1,4 +1,4 @@
-"""Build the charts of the report as Vega-Lite. Text and lines have the page's text colour, in light and dark mode."""
+"""Build the charts of the report as Vega-Lite. Text and lines have the page's text colour, to fit dark mode."""
 
 import json
 import math
@@ -14,13 +14,13 @@ from isr_batch.rule_names import rule_names_by_release
 from isr_batch.shown_times import offset_us, zone_name
 
 AS_LOGGED = "as logged"
-"""Legend of the shrinks that the brokers logged, which have no cause."""
+"""Legend for the shrinks that the brokers logged, which have no cause."""
 NAMES = alt.Axis(labelLimit=320)
-"""Axis with the names of rules; rules with equal results share a row, whose label is long."""
+"""Axis for names of rules. Labels are long, because rules with equal results share a row."""
 WHOLE = "container"
-"""Width of a chart: that of its HTML element."""
+"""Width of a chart that is as wide as its HTML element."""
 INK = "currentColor"
-"""Colour of lines and text: that of the page's text, so that charts fit light and dark mode."""
+"""Colour of lines and text. It is the page's text colour, so that charts fit light and dark mode."""
 
 COSTS = {
     "under_min_isr_s": "seconds under min ISR",
@@ -32,7 +32,8 @@ STRONG = [
     "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf", "#3953a4",
     "#b8860b", "#00876c", "#a0145a", "#6a51e0", "#c2673a",
 ]  # fmt: skip
-"""Colours of rules in charts of curves: neither pale ones nor those of verdicts; reused if there are more rules."""
+"""Colours of rules in charts with curves. They are neither pale nor colours of verdicts, and are reused if there are
+more rules."""
 TIME_FORMAT = {
     "milliseconds": "%H:%M:%S.%L", "seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M",
     "day": "%d %b", "date": "%d %b", "week": "%d %b", "month": "%b %Y", "quarter": "%b %Y", "year": "%Y",
@@ -43,24 +44,24 @@ Spec = dict[str, Any]
 
 
 def cause_scale(rows: Rows) -> alt.Scale:
-    """Return the scale that maps the causes in the rows to colours."""
+    """Return the colour scale of the causes in the rows."""
     there = {row["cause"] for row in rows}
     colours = {cause: colour for cause, colour in {**CAUSE_COLOURS, AS_LOGGED: INK}.items() if cause in there}
     return alt.Scale(domain=list(colours), range=list(colours.values()))
 
 
 def _cause_colour(rows: Rows) -> alt.Color:
-    """Colour marks by the cause of a shrink, with a legend of the causes that occur in the rows."""
+    """Return a colour encoding by primary cause, with a legend of the causes in the rows."""
     return alt.Color("cause:N", scale=cause_scale(rows), legend=alt.Legend(title="primary cause"))
 
 
 def chart_tooltips(*fields: str) -> list[alt.Tooltip]:
-    """Return the tooltip fields of a mark; given as text, Altair would validate each against its whole schema."""
+    """Return the tooltip fields of a mark. If they were plain text, Altair would validate each by its whole schema."""
     return [alt.Tooltip(field) for field in fields]
 
 
 def shrinks_by_cause_chart(rows: Rows) -> Spec:
-    """Return a bar chart: shrinks of each rule by primary cause."""
+    """Return a bar chart with each rule's shrinks by primary cause."""
     rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
         alt.Chart({"values": list(rows)})
@@ -77,7 +78,7 @@ def shrinks_by_cause_chart(rows: Rows) -> Spec:
 
 
 def shrinks_in_time_chart(rows: Rows) -> Spec:
-    """Return a chart with a tick for each shrink over time, one row per rule and one for the brokers, by cause."""
+    """Return a chart of shrinks over time, as ticks coloured by cause, with a row per rule and one for the brokers."""
     rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
         alt.Chart({"values": as_shown(rows)})
@@ -97,7 +98,7 @@ def shrinks_in_time_chart(rows: Rows) -> Spec:
 
 
 def as_shown(rows: Rows) -> list[dict[str, Any]]:
-    """Shift instants (milliseconds) to the time zone that is shown, because Vega always shows UTC."""
+    """Shift times (in milliseconds) to the time zone that is shown, because Vega always shows UTC."""
     names = ("at_ms", "from_ms", "until_ms")
     return [
         row | {name: row[name] + offset_us(int(1000 * row[name])) // 1000 for name in names if name in row}
@@ -116,25 +117,25 @@ def time_axis(field: str) -> alt.X:
 
 
 def tradeoff_chart(rows: Rows) -> Spec:
-    """Return a scatter plot of rules: mistakes against detection time."""
+    """Return a scatter plot of rules: rate of mistakes against detection time."""
     return frontier_chart([_rated(row) | {"place": ""} for row in rows], "partition")
 
 
 def sweeps_chart(rows: Rows) -> Spec:
-    """Return curves of mistakes against detection time: one per rule and its parameters other than the lag time."""
+    """Return curves of mistakes against detection time, one per rule and its parameters other than the lag time."""
     return frontier_chart(
         [_rated(row) | {"rule": " ".join([row["rule"], *_chart_settings(row)])} for row in rows], "follower"
     )
 
 
 def _chart_settings(row: dict[str, Any]) -> list[str]:
-    """Return the parameters of a rule run as text, except lag time and min.insync.replicas."""
+    """Return the parameters of a rule run as text, without lag time and min.insync.replicas."""
     others = json.loads(row["params_json"]).items()
     return [f"{name}={value}" for name, value in sorted(others) if name not in {LAG_TIME, "min_insync_replicas"}]
 
 
 def _rated(row: dict[str, Any]) -> dict[str, Any]:
-    """Set the rate of a rule run without mistakes to the upper end of its interval: a logarithmic axis has no zero."""
+    """If a rule run made no mistake, set its rate to the upper end of the interval; a logarithmic axis has no zero."""
     seen = row["spurious"] > 0
     rate = row["mistakes"] if seen else row["high"]
     return {**row, "params_json": None, "seen": seen, "mistakes": rate, "low": row["low"] or rate / 10}
@@ -143,25 +144,26 @@ def _rated(row: dict[str, Any]) -> dict[str, Any]:
 _SIDES: Final[Sequence[tuple[Literal["left", "right"], int, int]]] = (
     ("left", 6, -6), ("left", 6, 11), ("right", -6, -6), ("right", -6, 11),
 )  # fmt: skip
-"""Possible sides of a mark for its label: alignment and distance."""
+"""Possible positions of a mark's label: alignment and offsets in pixels."""
 NARROWEST: Final = 560
-"""Width of a chart, in pixels, on the narrowest page, in which labels must have room."""
+"""Width of a chart on the narrowest page, in pixels. Labels must fit into it."""
 
 
 def frontier_chart(
     rows: Rows, whose: str = "follower", mistakes: float | None = None, detection_ms: float | None = None
 ) -> Spec:
-    """Return curves of mistakes against detection time, with one point per lag time.
+    """Return curves of mistakes against detection time, with a point per lag time.
 
     Parameters
     ----------
     rows : sequence of dict
-        ``place`` (one panel for each if there are several), ``rule``, ``lag_time_s``, ``detection_s``, ``mistakes``
-        (with ``low`` and ``high``; above 0) and ``seen`` (False: no mistake, and ``mistakes`` is ``high``).
+        ``place`` (if there are several, each gets a panel), ``rule``, ``lag_time_s``, ``detection_s``, ``mistakes`` (a
+        rate above 0, with the interval ``low`` to ``high``) and ``seen``. If ``seen`` is false, there was no mistake,
+        and ``mistakes`` equals ``high``.
     whose : str
-        Unit of the rate: mistakes per follower-day or per partition-day.
+        Unit of the rate: ``follower`` for mistakes per follower-day, ``partition`` per partition-day.
     mistakes, detection_ms : float, optional
-        The budgets.
+        Budgets, drawn as lines.
     """
     x = alt.X(
         "detection_s:Q", title="99 % of genuine failures detected within, s", scale=alt.Scale(zero=False, padding=25)
@@ -203,7 +205,7 @@ def frontier_chart(
 def _with_sides_of_labels(
     rows: Rows, detection_s: float | None, mistakes: float | None, height: int
 ) -> list[dict[str, Any]]:
-    """Choose for each mark's label a side without other marks or labels; omit the label if every side is taken."""
+    """Choose for each label a position without other marks or labels. If all are taken, the label is omitted."""
     marked: list[dict[str, Any]] = []
     for place in dict.fromkeys(row["place"] for row in rows):
         of = [row for row in rows if row["place"] == place and row["detection_s"] is not None and row["mistakes"]]
@@ -227,7 +229,7 @@ def _with_sides_of_labels(
 
 
 def _rule_colour(field: str, rules: Sequence[str]) -> alt.Color:
-    """Colour marks by rule, with a legend."""
+    """Return a colour encoding by rule, with a legend."""
     scale = alt.Scale(domain=list(rules), range=STRONG)
     return alt.Color(
         f"{field}:N",
@@ -237,7 +239,7 @@ def _rule_colour(field: str, rules: Sequence[str]) -> alt.Color:
 
 
 def costs_chart(rows: Rows) -> Spec:
-    """Return scatter plots of rules, one panel per cost: the cost against the number of mistakes."""
+    """Return scatter plots of rules, one panel per cost: cost against the number of mistakes."""
     groups = list(dict.fromkeys(row["rule"] for row in rows))
     base = (
         alt.Chart({"values": list(rows)})
@@ -269,7 +271,7 @@ def costs_chart(rows: Rows) -> Spec:
 
 
 def heat_map(rows: Rows) -> Spec:
-    """Return a heat map: how long ago each follower was caught up, over time."""
+    """Return a heat map of the time since each follower was caught up."""
     limits = list(AGE_COLOURS)[1:]
     colour = alt.Color(
         "lag_times:Q",
@@ -295,7 +297,7 @@ def heat_map(rows: Rows) -> Spec:
 
 
 def durations_chart(rows: Rows) -> Spec:
-    """Return a box plot: quartiles, median, minimum and maximum of durations."""
+    """Return box plots of durations: quartiles, median, smallest and largest."""
     rules = rule_names_by_release(row["rule"] for row in rows)
     scale = alt.Scale(type="symlog", constant=0.001)
     axis = alt.Axis(format=".6~g", values=[0, 0.01, 0.1, 1, 10, 100, 1000, 10000, 100000], labelOverlap=True)
@@ -345,7 +347,7 @@ def disagreement_chart(rows: Rows) -> Spec:
 
 
 def _alike(rows: Rows) -> dict[str, str]:
-    """Return, for each rule, the name of its group: rules with equal figures, because they make the same shrinks."""
+    """Return for each rule the name of its group. A group has the rules that make the same shrinks."""
     of: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
     for row in rows:
         for side, other in (("makes", "makes_not"), ("makes_not", "makes")):
@@ -357,7 +359,7 @@ def _alike(rows: Rows) -> dict[str, str]:
 
 
 def held_by_leader_chart(rows: Rows) -> Spec:
-    """Return a scatter plot: time since a follower was caught up, and how much of it the leader caused."""
+    """Return a scatter plot: the time since a follower was caught up, and the part of it that the leader caused."""
     longest = max(row[name] for row in rows for name in ("lag_s", "lag_time_s"))
     edges = [
         {"lag_s": at, "held_s": at - limit, "edge": name}

@@ -1,4 +1,4 @@
-"""Lay out the timeline of a cluster: one lane per broker, with drops, silences, elections and restarts."""
+"""Lay out the timeline of a cluster: a lane per broker, with drops, silences, elections and restarts."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -12,32 +12,32 @@ from isr_batch.phrases import count_of, seconds_text
 from isr_batch.shown_times import offset_us, time_text
 
 LANE: Final = 58
-"""Height of a broker's lane in pixels; positions along the time axis are in percent."""
+"""Height of a broker's lane, in pixels. Positions along the time axis are in percent."""
 BAR: Final = 15
-"""Height of the largest bar on either side of a lane's middle, above and below which signs and labels have room."""
+"""Height of the largest bar above or below the middle of a lane, in pixels. It leaves room for signs and labels."""
 MOST_LANES: Final = 12
-"""Maximum number of brokers with one lane each; in a cluster with more, the others share a lane."""
+"""Maximum number of brokers with a lane each. If a cluster has more, the others share a lane."""
 LEAST: Final = 4
 NARROWEST: Final = 0.42
 EDGE: Final = 3
-"""A tick within this many percent of an end of the axis has no room for a centred label."""
+"""A tick within this many percent of an end of the axis is left out, because its centred label has no room."""
 TICKS: Final = 9
 NARROWEST_PAGE: Final = 650
-"""Width of the timeline, in pixels, on the narrowest page, of 800 pixels."""
+"""Width of the timeline on the narrowest page, which has 800 pixels, in pixels."""
 LETTER: Final = 6.5
-"""Width of a letter of a label, in pixels."""
+"""Average width of a letter, in pixels."""
 STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-"""Possible distances of two ticks in seconds; in longer logs, ticks are days apart."""
+"""Possible distances between ticks, in seconds. For longer logs, ticks are whole days apart."""
 SIGNS: Final = {
     "started": ("▲", "starts"), "shutting_down": ("▼", "shuts down"), "stopping": ("▼", "shuts down"),
     "fenced": ("✕", "is fenced by the controller"),
     "election": ("◆", "becomes"),
 }  # fmt: skip
-"""For each kind of a broker's event, its symbol in the picture and its description."""
+"""Symbol in the picture, and description, of each kind of event."""
 
 
 class ClusterTimeline(NamedTuple):
-    """The timeline of one cluster as the template draws it: ``x`` and ``width`` in percent, the rest in pixels."""
+    """The timeline of a cluster as the template draws it. ``x`` and ``width`` are in percent, the rest in pixels."""
 
     height: int
     lanes: list[dict[str, Any]]
@@ -51,7 +51,7 @@ class ClusterTimeline(NamedTuple):
 
 
 class TimelineTarget(NamedTuple):
-    """Where a click on a bar leads: an anchor on the page, or else the command that explains the drops."""
+    """Target of a click on a bar: an anchor on the page; without one, the command that explains the drops is shown."""
 
     place: str
     command: str
@@ -60,7 +60,7 @@ class TimelineTarget(NamedTuple):
 def cluster_timeline(
     own: OwnShrinks, cluster: Row, targets: Mapping[tuple[int, int], TimelineTarget]
 ) -> ClusterTimeline:
-    """Return the layout of one cluster's timeline.
+    """Lay out the timeline of a cluster.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def cluster_timeline(
     cluster : dict
         One of ``own.clusters``.
     targets : mapping of (int, int) to TimelineTarget
-        Targets by broker and number of the incident.
+        Targets by broker at fault and number of the incident.
     """
 
     def of(rows: list[Row]) -> list[Row]:
@@ -81,7 +81,7 @@ def cluster_timeline(
     middle = {broker: LANE * lane + LANE // 2 + 4 for broker, lane in lane_of.items()}
 
     def x(us: float) -> float:
-        """Return the position of an instant in percent; instants outside the timeline are moved to its ends."""
+        """Return the position of an instant in percent. Instants outside the timeline are moved to its ends."""
         return share_of_timeline(min(max(us, first), last), (first, last))
 
     shown = [row for row in events if row["broker_id"] in brokers]
@@ -132,7 +132,7 @@ def cluster_timeline(
 
 
 def _labels_with_room(shaded: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Keep the labels that have room, even on the narrowest page, before the lane's next shaded area or end."""
+    """Remove the labels that, on the narrowest page, do not fit before the lane's next shaded area or end."""
     ordered = sorted(shaded, key=lambda one: (one["y"], one["x"]))
     for number, one in enumerate(ordered):
         later = [other["x"] for other in ordered[number + 1 : number + 2] if other["y"] == one["y"]]
@@ -143,24 +143,26 @@ def _labels_with_room(shaded: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def share_of_timeline(us: float, within: tuple[int, int]) -> float:
-    """Return the position of an instant within a time range, in percent."""
+    """Return the position of an instant within a period, in percent."""
     return round(100 * (us - within[0]) / (within[1] - within[0]), 2)
 
 
 def brokers_in_view(brokers: Collection[int], pairs: Sequence[Row]) -> tuple[list[int], list[int]]:
     """Choose the brokers that a page shows one by one, and those that it shows together.
 
+    If a cluster has more than `MOST_LANES` brokers, those with the most drops are shown one by one; drops of healthy
+    followers count first.
+
     Parameters
     ----------
     brokers : collection of int
         Brokers of a cluster.
     pairs : sequence of dict
-        ``sql/pairs.sql`` of the cluster.
+        Result of ``sql/pairs.sql`` for the cluster.
 
     Returns
     -------
     in_view, others : list of int
-        All brokers, or of more than `MOST_LANES` those with the most drops, by and of them: of healthy followers first.
     """
     drops: dict[int, Counter[str]] = defaultdict(Counter)
     for row in pairs:
@@ -177,7 +179,7 @@ def _bars(
     within: tuple[int, int],
     targets: Mapping[tuple[int, int], TimelineTarget],
 ) -> list[dict[str, Any]]:
-    """Stack the drops in each time slot by verdict: drops by the broker upwards, drops of the broker downwards."""
+    """Stack the drops in each time slot by verdict: upwards those by the broker, downwards those of the broker."""
     slots: dict[tuple[int, str, int], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in drops:
         slots[lane_of[row["broker_id"]], row["side"], row["slot"]][row["verdict"]].append(row)
@@ -208,7 +210,7 @@ def _bars(
 
 
 def timeline_ticks(first: int, last: int) -> list[tuple[int, str]]:
-    """Choose the ticks of a time axis, in microseconds since 1970, and format their labels."""
+    """Choose the ticks of a time axis. Return their times, in microseconds since 1970, and labels."""
     span = (last - first) / 1e6
     step = next((step for step in STEPS if span / step <= TICKS), -(-span // (86400 * TICKS)) * 86400)
     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 43200 else "%d %b"  # noqa: PLR2004 (a minute, half a day)

@@ -1,4 +1,4 @@
-"""Write the page with the evidence of server.log, for logs without fetches to replay."""
+"""Write the page with the evidence in server.log, for logs without fetches to replay."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,29 +9,29 @@ import pyarrow as pa
 
 from isr_batch.evidence.answer import answer_table
 from isr_batch.evidence.questions import answer_questions, question_rows
-from isr_batch.evidence.storms import storms
+from isr_batch.evidence.storms import storms, suspect_in_words
 from isr_batch.incidents.colours import SUSPECT_COLOURS
 from isr_batch.report.charts import WHOLE, Spec, as_shown, chart_tooltips, time_axis
 from isr_batch.report.page import write_page
 from isr_batch.shown_times import day_and_time, time_of_day, zone_name
 
 MOST = 500
-"""Number of shrinks per cluster that are listed at most."""
+"""Maximum number of shrinks per cluster that are listed."""
 DRAWN = 5_000
-"""Number of shrinks per cluster that are drawn at most."""
+"""Maximum number of shrinks per cluster that are drawn."""
 
 
 def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Mapping[str, Sequence[str]]) -> None:
-    """Write the HTML page with the evidence of server.log.
+    """Write the HTML page with the evidence in server.log.
 
     Parameters
     ----------
     clusters : mapping of str to pa.Table
-        Rows of table shrink_evidence by cluster.
+        Rows of table shrink_evidence, by cluster.
     out : Path
-        HTML file to write, which needs no network.
+        HTML file to write. It needs no network.
     answers : mapping of str to sequence of str
-        For each cluster, from `isr_batch.evidence.answer.evidence_answer`.
+        Results of `isr_batch.evidence.answer.evidence_answer`, by cluster.
     """
     sections = [
         {
@@ -51,7 +51,7 @@ def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Ma
 
 
 def _drops_in_time(rows: pa.Table) -> Spec:
-    """Return a chart of the drops by time, leader and replica, in the colour of the suspect."""
+    """Return a chart of the drops over time, with a row per leader and replica, coloured by suspect."""
     values = [
         {
             "at_ms": row["change_time"].timestamp() * 1000, "pair": f"{row['leader_id']} dropped {row['replica_id']}",
@@ -78,13 +78,14 @@ def _drops_in_time(rows: pa.Table) -> Spec:
 
 
 def _storms_on_evidence_page(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows for the table of storms."""
+    """Return the rows of the table of storms."""
     return [
         {
             f"first shrink, {zone_name()}": day_and_time(storm.first),
             f"last caught up, {zone_name()}": time_of_day(storm.since) if storm.since_is_printed else None,
             "replicas": storm.replicas, "partitions": storm.partitions,
             "points at": storm.suspect.replace("_", " "), "broker": storm.broker, "evidence": storm.strength,
+            "also at": ", ".join(suspect_in_words(*suspect) for suspect, _ in storm.also),
             "ISR whole after, ms": _whole_evidence_page(storm.whole_after_ms, at_most=storm.whole_at_most),
             "why": storm.reason, "lines": ", ".join(storm.lines),
         }
@@ -93,7 +94,7 @@ def _storms_on_evidence_page(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def _whole_evidence_page(after_ms: int | None, *, at_most: bool) -> str:
-    """Return the time after which the ISRs were complete again, in ms, as text."""
+    """Return as text after how many milliseconds the ISRs were complete again."""
     if after_ms is None:
         return "not in the log"
     return f"at most {after_ms}" if at_most else str(after_ms)

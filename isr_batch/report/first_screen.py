@@ -21,15 +21,15 @@ from isr_batch.report.cluster_timeline import TimelineTarget, brokers_in_view, c
 from isr_batch.report.shrinks_on_page import ShrinkOnPage
 
 SHOWN: Final = 2
-"""Number of incidents whose cards are open above the timeline; up to MOST others are listed below it in one line per
-incident."""
+"""Number of incidents whose cards are open above the timeline. Further incidents, up to MOST in all, have one line each
+below it."""
 MOST: Final = 100
 
 
 def first_screens(
     own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, ShrinkOnPage], fetches: Sequence[Row]
 ) -> list[dict[str, Any]]:
-    """Return the template's variables for each cluster; clusters with most healthy followers dropped come first.
+    """Return the template's variables for each cluster, the most healthy followers dropped first.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def first_screens(
 def _screen(
     own: OwnShrinks, cluster: Row, scores: Sequence[Row], worst: Sequence[Row], cells: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the template's variables for the first screen of one cluster."""
+    """Return the template's variables for one cluster."""
     name = cluster["cluster_id"]
     listed = {
         incident_key(one)[1:]: f"{'s-' if cell['shrink'] else ''}{cell['id']}"
@@ -90,7 +90,7 @@ def _screen(
 
 
 def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, str]]:
-    """Return the figures in the row at the top, each with label, value, remark, and a verdict that sets its colour.
+    """Return the figures in the row at the top: name, value, remark, and a verdict that sets the colour.
 
     Parameters
     ----------
@@ -129,7 +129,10 @@ def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, 
 
 
 def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, str] | None:
-    """Return words for the broker at fault for most drops of healthy followers (else of others), and its share."""
+    """Return the broker at fault for most drops of healthy followers, and its number of drops, as text.
+
+    If no healthy follower was dropped, other drops are used. None without drops.
+    """
     kinds = {"spurious": "healthy", "genuine": "behind", "unknown": "not judged"}
     verdict = next((verdict for verdict in kinds if counts[verdict]), None)
     if verdict is None:
@@ -149,12 +152,12 @@ def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, 
 
 
 def drop_matrix_on_screen(pairs: Sequence[Row], cluster_id: str) -> dict[str, Any]:
-    """Return the matrix of drops: one row per leader, one column per follower, drops by verdict in each cell.
+    """Return the matrix of drops: a row per leader, a column per follower, and in each cell drops by verdict.
 
     Parameters
     ----------
     pairs : sequence of dict
-        ``sql/pairs.sql``.
+        Result of ``sql/pairs.sql``.
     cluster_id : str
     """
     of = [row for row in pairs if row["cluster_id"] == cluster_id]
@@ -180,7 +183,7 @@ def drop_matrix_on_screen(pairs: Sequence[Row], cluster_id: str) -> dict[str, An
 
 
 def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
-    """Return a sentence on the lag time that would have kept the healthy followers; empty if none was dropped."""
+    """Return a sentence about the lag time that would have kept the healthy followers; empty if none was dropped."""
     lags = [one["healthy_lag_ms"] for one in incidents if one["healthy_lag_ms"] is not None]
     if not lags:
         return ""
@@ -200,7 +203,7 @@ def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
 def _incident_on_first_screen(
     one: Row, number: int, shrink: ShrinkOnPage | None, drops: Sequence[Row]
 ) -> dict[str, Any]:
-    """Return the template's variables for one incident."""
+    """Return the template's variables for an incident."""
     card = incident_card(one, drops)
     return {
         "id": f"i{number}-{one['fault_id']}-{one['incident']}", "shrink": shrink, "card": card,
@@ -210,7 +213,7 @@ def _incident_on_first_screen(
 
 
 def _cells_of_choice(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict[str, str]:
-    """Return the cells of one row in the table of rules."""
+    """Return the cells of a row in the table of rules."""
     others = ", ".join(run for run in one.runs if run not in one.yours)
     alike = f"; {others} alike" if others else ""
     note = " (a reference: no broker can know this much)" if one.reference else ""
@@ -234,13 +237,13 @@ def _cells_of_choice(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict
 
 
 def _without_zeros(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Drop the columns of the table of rules in which all values are zero or empty."""
+    """Drop the columns of the table of rules whose values are all zero or empty."""
     kept = [name for name in (rows[0] if rows else ()) if {row[name] for row in rows} - {"0", "0 s", "none"}]
     return [{name: row[name] for name in kept} for row in rows]
 
 
 def _span_on_first_screen(least_and_most: Span | None) -> str:
-    """Return a range of seconds as text."""
+    """Return a range of seconds as text; "not known" for None."""
     if least_and_most is None:
         return "not known"
     least, most = map(three_digits, least_and_most)

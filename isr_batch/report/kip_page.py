@@ -1,20 +1,23 @@
-"""Write a Markdown page that compares two rules, for the discussion of a proposal."""
+"""Write a Markdown page that compares two rules, for the discussion of a proposal (KIP)."""
 
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
+from isr_batch import __version__
+from isr_batch.errors import UsageError
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.scores import EXPERIMENT_RESULTS
-from isr_batch.phrases import count_of
+from isr_batch.phrases import count_of, listed
 from isr_batch.scoring.broker_pairs import Floats, figure_of_draws, figures_of_pairs, sums_of_broker_pairs
 from isr_batch.scoring.disagreements import compare_rules
 from isr_batch.scoring.scores import rules_side_by_side
 from udfs.kernel.causes import CAUSES
-from udfs.rules import REGISTRY
+from udfs.rules import REGISTRY, RULE_FILE, module_of
 
 Row = dict[str, Any]
 
@@ -24,8 +27,6 @@ _FIGURES: Final = {
     "spurious": "mistakes: spurious shrinks (by blame)",
     "early": "early mistakes: the follower had died",
     "mistakes_per_partition_day": "mistakes per partition-day",
-    "mistakes_per_partition_day_low": "mistakes per partition-day, lower end of the 95 % interval",
-    "mistakes_per_partition_day_high": "mistakes per partition-day, upper end of the interval",
     "mistake_duration_ms_p50": "duration of a mistake, ms, median",
     "genuine": "genuine shrinks (by blame)",
     "unknown": "shrinks that cannot be judged",
@@ -40,10 +41,11 @@ _FIGURES: Final = {
     "under_min_isr_seconds": "seconds under min.insync.replicas",
     "offline_if_leader_dies_seconds": "seconds without an heir",
     "high_watermark_stalled_seconds": "seconds with a stalled high watermark",
-    "acks_all_latency_ms_p50": "acks=all latency, ms, median, over requests",
-    "acks_all_latency_ms_p99": "acks=all latency, ms, 99th percentile, over requests",
-    "refused_appends": "acks=all requests refused",
-    "never_acknowledged": "acks=all requests never acknowledged",
+    "refused_or_stalled_seconds": "seconds under min.insync.replicas or with a stalled high watermark",
+    "acks_all_latency_ms_p50": "acks=all latency, ms, median, over appends",
+    "acks_all_latency_ms_p99": "acks=all latency, ms, 99th percentile, over appends",
+    "refused_appends": "appends with acks=all refused",
+    "never_acknowledged": "appends with acks=all never acknowledged",
     "loss_records_max": "acknowledged records that a clean election could lose, at most",
     "unclean_needed_seconds": "seconds without an heir in which an unclean election was possible",
     "lost_if_leader_dies_records_max": "records that the heir lacked under min.insync.replicas, at most",
@@ -70,37 +72,92 @@ _PAIRED: Final = {
     "precision_by_lag": "precision by lag",
     "right_by_blame": "share of time in which the rule is right, by blame",
     "right_by_lag": "share of time in which the rule is right, by lag",
-    "detection_s": "detection, s, mean",
     "under_min_isr_us": "seconds under min.insync.replicas per partition-hour",
     "high_watermark_stalled_us": "seconds with a stalled high watermark per partition-hour",
-    "refused_appends": "acks=all requests refused",
-    "never_acknowledged": "acks=all requests never acknowledged",
+    "refused_or_stalled_us": "seconds with one of these or both per partition-hour",
+    "refused_appends": "appends with acks=all refused",
+    "never_acknowledged": "appends with acks=all never acknowledged",
     "isr_writes": "ISR writes per partition-hour",
 }
-_STORY: Final = (
-    "scenario", "rule", "seed", "shrinks", "spurious", "misses", "offline_if_leader_dies_seconds",
-    "under_min_isr_seconds", "high_watermark_stalled_seconds", "refused_appends", "never_acknowledged",
-    "acks_all_latency_ms_p99", "isr_changes",
+_COUNTS: Final = (
+    "spurious", "within_lag", "early", "genuine", "unknown", "misses", "refused_appends", "never_acknowledged",
 )  # fmt: skip
+_STORY: Final = {
+    "scenario": "story",
+    "rule": "rule",
+    "lag_time_s": "T, s",
+    "shrinks": "shrinks",
+    "spurious": "mistakes (by blame)",
+    "misses": "misses",
+    "leader_alone_seconds": "leader alone, s",
+    "under_min_isr_seconds": "under min.insync.replicas, s",
+    "high_watermark_stalled_seconds": "high watermark stalled, s",
+    "refused_or_stalled_seconds": "one of these two or both, s",
+    "refused_appends": "appends refused",
+    "never_acknowledged": "appends never acknowledged",
+    "acks_all_latency_ms_p99": "acks=all latency, 99th percentile, ms",
+    "lost_by_first_active_records_max": "acknowledged records that an unclean election could lose",
+    "isr_changes": "ISR changes",
+}
+_READ: Final = (*(name for name in _STORY if name != "lag_time_s"), "params_json", "seed", "simulated_hours")
+_HEAD: Final = """
+Made by isr-batch {version}: `{command}`. T is the lag time, `replica.lag.time.max.ms`.
+"""
+_READ_AS: Final = """
+How the text of {rules} was read, where it can be read in more than one way: `docs/readings-of-proposals.md` of
+isr-batch.
+"""
+_NO_FLEETS: Final = """
+Clusters with random faults are not simulated for this page; `docs/study.md` of isr-batch has them, under all rules.
+"""
 _SAYS: Final = """
-*By lag*, a follower belongs in the ISR while it is not more than the lag time behind; *by blame*, while any delay is
-not its own fault. The two differ where a leader is slow: its follower is behind, but is not to blame.
+A shrink is a *mistake* if the follower should have stayed. *By lag*, a follower belongs in the ISR while its true lag,
+the age of the oldest record that it lacks, is at most T; *by blame*, while its delay is not its own fault. So dropping
+the follower of a slow leader can be right by lag and is a mistake by blame. Dropping a stopped follower that lacks only
+young records is right by blame and a mistake by lag.
+
+- A *miss* is a failed follower left in the ISR: its true lag exceeds 1.5 T, for a reason that would make its shrink
+  genuine. It is counted once until the follower is within T again. Since 0.10.2 Kafka checks every T/2, so a
+  follower may stay until 1.5 T by design (before, every T).
+- The high watermark is *stalled* while it is below the log end. That includes the round trip of each fetch, so a
+  healthy cluster has such time as well, and only differences between rules say something.
+- *Detection* is the true lag at genuine shrinks. It may be below T, because Kafka counts from when the follower was
+  last caught up, not from the oldest record that it lacks. It is given for each T, because a mean over several T would
+  show how many shrinks each T has. Each rule's mean is over its own genuine shrinks, so it may differ although no
+  failure is found later, because one rule makes fewer of them.
+- An *append* is what a produce request has for one partition. Latencies are counted in buckets no wider than a
+  sixteenth of the latency, so a percentile of them is exact to about 6 %.
 """
 _INTERVALS: Final = """
-{clusters}, {hours:,.1f} partition-hours. Brackets are 95 % intervals, by a bootstrap over the {leaders} leaders: the
-shrinks that a leader makes are drawn together, because they come in bursts. Both rules are computed from the same
-draws. With few leaders, brackets are too narrow. A bracket [0, 0] only says that these logs have none.
-Detection is the true lag at genuine shrinks, over all lag times.
+Brackets are 95 % intervals, by a bootstrap over the {leaders} leaders: the shrinks that a leader makes are drawn
+together, because they come in bursts. Both rules are computed from the same draws. With few leaders, brackets are too
+narrow. A bracket [0, 0] only says that these logs have none. The table has {figures} figures, which mostly depend on
+each other, and no bracket is adjusted for that: if nothing differed, about one in twenty independent brackets would
+still exclude 0. If this pair was chosen because it stood out among many rules, the brackets are too narrow as well.
+"""
+_PARTED: Final = """
+Numbers of shrinks, by primary cause: the first that applies of caught_up (the follower really had every record, but the
+leader had not handled the fetch that shows it), keeping_pace (alive, and within T by lag), slow_leader and unacked_only
+(alive, and lacks nothing acknowledged), which are mistakes by blame, then follower_stopped and follower_slow, which are
+genuine. Shrinks of one follower by both rules are one event if at most T lies between them. A rule that does not make a
+shrink may make it more than T later, or may have dropped the follower before; it need not be a miss.
+"""
+_SIMULATED: Final = """
+The simulated leader applies the rule, and producers and followers react to it. `docs/stories.md` of isr-batch describes
+the stories. Each is one run (seed {seeds}), without an interval. Times and counts are sums over its partitions. The
+story `kafka-7152-idle-churn` begins with the leader alone in the ISR of 2,000 partitions.
+"""
+_ALL: Final = """
+A dash means that a figure does not apply, or is not known from the logs.
 """
 _LIMITS: Final = """
 The replay is open-loop: fetches and appends stay as recorded while the rule changes, so it shows the first step only.
-The simulated clusters show how producers and followers react; each story is one run, without an interval. Latencies
-are over requests: a producer that waits sends none. Rates hold for these logs, with the faults that are in them, and
-for no others.
+The stories show how producers and followers react. Latencies are over appends: a producer that waits sends none. Rates
+hold for these logs, with the faults that are in them, and for no others.
 """
 
 
-def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] = ()) -> str:
+def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] = (), command: str = "kip") -> str:
     """Return the Markdown page that compares two rules.
 
     Parameters
@@ -111,79 +168,162 @@ def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] =
         Rules.
     stories : sequence of dict
         Rows of ``experiment_results``, of these rules and of others.
+    command : str
+        The command that makes the page, for its head.
 
     Raises
     ------
     UsageError
-        When a name is not a rule, or both are the same.
+        When a name is not a rule, both are the same, or a rule was replayed twice with one lag time.
     NoInputError
         When a lake has no replay of a rule.
     """
     causes = [compare_rules(lake, old, new) for lake in lakes]
-    page = [f"# {old} and {new}", "", *(f"- `{rule}`: {REGISTRY[rule].summary}" for rule in (old, new))]
-    page += ["", "## What they do on recorded fetches", _SAYS, *_differences(lakes, old, new)]
-    page += ["", "## Where they differ", "", f"Shrinks of a, `{old}`, and of b, `{new}`, by primary cause.", ""]
-    page += markdown_table(causes[0][0], _added(causes))
+    page = [
+        f"# {old} and {new}",
+        "",
+        *(f"- `{rule}`{_released(rule)}: {REGISTRY[rule].summary}" for rule in (old, new)),
+    ]
+    given = Path(os.environ.get(RULE_FILE, "")).stem  # that page does not have a user's rule
+    if proposed := [r for r in (old, new) if REGISTRY[r].kind == "proposed" and module_of(r) != given]:
+        page.append(_READ_AS.format(rules=" and ".join(f"`{rule}`" for rule in proposed)))
+    page += [_HEAD.format(version=__version__, command=command)]
     shown = sorted((row for row in stories if row["rule"] in {old, new}), key=lambda row: _order(row, old))
+    page += [*_measured(lakes, shown), "", "## What they do on recorded fetches", _SAYS, *_differences(lakes, old, new)]
+    page += ["", "## Where they differ", _PARTED]
+    columns = {"cause": "cause", "only_a": f"only {old}", "only_b": f"only {new}"}
+    columns |= {"both_by_a": f"both, by cause under {old}", "both_by_b": f"both, by cause under {new}"}
+    page += _titled(columns, _added(causes))
     if shown:
-        page += ["", "## What they do in simulated clusters", "", "With the rule in the loop.", ""]
-        page += markdown_table(_STORY, shown)
+        page += ["", "## What they do in simulated clusters"]
+        page += [_SIMULATED.format(seeds=listed(sorted({row["seed"] for row in shown})))]
+        page += _titled(_STORY, [row | {"lag_time_s": _lag_time(row) / 1000} for row in shown])
     for lake in lakes:
         runs = [row for row in rules_side_by_side(lake) if row["rule"] in {old, new}]
-        runs.sort(key=lambda row: (row["T"], row["rule"] != old))
-        page += ["", f"## All figures{f' of {Path(lake.root).name}' if len(lakes) > 1 else ''}", "", *_figures(runs)]
+        runs.sort(key=lambda row: (row["T"], json.loads(row["params_json"])["min_insync_replicas"], row["rule"] != old))
+        title = f"## All figures{f' of {Path(lake.root).name}' if len(lakes) > 1 else ''}"
+        page += ["", title, _ALL, *_figures(runs)]
     return "\n".join([*page, "", "## Limits", _LIMITS])
+
+
+def _released(rule: str) -> str:
+    """Name the releases of a rule, and those of its parameters that choose between releases whose code differs."""
+    if REGISTRY[rule].kind != "released":
+        return ""
+    params = "".join(f"; `{name}` = {param.says}" for name, param in REGISTRY[rule].params.items() if param.choices)
+    return f" (Kafka {REGISTRY[rule].in_force}{params})"
 
 
 def stories_in(lake: Lake) -> list[Row]:
     """Read the results of the experiments in a lake."""
-    rows: list[Row] = read_columns(lake, EXPERIMENT_RESULTS.name, _STORY).to_pylist()
+    rows: list[Row] = read_columns(lake, EXPERIMENT_RESULTS.name, _READ).to_pylist()
     return rows
 
 
 def _order(row: Row, old: str) -> tuple[object, ...]:
-    """Return the sort key of a result: scenario, seed, then the old rule first."""
+    """Return a sort key for results of experiments: scenario, seed, then the old rule first."""
     return row["scenario"], row["seed"], row["rule"] != old
+
+
+def _lag_time(row: Row) -> int:
+    """Return the lag time of a rule run, in milliseconds."""
+    return int(json.loads(row["params_json"])["replica_lag_time_max_ms"])
+
+
+def _measured(lakes: Sequence[Lake], stories: Sequence[Row]) -> list[str]:
+    """Say what was measured: the recorded clusters, and the simulated ones."""
+    clusters = [row for lake in lakes for row in _clusters(lake)]
+    hours = {row["scenario"]: row["simulated_hours"] for row in stories}
+    simulated = f"{count_of(len(hours), 'story').replace('storys', 'stories')} with the rule in the loop"
+    runs = ", ".join(f"`{name}` ({count:g} h)" for name, count in hours.items())
+    return [
+        "Measured:", "",
+        *(f"- recorded cluster {row}" for row in clusters),
+        *([f"- simulated: {simulated}: {runs}"] if hours else []),
+        _NO_FLEETS,
+    ]  # fmt: skip
+
+
+def _clusters(lake: Lake) -> list[str]:
+    """Return a text for each recorded cluster of a lake: its release, lag time and number of partitions."""
+    names = ("cluster_id", "broker_version", "replica_lag_time_max_ms", "topic", "partition_id")
+    terms = read_columns(lake, "leader_epochs", (*names, "start_time"))
+    found: dict[tuple[Any, ...], set[tuple[Any, ...]]] = {}
+    for row in terms.to_pylist():
+        key = tuple(row[name] for name in names[:3])
+        found.setdefault(key, set()).add((row["topic"], row["partition_id"]))
+    return [
+        f"`{cluster}`: Kafka {release or 'of unknown release'}, T = {lag_ms / 1000:g} s, "
+        f"{count_of(len(partitions), 'partition')}"
+        for (cluster, release, lag_ms), partitions in sorted(found.items(), key=str)
+    ]
 
 
 def _differences(lakes: Sequence[Lake], old: str, new: str) -> list[str]:
     """Return lines that compare the figures of both rules over all clusters, with 95 % intervals."""
-    names = ("cluster_id", "event_date", "leader_id", "replica_id")
-    found: dict[str, dict[tuple[object, ...], Row]] = {old: {}, new: {}}
-    for number, lake in enumerate(lakes):
-        for row in sums_of_broker_pairs(lake).to_pylist():
-            if row["rule"] in found:
-                place = {"cluster_id": f"{number}/{row['cluster_id']}"}  # two lakes may have clusters of one name
-                found[row["rule"]][number, *(row[name] for name in names)] = row | place
+    found = {rule: dict(_pairs(lakes, rule)) for rule in (old, new)}
     both = sorted(found[old].keys() & found[new].keys())
-    figures = {rule: figures_of_pairs([found[rule][pair] for pair in both]) for rule in (old, new)}
-    rows = [
-        {"figure": title, old: _interval(figures[old][name]), new: _interval(figures[new][name])}
-        | {"difference": _interval(figures[new][name] - figures[old][name], sign="+")}
-        for name, title in _PAIRED.items()
+
+    def of_lag_time(lag_ms: int | None) -> dict[str, dict[str, Floats]]:
+        """Compute the figures of both rules, over all lag times or one."""
+        keys = [key for key in both if lag_ms in {None, key[0]}]
+        return {rule: figures_of_pairs([found[rule][key] for key in keys]) for rule in (old, new)}
+
+    figures = of_lag_time(None)
+    compared = [(title, figures, name) for name, title in _PAIRED.items()]
+    compared += [
+        (f"detection, s, mean, T = {lag_ms / 1000:g} s", of_lag_time(lag_ms), "detection_s")
+        for lag_ms in sorted({key[0] for key in both})
     ]
-    said = _INTERVALS.format(
-        clusters=count_of(len({pair[:2] for pair in both}), "cluster"),
-        leaders=len({(*pair[:2], pair[3]) for pair in both}),
-        hours=figures[old]["exposure_us"][0] / 3.6e9,
-    )  # fmt: skip
-    return [said, *markdown_table(rows[0], rows)]
+    rows = []
+    for title, each, name in compared:
+        by_rule = {rule: _interval(each[rule][name], whole=name in _COUNTS) for rule in (old, new)}
+        difference = _interval(each[new][name] - each[old][name], whole=name in _COUNTS, sign="+")
+        rows.append({"figure": title} | by_rule | {"difference": difference})
+    said = _INTERVALS.format(leaders=len({(*key[1:3], key[4]) for key in both}), figures=len(rows))
+    hours = figures[old]["exposure_us"][0] / 3.6e9
+    return [f"{hours:,.1f} partition-hours were replayed.", said, *markdown_table(rows[0], rows)]
 
 
-def _interval(values: Floats, sign: str = "") -> str:
+def _pairs(lakes: Sequence[Lake], rule: str) -> Iterator[tuple[tuple[Any, ...], Row]]:
+    """Yield what a rule did about each pair of brokers; the key begins with the lag time.
+
+    Raises
+    ------
+    UsageError
+        If a lake has two replays of the rule with one lag time.
+    """
+    names = ("cluster_id", "event_date", "leader_id", "replica_id")
+    for number, lake in enumerate(lakes):
+        seen = set()
+        for row in sums_of_broker_pairs(lake).to_pylist():
+            if row["rule"] != rule:
+                continue
+            # Topics may differ in min.insync.replicas.
+            min_isr = json.loads(row["params_json"])["min_insync_replicas"]
+            key = (_lag_time(row), number, *(row[name] for name in names), min_isr)
+            if key in seen:
+                raise UsageError(
+                    f"{lake.root} has two replays of {rule} with a lag time of {key[0]} ms",
+                    "compare lakes with one parameter set of each rule",
+                )
+            seen.add(key)
+            # Two lakes may have clusters of one name.
+            yield key, row | {"cluster_id": f"{number}/{row['cluster_id']}"}
+
+
+def _interval(values: Floats, *, whole: bool, sign: str = "") -> str:
     """Return a figure with its interval as text."""
     figure = figure_of_draws(values)
     if not isfinite(figure.value):
         return "-"
-    value, low, high = (
-        f"{number:{sign},.4g}" if abs(number) < EXACT else f"{number:{sign},.0f}"
-        for number in (figure.value, figure.low, figure.high)
-    )
+    digits = ",.0f" if whole or abs(figure.value) >= EXACT else ",.4g"
+    value, low, high = (f"{number:{sign}{digits}}" for number in (figure.value, figure.low, figure.high))
     return f"{value} [{low}, {high}]"
 
 
 def _added(causes: Sequence[Sequence[Row]]) -> list[Row]:
-    """Add up the shrinks of several lakes by cause."""
+    """Sum the shrinks in several lakes by cause."""
     names = [name for name in causes[0][0] if name != "cause"]
     added = {
         cause: {name: sum(row[name] for rows in causes for row in rows if row["cause"] == cause) for name in names}
@@ -193,7 +333,7 @@ def _added(causes: Sequence[Sequence[Row]]) -> list[Row]:
 
 
 def _figures(runs: Sequence[Row]) -> list[str]:
-    """Return the table with the figures of these rule runs."""
+    """Return the table with all figures of the rule runs."""
     columns = [f"{row['rule']}, {_params_on_kip_page(row['params_json'])}" for row in runs]
     rows = [
         {"figure": title} | {column: row[name] for column, row in zip(columns, runs, strict=True)}
@@ -203,8 +343,16 @@ def _figures(runs: Sequence[Row]) -> list[str]:
 
 
 def _params_on_kip_page(params_json: str) -> str:
-    """Return the parameters of a rule run as text."""
-    return ", ".join(f"{name} {value}" for name, value in json.loads(params_json).items())
+    """Return the parameters of a rule run as text, by Kafka's names where it has them."""
+    params = json.loads(params_json)
+    lag_ms, min_isr = params.pop("replica_lag_time_max_ms"), params.pop("min_insync_replicas")
+    written = {"T": f"{lag_ms / 1000:g} s", "min.insync.replicas": min_isr, **params}
+    return ", ".join(f"{name} = {value}" for name, value in written.items())
+
+
+def _titled(columns: Mapping[str, str], rows: Iterable[Row]) -> list[str]:
+    """Return the lines of a Markdown table of some columns under their titles."""
+    return markdown_table(columns.values(), ({title: row[name] for name, title in columns.items()} for row in rows))
 
 
 def markdown_table(columns: Iterable[str], rows: Iterable[Row]) -> list[str]:

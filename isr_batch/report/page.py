@@ -51,7 +51,7 @@ RULE_COLUMNS = {
     "offline_if_leader_dies_seconds": "offline if leaders died, s", "lost_records": "acknowledged records lost then",
     "high_watermark_stalled_seconds": "high watermark stalled, s",
 }  # fmt: skip
-"""Columns of ``rule_scores`` in the table of rules, and their headings."""
+"""Columns of ``rule_scores`` in the table of rules, with their headings."""
 CHECKED = (
     "cluster_id", "leader_id", "kind", "status", "note", "time_error_ms", "last_caught_up_error_ms",
     *(
@@ -65,7 +65,7 @@ MATCH_COLUMNS = (
 )  # fmt: skip
 THEME: dict[str, Any] = {
     "background": None,
-    # Text of charts has the page's own colour, so that one chart serves light mode, dark mode and paper.
+    # Text in charts has the page's text colour, so that the same chart fits light mode, dark mode and paper.
     "style": {name: {"fill": INK} for name in ("guide-label", "guide-title", "group-title", "group-subtitle")},
     "axis": {"gridColor": INK, "gridOpacity": 0.12, "domainColor": INK, "tickColor": INK, "domainOpacity": 0.5},
     "header": {"labelColor": INK, "labelOrient": "top", "labelAnchor": "start", "labelFontWeight": "bold"},
@@ -86,11 +86,11 @@ def write_report(
     lake : Lake
         A lake with a replay that was compared with the brokers.
     out : Path
-        HTML file to write, which needs no network.
+        HTML file to write. It needs no network.
     own : OwnShrinks, optional
         Result of `own_shrinks`, if the caller already has it.
     warnings : mapping of str to sequence of str, optional
-        By cluster, the result of `isr_batch.ingest.folder.folder_warnings.folder_warnings`.
+        Results of `isr_batch.ingest.folder.folder_warnings.folder_warnings`, by cluster.
     """
     own = own or own_shrinks(lake)
     scores = read_scores_for_choices(lake)
@@ -135,7 +135,7 @@ def write_report(
 
 
 def _rules(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """Return the table of rules: one row per group of rule runs with the same decisions."""
+    """Return the table of rules, with a row per group of rule runs that make the same decisions."""
     return [
         {"rule": ", ".join(name_of_choice(row, rows) for row in group)}
         | {title: _least_and_most([row[name] for row in group]) for name, title in RULE_COLUMNS.items()}
@@ -144,7 +144,7 @@ def _rules(rows: Sequence[Row]) -> list[dict[str, object]]:
 
 
 def _least_and_most(values: Sequence[Any]) -> object:
-    """Return the smallest and the largest known value as text; None if none is known."""
+    """Return the smallest and the largest known value as text; None if all are unknown."""
     shown = [rounded(value) for value in sorted(value for value in values if value is not None)]
     if not shown:
         return None
@@ -152,7 +152,7 @@ def _least_and_most(values: Sequence[Any]) -> object:
 
 
 def _by_lines(lake: Lake) -> dict[str, dict[str, Any]]:
-    """Return the answers of server.log (and of request logs) for the page, by cluster with a drop."""
+    """Return the answers from server.log and request logs for the page, by cluster that has evidence."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names)
     rows = rows.sort_by([(name, "ascending") for name in ("change_time", "source_file", "source_line", "replica_id")])
     clusters = sorted(set(rows["cluster_id"].to_pylist()))
@@ -168,14 +168,14 @@ def _by_lines(lake: Lake) -> dict[str, dict[str, Any]]:
 
 
 def write_page(template: str, out: Path, charts: dict[str, Spec], **content: object) -> None:
-    """Render a template to one self-contained HTML page.
+    """Render a template to a self-contained HTML page.
 
     Parameters
     ----------
     template : str
         Name of a template that extends ``page.html.j2``.
     out : Path
-        HTML file to write, which needs no network.
+        HTML file to write. It needs no network.
     charts : dict
         Vega-Lite charts by the id of their HTML element.
     **content
@@ -204,7 +204,7 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
 
 
 def page_scope(sql: LakeSql) -> str:
-    """Return one sentence on the fetches in the lake: how many, of how many partitions, in which clusters, and when."""
+    """Return a sentence about the fetches in the lake: their number, partitions, clusters and period."""
     rows = sql("""
         SELECT
           cluster_id, CAST(sum(run_length) AS BIGINT) AS fetches, count(DISTINCT (topic, partition_id)) AS partitions,
@@ -222,7 +222,7 @@ def page_scope(sql: LakeSql) -> str:
 
 
 def _vega() -> str:
-    """Return Vega's scripts, from the user's cache if possible; bundling them takes longer than the rest of a page."""
+    """Return Vega's scripts, from the user's cache if possible, because bundling them takes longer than the page."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "isr-batch"
     kept = folder / f"vega-{version('vl-convert-python')}-{VEGA_LITE}.js"
     try:
@@ -244,12 +244,12 @@ def _vega() -> str:
 
 def _data_of_page(charts: dict[str, Spec]) -> Markup:
     """Return the charts as JSON for a script element."""
-    # Names in it may hold anything: a tag would end the script, and `<!--` would keep it from ending.
+    # Names may contain anything. A tag would end the script element, and `<!--` would prevent it from ending.
     return Markup(json.dumps(_shown_on_page(charts), separators=(",", ":")).replace("<", "\\u003c"))  # noqa: S704 (JSON without a tag)
 
 
 def _shown_on_page(value: object) -> object:
-    """Return a value in which all texts are safe to show (`isr_batch.printable`)."""
+    """Return a value with all its texts made safe to show (`isr_batch.printable`)."""
     if isinstance(value, str):
         return value if isinstance(value, Markup) else printable_lines(value)
     if isinstance(value, dict):
@@ -258,6 +258,6 @@ def _shown_on_page(value: object) -> object:
 
 
 def _safe_on_page(script: str) -> Markup:
-    """Return a script that cannot end its HTML element early."""
-    # Nothing else: `</` is also what a regular expression for `<` ends with.
+    """Return a script changed so that it cannot end its HTML element early."""
+    # Only `</script` is changed, because `</` can also be the end of a regular expression that matches `<`.
     return Markup(re.sub(r"</(?=script)", r"<\\/", script, flags=re.IGNORECASE))  # noqa: S704 (a script that we ship)

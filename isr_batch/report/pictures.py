@@ -1,4 +1,4 @@
-"""List the report's charts, each with title, explanation, SQL query and drawing function, and draw them by cluster."""
+"""List the report's charts, each with title, explanation, SQL query and drawing function; draw them by cluster."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +12,9 @@ from isr_batch.report.charts import Rows, Spec
 from isr_batch.rule_names import rule_names_by_release
 
 MOST: Final = 2_500
-"""Number of rows that a chart draws at most; more could not be distinguished, and would make the page slow to open."""
+"""Maximum number of rows that a chart draws. More could not be distinguished, and would make the page slow to open."""
 OF_OWN_RULE: Final = ("heat", "held")
-"""Charts about the rule that the brokers ran; the other charts compare rules."""
+"""Names of the charts about the rule that the brokers ran. All other charts compare rules."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,10 @@ class Picture:
     Attributes
     ----------
     name : str
-        Name of its query, and, with the number of a cluster, id of its HTML element.
+        Name of its query. With the number of a cluster, it is the id of the HTML element.
+    title : str
     how : str
-        Explanation of how to read it.
+        Explanation of how to read the chart.
     sql : str
         Query for all clusters, in the SQL of `isr-batch sql`.
     draw : callable
@@ -42,7 +43,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class DrawnPicture:
-    """A chart of one cluster; ``chart`` is None if it has no rows; ``cut`` says whether rows are left out."""
+    """A chart of one cluster. ``chart`` is None if it has no rows; ``cut`` is true if rows were left out."""
 
     picture: Picture
     place: str
@@ -51,13 +52,13 @@ class DrawnPicture:
 
 
 def draw_pictures(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[DrawnPicture]]:
-    """Return the charts of each cluster.
+    """Draw the charts of each cluster.
 
     Parameters
     ----------
     sql : LakeSql
     ran : mapping of str to str
-        For each cluster, the rule of the charts about a single rule.
+        Rule that charts about a single rule show, by cluster.
 
     Returns
     -------
@@ -85,15 +86,15 @@ def _values_of_picture(ran: Mapping[str, str]) -> dict[str, Sequence[tuple[str, 
 
 
 def sql_of_picture(name: str) -> str:
-    """Return the SQL of a chart, from the folder ``sql/`` next to this file."""
+    """Return the SQL of a chart, from the package's folder ``sql``."""
     return (files("isr_batch.report") / "sql" / f"{name}.sql").read_text(encoding="utf-8").strip()
 
 
 def alike_rules_in_picture(draw: Callable[[Rows], Spec]) -> Callable[[Rows], Spec]:
-    """Wrap a drawing function: equal rows of several rules become one row, with the names of all of them."""
+    """Wrap a drawing function so that rules with equal rows are drawn as one, under all their names."""
 
     def drawn(rows: Rows) -> Spec:
-        """Draw the rows, after equal rows of several rules are merged."""
+        """Merge the rules that have equal rows, and draw the rest."""
         of: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in rows:
             of[row["rule"]].append({name: value for name, value in row.items() if name != "rule"})
@@ -111,12 +112,12 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
     Parameters
     ----------
     ran : mapping of str to str
-        The same as for `draw_pictures`.
+        As for `draw_pictures`.
     """
     own = "the rule that the brokers ran"
 
     def made(name: str, title: str, how: str, draw: Callable[[Rows], Spec]) -> Picture:
-        """Return a chart with its query."""
+        """Return the chart of that name, with its query."""
         return Picture(name, title, how, lake_sql_for_spark(sql_of_picture(name), **_values_of_picture(ran)), draw)
 
     return [

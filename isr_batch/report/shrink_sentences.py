@@ -1,4 +1,4 @@
-"""Describe one shrink in sentences, from its row in the replay's results and the broker's log line."""
+"""Describe a shrink in sentences, from its rows in the replay's results and the broker's log line."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -15,24 +15,25 @@ STANDS: Final = {
     "out": "Dropped before by",
     "apart": "Some dropped, some kept by",
 }
-"""For each decision of another rule on a shrink, the words before the names of the rules that made it."""
+"""Possible decisions of other rules on a shrink, each with the words before the names of these rules."""
 
 
 def shrink_sentences(
     facts: Sequence[Row], partition: str, rule: str, lag_time_ms: int, stands: Mapping[str, Sequence[str]]
 ) -> tuple[str, list[str]]:
-    """Return a headline, and sentences on a shrink: one to three per follower, then the decisions of other rules.
+    """Return a headline and sentences about a shrink: its followers, then the decisions of other rules.
 
     Parameters
     ----------
     facts : sequence of dict
-        Result of ``report/sql/facts.sql`` for one shrink, a row per follower.
+        Result of ``report/sql/facts.sql`` for the shrink, a row per follower.
     partition : str
+        Partition as text.
     rule : str
         The rule that made the shrink, which the brokers ran.
     lag_time_ms : int
     stands : mapping of str to sequence of str
-        For each decision in STANDS, the rules that made it.
+        By decision (key of STANDS), the rules that made it.
     """
     first = facts[0]
     lines = dict.fromkeys(f"{row['source_file']}:{row['source_line']}" for row in facts if row["source_file"])
@@ -50,7 +51,7 @@ def shrink_sentences(
 
 
 def _follower_sentence(row: Row, lag_time_ms: int) -> str:
-    """Return a sentence on a dropped follower: verdict, lag, and the records that it lacked."""
+    """Return sentences about a dropped follower: verdict, lag, and the records that it lacked."""
     verdict = f"{row['verdict']}, because {CAUSES_IN_STORY[row['primary_cause']]}"
     if row["depends_on"]:
         verdict += f" (possible, not certain: it depends on {DEPENDS_ON[row['depends_on']]})"
@@ -74,7 +75,7 @@ def _follower_sentence(row: Row, lag_time_ms: int) -> str:
 
 
 def _lacked(row: Row) -> str:
-    """Return words for the records that the follower lacked as far as its leader knew."""
+    """Return words about the records that the follower lacked according to its leader; empty if none or unknown."""
     ends = row["leader_log_end_offset"], row["follower_log_end_offset"]
     if None in ends or ends[1] < 0:
         return ""

@@ -1,4 +1,4 @@
-"""Collect one shrink of each of the worst incidents: sentences, its swim lane, and the incident's drops."""
+"""Collect a shrink of each of the worst incidents: sentences, its swim lane, and the incident's drops."""
 
 import json
 from collections import defaultdict
@@ -15,15 +15,15 @@ from isr_batch.report.swim_lane_on_page import SwimLaneOnPage, swim_lane_on_page
 from isr_batch.shown_times import time_text, zone_name
 
 MOST: Final = 100
-"""Number of incidents, over all clusters, whose shrink is on the page at most; for others there is a command."""
+"""Maximum number of incidents, in all clusters, that show a shrink on the page. Others show a command."""
 LISTED: Final = 24
-"""Number of an incident's drops that are listed at most."""
+"""Maximum number of an incident's drops that are listed."""
 FURTHEST: Final = 3
-"""A swim lane shows at most this many lag times before and after a shrink."""
+"""A swim lane shows at most this many lag times before and after a shrink, and half a lag time more."""
 
 
 class ShrinkOnPage(NamedTuple):
-    """The shrink that the page shows for an incident: sentences, swim lane and list of the incident's drops."""
+    """The shrink that the page shows for an incident: sentences, swim lane, and list of the incident's drops."""
 
     headline: str
     sentences: list[str]
@@ -33,7 +33,7 @@ class ShrinkOnPage(NamedTuple):
 
 
 class ShrinkInQuery(NamedTuple):
-    """A shrink as a row of ``:shrinks`` in the queries; times are microseconds since 1970."""
+    """A shrink as a row of the parameter ``:shrinks`` of queries. Times are microseconds since 1970."""
 
     id: int
     cluster_id: str
@@ -48,14 +48,14 @@ class ShrinkInQuery(NamedTuple):
 
 
 def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[Key, ShrinkOnPage]:
-    """Return one shrink of each of the worst incidents.
+    """Return a shrink of each of the worst incidents, by key of the incident.
 
     Parameters
     ----------
     sql : LakeSql
     own : OwnShrinks
     rules : dict of str to list of str
-        Replayed rules of each cluster.
+        Replayed rules by cluster.
     """
     drops = drops_of_incidents(own)
     worst, shown = choose_shrinks_on_page(own, drops)
@@ -88,7 +88,7 @@ def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) 
 
 
 def _with_causes(facts: Sequence[Row], one: ShrinkInQuery, drops: Sequence[Row]) -> list[Row]:
-    """Replace the replay's causes by the incident's, which take undelivered responses into account."""
+    """Replace the replay's causes by those of the incident, which take undelivered responses into account."""
     shrink = one.topic, one.partition_id, one.change_us
     causes = {
         row["replica_id"]: row["cause"] for row in drops
@@ -98,13 +98,13 @@ def _with_causes(facts: Sequence[Row], one: ShrinkInQuery, drops: Sequence[Row])
 
 
 def choose_shrinks_on_page(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> tuple[list[Row], list[ShrinkInQuery]]:
-    """Choose the worst incidents, and one shrink of each."""
+    """Choose the worst incidents, and a shrink of each."""
     worst = [one for one in incidents_worst_first(own.incidents) if one["rule"]][:MOST]
     return worst, [_shown_shrinks(number, one, drops[incident_key(one)]) for number, one in enumerate(worst)]
 
 
 def _shown_shrinks(number: int, incident: Row, drops: Sequence[Row]) -> ShrinkInQuery:
-    """Choose the shrink that the page shows for an incident, and the time range of its swim lane."""
+    """Choose the shrink that the page shows for an incident, and the period of its swim lane."""
     place = (incident["topic"], incident["partition_id"], incident["example_us"], incident["rule"])
     same = [row for row in drops if (row["topic"], row["partition_id"], row["change_us"], row["rule"]) == place]
     first = same[0]
@@ -120,12 +120,10 @@ def _shown_shrinks(number: int, incident: Row, drops: Sequence[Row]) -> ShrinkIn
 
 
 def _lag_time_of_shrinks(one: ShrinkInQuery) -> int:
-    """Return the lag time of the rule run that made a shrink."""
     return int(json.loads(one.params_json)[LAG_TIME])
 
 
 def _shrinks_by_id(rows: Sequence[Row]) -> dict[int, list[Row]]:
-    """Group rows by the number of their shrink."""
     found: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         found[row["id"]].append(row)
@@ -133,7 +131,7 @@ def _shrinks_by_id(rows: Sequence[Row]) -> dict[int, list[Row]]:
 
 
 def _drop_on_page(row: Row) -> dict[str, Any]:
-    """Return the row for one drop in an incident's list."""
+    """Return a drop as a row of the incident's list."""
     back = None if row["restored_us"] is None else (row["restored_us"] - row["change_us"]) / 1e6
     return {
         zone_name(): f"{time_text(row['change_us'], '%H:%M:%S')}.{row['change_us'] // 1000 % 1000:03}",

@@ -1,4 +1,4 @@
-"""Write the HTML page of a sweep: the advice in sentences, and the costs of each lag time."""
+"""Write the HTML page of a sweep: the advice in sentences, and the scores at each lag time."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ FIGURES = {
     "high_watermark_stalled_seconds": "high watermark stalled, s",
     "acks_all_latency_ms_p99": "99 % of acks=all waits, ms", "refused_appends": "refused appends",
 }  # fmt: skip
-"""Columns of ``sweep_scores`` in the page's table, and their headings."""
+"""Columns of ``sweep_scores`` in the page's table, with their headings."""
 
 
 def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> None:
@@ -34,7 +34,7 @@ def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> N
     named : NamedGrid
     found : Sweep
     out : Path
-        HTML file to write, which needs no network.
+        HTML file to write. It needs no network.
     """
     budgets = named.grid.budgets
     with LakeSql(lake) as sql:
@@ -60,24 +60,24 @@ def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> N
 
 
 def _place_on_sweep_page(row: Row) -> str:
-    """Return the cluster and the class of topics of a row as text."""
+    """Return the cluster and topic class of a row as text."""
     return f"{row['cluster_id']}, {row['topic_class']} topics"
 
 
 def _whose_sweep(row: Row, grid: SweepGrid) -> str:
-    """Return the cluster, topics, rule and parameters of an advice as text."""
+    """Return the cluster, topic class, rule and parameters of a recommendation as text."""
     others = swept_params(row["other_params_json"], grid)
     chosen = f" {LAG_TIME}={row['recommended_lag_time_max_ms']}" if row["recommended_lag_time_max_ms"] else ""
     return f"{_place_on_sweep_page(row)}, {row['rule']}{' ' if others else ''}{others}{chosen}"
 
 
 def _curve_of_sweep(row: Row, grid: SweepGrid) -> str:
-    """Return the name of a curve: the rule and the parameters other than the lag time."""
+    """Return the name of a curve: the rule, and its parameters other than the lag time."""
     return f"{row['rule']} {swept_params(curve_of_advice(row)[-1], grid)}".rstrip()
 
 
 def _mark_on_sweep_page(row: Row, grid: SweepGrid) -> dict[str, Any]:
-    """Return the point of a lag time in the chart."""
+    """Return the chart's point for a row of scores."""
     seen = row["spurious"] > 0
     high = row["mistakes_per_follower_day_high"]
     rate = row["mistakes_per_follower_day"] if seen else high
@@ -87,7 +87,7 @@ def _mark_on_sweep_page(row: Row, grid: SweepGrid) -> dict[str, Any]:
         "lag_time_s": row[LAG_TIME] / 1000,
         "detection_s": row["detection_ms_p99"] / 1000,
         "mistakes": rate,
-        # A logarithmic axis has no zero: a bar down to zero ends a decade below its mark.
+        # A logarithmic axis has no zero. An interval that begins at zero is drawn down to a tenth of the rate.
         "low": row["mistakes_per_follower_day_low"] or rate / 10,
         "high": high,
         "seen": seen,
@@ -95,7 +95,7 @@ def _mark_on_sweep_page(row: Row, grid: SweepGrid) -> dict[str, Any]:
 
 
 def _figures_of_sweep(row: Row, grid: SweepGrid) -> dict[str, Any]:
-    """Return the row of a lag time in the table."""
+    """Return the table's row for a row of scores."""
     labels = {
         "topics": f"{_place_on_sweep_page(row)}, {_curve_of_sweep(row, grid)}",
         "lag time, ms": f"{row[LAG_TIME]:,}",

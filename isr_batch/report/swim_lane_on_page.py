@@ -1,4 +1,4 @@
-"""Lay out the swim lane of one partition around a shrink: offsets, lag, troubles, ISR membership under each rule."""
+"""Lay out the swim lane of a partition around a shrink: offsets, lag, troubles, and ISR membership by rule."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from isr_batch.report.cluster_timeline import EDGE, share_of_timeline, timeline_
 from isr_batch.rule_names import rule_names_by_release
 
 HEIGHTS: Final = {"offset": 96, "lag": 56}
-"""Heights of the graphs in pixels; their width is a thousand units, which the page stretches."""
+"""Heights of the graphs in pixels. Their width is WIDE units, which the page stretches."""
 WIDE: Final = 1000
 TOP: Final = 3
 BROKERS: Final = "the brokers"
@@ -29,9 +29,9 @@ class CurvesOfSwimLane(NamedTuple):
     least, most : str
         Values at the lower and the upper edge.
     lines : list of dict
-        ``name``, ``css`` (its class) and ``path`` (of an SVG of ``height`` x WIDE).
+        ``name``, ``css`` (class) and ``path`` (of an SVG with ``height`` and WIDE).
     limit : float or None
-        Height of the dashed line.
+        Vertical position of the dashed line.
     """
 
     title: str
@@ -43,22 +43,22 @@ class CurvesOfSwimLane(NamedTuple):
 
 
 class SwimLaneOnPage(NamedTuple):
-    """A swim lane as the template draws it; ``x`` and ``width`` are in percent.
+    """A swim lane as the template draws it. ``x`` and ``width`` are in percent.
 
     Attributes
     ----------
     at : float
         Position of the shrink.
-    curves : list of CurvesOnPage
+    curves : list of CurvesOfSwimLane
     rows : list of dict
-        ``name``, ``bars`` (with ``x``, ``width``, ``css`` and ``says``) and ``follower``, set in a follower's first
-        row.
+        ``name``, ``bars`` (each with ``x``, ``width``, ``css`` and ``says``) and ``follower``, which is only set in a
+        follower's first row.
     others : list of dict
-        Rows of the rules that decide otherwise than the brokers' own.
+        Rows of the rules that decide differently from the brokers' own.
     ticks : list of dict
         ``x`` and ``text``.
     stands : dict of str to list of str
-        Decisions of the other rules: made, kept, out or apart.
+        Other rules by decision: made, kept, out or apart.
     phases : bool
         Whether a row has the phases of fetches.
     """
@@ -75,19 +75,19 @@ class SwimLaneOnPage(NamedTuple):
 def swim_lane_on_page(
     rows: Sequence[Row], within: Span, shrink: tuple[str, int], lag_time_ms: int, rules: Iterable[str]
 ) -> SwimLaneOnPage:
-    """Lay out the swim lane around one shrink.
+    """Lay out the swim lane around a shrink.
 
     Parameters
     ----------
     rows : sequence of dict
-        ``sql/lanes.sql`` of one shrink.
+        Result of ``sql/lanes.sql`` for the shrink.
     within : (int, int)
-        Microseconds since 1970.
+        Period of the swim lane, in microseconds since 1970.
     shrink : (str, int)
-        Its rule, and when it was.
+        Rule and time of the shrink.
     lag_time_ms : int
     rules : iterable of str
-        All replayed rules; a rule without a bar keeps the follower.
+        All replayed rules. A rule without a bar keeps the follower.
     """
     own, change_us = shrink
     of: dict[str, list[Row]] = defaultdict(list)
@@ -123,7 +123,7 @@ def swim_lane_on_page(
 
 
 def _bar_on_swim_lane(row: Row, within: Span) -> dict[str, Any]:
-    """Return the bar for a time outside the ISR."""
+    """Return the bar of a row."""
     x = share_of_timeline(row["from_us"], within)
     lasts = f"{three_digits((row['until_us'] - row['from_us']) / 1e6)} s"
     what = row["verdict"] if row["cause"] is None else f"{row['verdict']}: {row['cause'].replace('_', ' ')}"
@@ -134,7 +134,7 @@ def _bar_on_swim_lane(row: Row, within: Span) -> dict[str, Any]:
 
 
 def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequence[str]) -> list[dict[str, Any]]:
-    """Return one row per group of rules that had a follower out of the ISR at equal times; the brokers' row is last."""
+    """Return a row per group of rules that had a follower out of the ISR at the same times; the brokers come last."""
     groups: dict[str, list[str]] = defaultdict(list)
     bars = {}
     for rule in (*rules, BROKERS):
@@ -148,7 +148,7 @@ def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequen
 
 
 def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[str]) -> dict[str, list[str]]:
-    """Return the rules by what they decided about the followers of a shrink: made, kept, out or apart."""
+    """Return the rules by their decision about the followers of a shrink: made, kept, out or apart."""
     left = {row["follower"] for row in away if row["from_us"] == change_us and row["line"] in rules}
     spans: dict[tuple[str, int], list[Span]] = defaultdict(list)
     for row in away:
@@ -162,7 +162,7 @@ def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[st
 
 
 def _stand_on_swim_lane(away: Sequence[Span], change_us: int, lag_us: int) -> str:
-    """Return what a rule decided about a shrink, from the times for which it had the follower out of the ISR."""
+    """Return a rule's decision about a shrink, judging by the times for which it had the follower out of the ISR."""
     if any(abs(out_us - change_us) <= lag_us for out_us, _ in away):
         return "made"
     return "out" if any(out_us < change_us < back_us for out_us, back_us in away) else "kept"
@@ -171,7 +171,7 @@ def _stand_on_swim_lane(away: Sequence[Span], change_us: int, lag_us: int) -> st
 def _curves_on_swim_lane(
     title: str, rows: Sequence[Row], within: Span, css: dict[str, str], limit: float | None
 ) -> CurvesOfSwimLane:
-    """Return one graph, with a line per follower."""
+    """Return a graph with a line per follower."""
     height, lag = HEIGHTS[title], title == "lag"
     values = [row["value"] for row in rows if row["value"] is not None]
     least = 0.0 if lag else min(values)
@@ -200,7 +200,7 @@ def _curves_on_swim_lane(
 
 
 def _with_start_of_lag(points: Sequence[tuple[int, float]], from_us: int) -> list[tuple[float, float]]:
-    """Add the instant at which a follower was caught up, from which its lag grows."""
+    """Add the instants at which the follower was caught up, from which its lag grows."""
     grown: list[tuple[float, float]] = []
     for us, lag in points:
         begin_us = max(us - 1e6 * lag, from_us)
@@ -211,7 +211,7 @@ def _with_start_of_lag(points: Sequence[tuple[int, float]], from_us: int) -> lis
 
 
 def _path_on_swim_lane(points: Sequence[tuple[float, float | None]], *, steps: bool) -> str:
-    """Return an SVG path of steps or straight lines; redundant points are dropped, and None is a gap."""
+    """Return an SVG path of steps or straight lines. Redundant points are dropped, and None is a gap."""
     parts: list[str] = []
     last: float | None = None
     for x, y in points:

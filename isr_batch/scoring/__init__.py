@@ -1,1 +1,1 @@
-"""Score the rules of a replay: how many decisions were right, at what cost, compared with brokers and other rules."""
+"""Score rules: how many of their decisions were right, at what cost, compared with brokers and other rules."""

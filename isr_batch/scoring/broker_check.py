@@ -1,9 +1,9 @@
 """Compare the ISR changes that brokers logged with those that the replay of their rule makes.
 
-The replay takes only timing from the log: the phase of isr-expiration, when a logged check ran (``broker_events``), and
-which checks were late (`isr_batch.scoring.late_checks`). Which replicas leave and join is the replay's own decision,
-with every offset and time behind it. `predict_broker_changes` compares a replay without any times from the lines about
-changes.
+The replay takes only timing from the log: the phase of isr-expiration, the times of logged checks (``broker_events``),
+and the checks that were late (`isr_batch.scoring.late_checks`). The replay itself decides which replicas leave and
+join, and computes all offsets and times for this. `predict_broker_changes` compares a replay that uses no times from
+lines about changes.
 """
 
 import json
@@ -33,15 +33,16 @@ from udfs.kernel.partition import CHECK_SLACK_US
 from udfs.rules import REGISTRY, rule_of_release
 
 RACE_MS: Final = 5
-"""A fetch or an append within this many ms of a change may have come before or after it (a race), because timestamps
-are truncated to milliseconds and written some time after the event. With a wider limit, nearly every mismatch on a busy
-partition would be a race."""
+"""It is unknown whether a fetch or an append within this many milliseconds of a change came before or after it (a
+race), because timestamps are truncated to milliseconds and written some time after the event. With a wider limit,
+nearly every mismatch on a busy partition would be a race."""
 
 NEAR_MS: Final = 1
-"""Two times at most this many ms apart are equal: Kafka's clock and the log's timestamps are truncated to ms."""
+"""Two times that are at most this many milliseconds apart are equal, because Kafka's clock and the log's timestamps are
+truncated to milliseconds."""
 CLOSE_MS: Final = 100
-"""A logged expand may be this many ms later than the replayed one, because the controller records it tens of ms after
-the leader's decision."""
+"""A logged expand may be this many milliseconds later than the replayed one, because the controller records it tens of
+milliseconds after the leader's decision."""
 
 UNKNOWN: Final = "unknown"
 IN_FLIGHT_MS: Final = 600
@@ -51,42 +52,44 @@ _TEXTS: Final = {
     "at_the_end": quoted(
         f"less than {IN_FLIGHT_MS} ms before the leader's request log ends: requests in flight are not in it"
     ),
+    "undone": quoted("on a day that is not replayed"),
     "no_server_log": quoted("no server.log of the leader covers this time: the change may not be the leader's"),
     "in_flight_ms": IN_FLIGHT_MS, "race_ms": RACE_MS, "near_ms": NEAR_MS, "close_ms": CLOSE_MS,
     "late_for_us": int(LATE_FOR_US), "awake_us": int(AWAKE_US), "least_us": CHECK_SLACK_US,
 }  # fmt: skip
 HELD: Final = (
     "leader_epochs", "observed_isr_changes", "isr_changes", "coverage", "controller_records", "broker_events",
-    "mapped_clusters",
+    "mapped_clusters", "replayed_days",
 )  # fmt: skip
-"""Tables that a comparison holds in memory; fetches and appends are read in batches."""
+"""Tables that a comparison holds in memory. Fetches and appends are read in batches."""
 _CHANGE: Final = (*SET_KEY, "rule", "params_json", "replica_id", "kind", "change_time")
 
 
 @dataclass(frozen=True)
 class BrokerCheckSummary:
-    """The outcome of a comparison: one row of counts per cluster, leader and kind of change.
+    """Outcome of a comparison, with rows of counts per cluster, leader and kind of change.
 
-    ``races`` are unmatched changes whose order the log does not show; ``unknown`` are those outside the coverage of the
-    log; the last four columns count matched changes, and the last three of them are null if no figure was logged.
+    ``races`` counts unmatched changes whose order the log does not show, ``unknown`` changes at times that no log
+    covers.
+    The last four columns count matched changes; the last three are null if the log lacks the figures.
     """
 
     rows: list[dict[str, Any]]
 
     @property
     def matched(self) -> int:
-        """Number of changes that are both in the log and in the replay."""
+        """Number of changes that both the log and the replay have."""
         return sum(row["matched"] for row in self.rows)
 
     @property
     def matched_ratio(self) -> float:
-        """Matched changes, as a share of all changes in the log or the replay; 1 without changes."""
+        """Share of the matched changes in all changes of the log or the replay; 1 without changes."""
         total = sum(row["matched"] + row["missing"] + row["extra"] for row in self.rows)
         return self.matched / total if total else 1.0
 
 
 def can_be_compared(lake: Lake) -> bool:
-    """Whether the lake may have the brokers' own changes; a user's own tables may lack them."""
+    """Whether the lake may have the brokers' own changes, which users' tables may lack."""
     mapped = read_columns(lake, "mapped_clusters", ["cluster_id", "mapped"]).to_pylist()
     of_tables = {row["cluster_id"] for row in mapped if "changes" not in json.loads(row["mapped"])}
     terms = read_columns(lake, "leader_epochs", ["cluster_id", "broker_version"]).to_pylist()
@@ -100,9 +103,9 @@ def can_be_compared(lake: Lake) -> bool:
 def validate(lake: Lake) -> BrokerCheckSummary:
     """Match the ISR changes that leaders logged with the replayed ones, and write ``replay_check``.
 
-    If the replay of the brokers' own rule makes a change that their logs do not have, that change is not certain,
-    whatever the timestamps allow. Neither is a change by another rule at the same check or fetch. Both become
-    ``possible`` here, and the scores treat them so.
+    A change by the brokers' own rule that their logs do not have is not certain, even if the timestamps allow no other
+    result. Neither is a change that another rule makes at the same check or fetch. Both become ``possible``, and scores
+    are updated.
 
     Raises
     ------
@@ -119,16 +122,16 @@ def validate(lake: Lake) -> BrokerCheckSummary:
 
 
 def _mark_possible(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
-    """Set these changes to ``possible``; there are many if the brokers did not run the rule of their release."""
+    """Set refuted changes to ``possible``. They are many if the brokers did not run the rule of their release."""
     with leased(lake):
-        # The table from which Spark recomputes the changes is written last, so that a crash before leaves nothing out.
+        # Spark recomputes ``refuted`` from isr_changes, so this table is written last, and a crash loses nothing.
         for table in (SHRINK_VERDICTS, ISR_CHANGES):
             engine.amend(table, refuted, _CHANGE, "depends_on", "certainty")
         write_scores(lake)
 
 
 def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
-    """Match the logged changes with those of a replay that uses no times from lines about changes; store nothing.
+    """Match the logged changes with those of a replay that uses no times from lines about changes. Nothing is stored.
 
     Raises
     ------
@@ -142,7 +145,7 @@ def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
 
 
 def own_rules(engine: LakeEngine) -> list[RuleRun]:
-    """Return a rule run with default parameters for each rule that a release of the brokers has."""
+    """Return the rules of the brokers' releases, as rule runs with default parameters."""
     terms = _comparable_terms(engine, {name: engine.table(name) for name in HELD})
     return [RuleRun(rule) for rule in _releases_to_check(engine, {"terms": terms})[1]]
 
@@ -157,7 +160,7 @@ def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows
 
 
 def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dict[str, Rows]:
-    """Return all intermediate tables of `matched`, up to ``doubted``: each change with its counterpart or a reason."""
+    """Return the intermediate tables of `matched`, up to ``doubted``: each change with its counterpart or a reason."""
     tables = {name: engine.table(name) for name in HELD}
     if changes is not None:
         tables["isr_changes"] = changes
@@ -169,14 +172,14 @@ def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dic
     tables["leaders"] = engine.keep(ask_broker_check(engine, "leaders", tables))
     tables["own_terms"] = engine.keep(ask_broker_check(engine, "own_terms", tables))
     tables["parameters"] = _parameters(engine, tables)
-    # Each is kept, because queries name the one before several times, and Spark would plan and run it as often.
+    # Each is kept, because the next query uses it several times, and Spark would compute it each time.
     for name in ("logged", "replayed", "late_spans", "pairs", "side_by_side", "doubted"):
         tables[name] = engine.keep(ask_broker_check(engine, name, tables))
     return tables
 
 
 def _comparable_terms(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Return the terms of leaders, without those of a user's own tables that lack the brokers' own changes."""
+    """Return the terms of leaders, except those of users' tables without the brokers' own changes."""
     text = """
         SELECT * FROM {terms} AS terms WHERE cluster_id NOT IN (
           SELECT cluster_id FROM {mapped_clusters} AS mapped_clusters WHERE get_json_object(mapped, '$.changes') IS NULL
@@ -204,25 +207,32 @@ def _nothing_to_check(engine: LakeEngine, lake: Lake, tables: dict[str, Rows]) -
 
 
 def summary(lake: Lake) -> BrokerCheckSummary:
-    """Count ``replay_check`` by cluster, leader and kind."""
+    """Count the rows of ``replay_check`` by cluster, leader and kind."""
     with engine_for(lake, [REPLAY_CHECK.name]) as engine:
         return _summary_of_broker_check(engine)
 
 
 def _summary_of_broker_check(engine: LakeEngine) -> BrokerCheckSummary:
-    """Count the rows of ``replay_check``."""
     return BrokerCheckSummary(
         engine.listed(ask_broker_check(engine, "summary", {"replay_check": engine.table(REPLAY_CHECK.name)}))
     )
 
 
 def ask_broker_check(engine: LakeEngine, name: str, tables: dict[str, Rows]) -> Rows:
-    """Run one of the queries in this package's folder ``sql``."""
+    """Run a query of the package's folder ``sql``."""
     return engine(text_of("isr_batch.scoring", name, **_TEXTS), **tables)
 
 
 def _releases_to_check(engine: LakeEngine, tables: dict[str, Rows]) -> tuple[Rows, list[str]]:
-    """Return, for each ``version`` of the brokers, the rule of that release (``ran``), and ``checks_per_lag_time``."""
+    """Return the brokers' releases, and the rules that they ran.
+
+    Returns
+    -------
+    releases : Rows
+        Columns ``version``, ``ran`` (the rule of the release) and ``checks_per_lag_time``.
+    rules : list of str
+        Names of the rules.
+    """
     known = "SELECT DISTINCT broker_version FROM {terms} WHERE broker_version IS NOT NULL ORDER BY broker_version"
     versions = [row["broker_version"] for row in engine.listed(engine(known, **tables))]
     ran = [rule_of_release(apache_release(version)) for version in versions]
@@ -232,7 +242,7 @@ def _releases_to_check(engine: LakeEngine, tables: dict[str, Rows]) -> tuple[Row
 
 
 def _require_replayed(engine: LakeEngine, lake: Lake, ran: list[str]) -> None:
-    """Refuse a lake without a replay of a rule that the brokers ran."""
+    """Raise an error if the lake has no replay of any rule that the brokers ran."""
     scores = engine.table("partition_scores", ["rule"])
     replayed = {row["rule"] for row in engine.listed(engine("SELECT DISTINCT rule FROM {scores}", scores=scores))}
     if not replayed & set(ran):
@@ -243,7 +253,7 @@ def _require_replayed(engine: LakeEngine, lake: Lake, ran: list[str]) -> None:
 
 
 def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Return, for each ``params_json``, the parameters that are broker settings, such as the lag time."""
+    """Return the parameters that are broker settings, such as the lag time, by ``params_json``."""
     found = engine.listed(engine("SELECT DISTINCT params_json FROM {isr_changes}", **tables))
     texts = [row["params_json"] for row in found]
     given = [json.loads(text) for text in texts]
@@ -255,24 +265,24 @@ def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
 
 
 def _races(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Return fetches and appends near a logged shrink that the replay does not make: their order is unknown."""
+    """Return fetches and appends around each logged shrink that the replay lacks, because their order is unknown."""
     unexplained = ask_broker_check(engine, "unexplained", tables)
     ends = "SELECT min(from_us) AS from_us, max(until_us) AS until_us FROM {unexplained}"
     (span,) = engine.listed(engine(ends, unexplained=unexplained))
     first, last = (date(1970, 1, 1) + timedelta(microseconds=us or 0) for us in (span["from_us"], span["until_us"]))
-    # Fetches are stored by the day on which they were handled, not by that of arrival or response.
+    # Fetches are stored by the day on which they were handled, which may not be that of arrival or response.
     days = (first - timedelta(days=1), last + timedelta(days=1))
     near = {"fetches": engine.fetches(unexplained, days), "appends": engine.appends(unexplained, days)}
     return ask_broker_check(engine, "races", near)
 
 
 def require_match(summary: BrokerCheckSummary, min_matched_ratio: float) -> None:
-    """Raise an error if too few ISR changes of brokers and replay match.
+    """Raise an error if too few ISR changes match between brokers and replay.
 
     Raises
     ------
     QualityGateError
-        When the share of matches among all changes is below the limit.
+        When the share of matched changes is below the limit.
     """
     if summary.matched_ratio < min_matched_ratio:
         raise QualityGateError(

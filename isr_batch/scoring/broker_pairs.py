@@ -1,7 +1,7 @@
-"""Sum up a replay by pair of brokers and day, and compute 95 % intervals by drawing pairs (bootstrap).
+"""Sum the results of a replay by pair of brokers and day, and compute 95 % intervals by a bootstrap over leaders.
 
-Shrinks come in bursts, and a fault hits all partitions of a pair of brokers. So pairs are drawn, not shrinks. All rules
-are summed up over the same draws, so that their differences have intervals too.
+Shrinks come in bursts, and a fault affects all partitions of a pair of brokers. Therefore brokers are drawn, not
+shrinks. All rules use the same draws, so that their differences have intervals too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
+from isr_batch.scoring.score_sources import REFUSED_OR_STALLED_US
 
 DRAWS: Final = 2000
-"""Number of bootstrap draws, enough for the ends of a 95 % interval."""
+"""Number of bootstrap draws. It suffices for the ends of a 95 % interval."""
 ENDS: Final = (2.5, 97.5)
 
 Floats = npt.NDArray[np.float64]
@@ -25,7 +26,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure and its 95 % interval; NaN where undefined."""
+    """A figure and its 95 % interval; NaN if undefined."""
 
     value: float
     low: float
@@ -35,7 +36,7 @@ class Figure:
 def sums_of_broker_pairs(lake: Lake) -> pa.Table:
     """Return sums of each rule's results by pair of leader and follower and by day.
 
-    Sums over whole partitions are shared out among the followers of a leader.
+    Sums over whole partitions are divided equally among the followers of a leader.
     """
     names = ("shrink_verdicts", "replica_scores", "partition_scores")
     with engine_for(lake, names) as engine:
@@ -43,8 +44,8 @@ def sums_of_broker_pairs(lake: Lake) -> pa.Table:
 
 
 _OF_PARTITION: Final = (
-    "exposure_us", "under_min_isr_us", "high_watermark_stalled_us", "isr_writes", "refused_appends",
-    "never_acknowledged",
+    "exposure_us", "under_min_isr_us", "high_watermark_stalled_us", "refused_or_stalled_us", "isr_writes",
+    "refused_appends", "never_acknowledged",
 )  # fmt: skip
 _OF_FOLLOWER: Final = ("misses", "early", "judged_us", "agreed_us", "agreed_by_blame_us")
 _OF_SHRINK: Final = {
@@ -54,15 +55,15 @@ _OF_SHRINK: Final = {
     "within_lag": "verdict IN ('spurious', 'genuine') AND true_lag_ms < "
     "CAST(get_json_object(params_json, '$.replica_lag_time_max_ms') AS BIGINT)",
 }
-"""SQL conditions for the shrinks that are counted, by verdict. A mistake by lag is a shrink of a follower whose true
-lag was within the lag time. Whole milliseconds are stored, so a true lag of the lag time and a fraction is stored as
-the lag time."""
+"""SQL conditions for the kinds of shrinks that are counted. A mistake by lag is a shrink of a follower whose true lag
+was below the lag time. True lags are stored in whole milliseconds, so one that is a fraction above the lag time is
+stored as the lag time."""
 SUMMED: Final = (*_OF_PARTITION, *_OF_FOLLOWER, *_OF_SHRINK, "detection_ms")
-_LEADER: Final = "cluster_id, event_date, leader_id, rule"
+_LEADER: Final = "cluster_id, event_date, leader_id, rule, params_json"
 
 
 def _sum(names: Sequence[str]) -> str:
-    """Return SQL that sums up columns."""
+    """Return SQL that sums columns."""
     return ", ".join(f"CAST(sum({name}) AS DOUBLE) AS {name}" for name in names)
 
 
@@ -73,7 +74,9 @@ _PAIRS: Final = f"""
         CAST(sum(CASE WHEN verdict = 'genuine' THEN true_lag_ms END) AS DOUBLE) AS detection_ms
       FROM {{shrink_verdicts}} GROUP BY {_LEADER}, replica_id
     ), partitions AS (
-      SELECT {_LEADER}, {_sum(_OF_PARTITION)} FROM {{partition_scores}} GROUP BY {_LEADER}
+      SELECT {_LEADER}, {_sum(_OF_PARTITION)}
+      FROM (SELECT *, {REFUSED_OR_STALLED_US} AS refused_or_stalled_us FROM {{partition_scores}}) AS scores
+      GROUP BY {_LEADER}
     ), followers AS (
       SELECT {_LEADER}, replica_id, {_sum(_OF_FOLLOWER)} FROM {{replica_scores}} GROUP BY {_LEADER}, replica_id
     ), pairs AS (
@@ -88,15 +91,19 @@ _PAIRS: Final = f"""
 
 
 def drawn_sums(rows: Sequence[Row], columns: Sequence[str], stream: int = 0) -> dict[str, Floats]:
-    """Return sums of columns, first over all rows, then over the rows of each draw.
+    """Return sums of columns: first over all rows, then over the rows of each draw.
 
     Parameters
     ----------
-    rows : sequence of mappings
-        The blocks. Rules with as many blocks in the same order share their draws.
+    rows : sequence of mapping
+        The blocks to draw. Rules with equally many blocks in the same order have the same draws.
     columns : sequence of str
     stream : int
-        Number of the random numbers: groups of blocks that are drawn separately have different ones.
+        Number of the random stream. Groups of blocks that are drawn separately need different streams.
+
+    Returns
+    -------
+    dict of str to float64 array, shape (DRAWS + 1,)
     """
     blocks = len(rows)
     random = np.random.default_rng([stream, blocks])
@@ -111,14 +118,14 @@ def share_of_sums(part: Floats, whole: Floats) -> Floats:
 
 
 def figure_of_draws(values: Floats) -> Figure:
-    """Return the figure over all blocks, which is the first value, with the interval of the other values, the draws."""
+    """Return a figure, which is the first value, and its interval, which the other values show."""
     drawn = values[1:][np.isfinite(values[1:])]
     low, high = np.percentile(drawn, ENDS) if len(drawn) else (np.nan, np.nan)
     return Figure(float(values[0]), float(low), float(high))
 
 
 def _sums_of_leaders(rows: Sequence[Row]) -> list[Row]:
-    """Add up the pairs of each leader. They are drawn together, because a leader that stops drops all its followers."""
+    """Sum the pairs of each leader. They are drawn together, because a leader that stops drops all its followers."""
     sums: dict[tuple[object, object], dict[str, float]] = {}
     for row in rows:
         of_leader = sums.setdefault((row["cluster_id"], row["leader_id"]), dict.fromkeys(SUMMED, 0.0))
@@ -128,11 +135,11 @@ def _sums_of_leaders(rows: Sequence[Row]) -> list[Row]:
 
 
 def figures_of_pairs(rows: Sequence[Row]) -> dict[str, Floats]:
-    """Return a rule's figures from its pairs of brokers: over all pairs first, then for each draw of leaders.
+    """Return a rule's figures, each as an array: first over all pairs, then for each draw of leaders.
 
     Parameters
     ----------
-    rows : sequence of mappings
+    rows : sequence of mapping
         Rows of `sums_of_broker_pairs` of one rule.
     """
     sums = drawn_sums(_sums_of_leaders(rows), SUMMED)
@@ -140,7 +147,7 @@ def figures_of_pairs(rows: Sequence[Row]) -> dict[str, Floats]:
     judged = sums["spurious"] + sums["genuine"]
     per_hour = {
         name: share_of_sums(sums[name] / (1e6 if name.endswith("_us") else 1), hours)
-        for name in ("under_min_isr_us", "high_watermark_stalled_us", "isr_writes")
+        for name in ("under_min_isr_us", "high_watermark_stalled_us", "refused_or_stalled_us", "isr_writes")
     }
     return sums | per_hour | {
         "precision_by_blame": share_of_sums(sums["genuine"], judged),

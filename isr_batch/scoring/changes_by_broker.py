@@ -1,4 +1,4 @@
-"""Group each broker's ISR changes, under each rule, by the notification or ISR write request that carries them."""
+"""Group each broker's ISR changes under each rule run by the notification or ISR write request that carries them."""
 
 from typing import Final
 
@@ -12,13 +12,22 @@ BY_BROKER: Final = {
     "notification": (with_notified, "notified_us", ("notified_us",)),
     "request": (with_requests, "request", ("request", "writes", "in_second")),
 }
-"""For each kind of group (notification, request): the function that adds columns to a broker's changes, the column with
-the group's number, and all added columns."""
+"""Function that adds columns to a broker's changes, column with the group's number, and all added columns, by kind of
+group (notification, request)."""
 _KEYS: Final = ("cluster_id", "rule", "params_json", "leader_id")
 
 
 def changes_by_broker(engine: LakeEngine, changes: Rows, what: str) -> Rows:
-    """Return one row per ISR change that a rule makes, with the id of its notification or request."""
+    """Return a row per ISR change by a rule, with the id of its notification or request.
+
+    Parameters
+    ----------
+    engine : LakeEngine
+    changes : Rows
+        Rows of ``isr_changes``.
+    what : str
+        Key of `BY_BROKER`.
+    """
     work, number, added = BY_BROKER[what]
     rows = engine(
         f"""

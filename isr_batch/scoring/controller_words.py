@@ -1,6 +1,6 @@
-"""Records of what the controller stated about clusters and partitions.
+"""Classes for the controller's statements about clusters and partitions.
 
-Runs in Spark's workers, which lack most packages.
+They are used in Spark's workers, where most packages are not installed.
 """
 
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 
 class ControllerWord(NamedTuple):
-    """A statement of the controller at a time.
+    """A statement of the controller, at a time.
 
-    ``topic`` None means all topics, ``partition_id`` None all partitions.
+    If ``topic`` is None, it is about all topics; if ``partition_id`` is None, about all partitions.
     """
 
     at_us: int
     number: int
-    """Orders statements of the same time."""
+    """Order among statements of the same time."""
     kind: str
     """elr_version, min_isr, cleared, unclean_restart, active, inactive, or unclean (an election)."""
     topic: str | None = None
@@ -33,11 +33,11 @@ class ControlledCluster:
     Parameters
     ----------
     words : sequence of ControllerWord
-        Statements in order of time.
+        Statements in chronological order.
     source : str
-        Source of ``elr_enabled``: given, recorded, release, logged, snapshot or unknown.
+        Source of ``enabled``: given, recorded, release, logged, snapshot or unknown.
     enabled : bool, optional
-        Whether it has eligible leader replicas, until a statement changes it; None if unknown.
+        Whether the cluster has ELR, until a statement changes it; None if unknown.
     """
 
     words: Sequence[ControllerWord]

@@ -1,11 +1,11 @@
 """Find the shrinks that some rules make and others do not.
 
-Rules drop the same follower for the same reason at different times: one checks twice per lag time, another once, a
-third immediately. So the shrinks of one follower by several rule runs are one event if each comes at most its own lag
-time after the first. A second shrink by the same rule run begins another event.
+Rules may drop the same follower for the same reason at different times: one checks twice per lag time, another once, a
+third immediately. Therefore the shrinks of a follower by several rule runs are one event if each comes at most its own
+lag time after the first. A second shrink by the same rule run begins another event.
 
-A rule run is named by its rule, or, where a term was replayed with several parameter sets of a rule, by rule and
-parameters.
+A rule run is named after its rule. If a term was replayed with several parameter sets of the rule, the name has the
+parameters, too.
 """
 
 from datetime import date, timedelta
@@ -44,9 +44,9 @@ def write_disagreements(lake: Lake, window: Window) -> int:
     Returns
     -------
     int
-        Rows written.
+        Number of rows written.
     """
-    # An event across midnight belongs to the day of its first shrink, which new shrinks on the other side may move.
+    # An event belongs to the day of its first shrink. New shrinks on a day may move events of the days next to it.
     around = Window(_moved_disagreements(window.start, -1), _moved_disagreements(window.end, 1))
     with engine_for(lake, TABLES) as engine:
         return engine.replace(RULE_DISAGREEMENTS, rule_disagreements(engine, around), around.condition, around.days)
@@ -64,11 +64,11 @@ def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineR
     )
 
     def runs(stand: str) -> str:
-        """Return SQL for the list of rule runs with this decision."""
+        """Return SQL for the list of rule runs that made a decision."""
         return f"array_sort(collect_list(CASE WHEN stand = '{stand}' THEN run END))"
 
     def by_run(name: str) -> str:
-        """Return SQL for a map from each rule run that made the shrink to a value."""
+        """Return SQL for a map from each rule run that made the shrink to its value of column ``name``."""
         entries = f"collect_list(CASE WHEN stand = '{MADE}' THEN struct(run, {name}) END)"
         return f"map_from_entries(array_sort({entries}))"
 
@@ -87,22 +87,22 @@ def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineR
 
 
 def runs_that_may_disagree(engine: LakeEngine, scores: EngineRows, terms: EngineRows) -> EngineRows:
-    """Return, for each term and day, the rule runs replayed for it, if two of them may decide differently.
+    """Return the rule runs that were replayed, by term and day.
 
     Parameters
     ----------
     engine : LakeEngine
     scores : EngineRows
-        Rows of ``partition_scores``: one per replayed day and run, however quiet.
+        Rows of ``partition_scores``: one per replayed day and rule run, even if nothing happened.
     terms : EngineRows
         Rows of ``leader_epochs``.
 
     Returns
     -------
     EngineRows
-        SET_KEY, RUN, event_date, ``run`` (its name), and ``isr``, the ISR of all runs at the start of the term.
+        SET_KEY, RUN, event_date, ``run`` (name of the rule run), and ``isr``, the ISR at the start of the term.
     """
-    # A leader that restarts without a new epoch has two rows of its term, and two scores on that day.
+    # If a leader restarts without a new epoch, its term has two rows, and that day two scores.
     return engine(
         f"""
         SELECT DISTINCT {_SET}, rule, params_json, event_date,
@@ -123,19 +123,19 @@ def runs_that_may_disagree(engine: LakeEngine, scores: EngineRows, terms: Engine
 
 
 def shrink_events(engine: LakeEngine, verdicts: EngineRows) -> EngineRows:
-    """Return each shrink with the event that it belongs to, on which rules may disagree.
+    """Return each shrink with the event that it belongs to.
 
     Parameters
     ----------
     engine : LakeEngine
     verdicts : EngineRows
-        Rows of ``shrink_verdicts``; what the controller did is left out.
+        Rows of ``shrink_verdicts``. Removals by the controller are left out.
 
     Returns
     -------
     EngineRows
-        One row per shrink: FOLLOWER, RUN, ``at_us``, ``primary_cause``, ``verdict``, and ``event_us`` and
-        ``event_date`` of the first shrink of its event.
+        A row per shrink: FOLLOWER, RUN, ``at_us``, ``primary_cause``, ``verdict``, and the time and day of the first
+        shrink of its event, ``event_us`` and ``event_date``.
     """
     shrinks = engine(
         f"""
@@ -158,7 +158,7 @@ _EVENTS: Final = pa.schema(
 def disagreements_at_events(
     engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows, changes: EngineRows
 ) -> EngineRows:
-    """Return, for each event on which rule runs disagree, the decision of each one that was replayed for that day.
+    """Return the decision of each rule run on each event, if the run was replayed for that day.
 
     Parameters
     ----------
@@ -173,12 +173,12 @@ def disagreements_at_events(
     Returns
     -------
     EngineRows
-        One row per event and run: FOLLOWER, ``event_us``, ``event_date``, ``run`` (its name), RUN, ``stand`` (MADE,
-        KEPT or OUT); and for its own shrink ``at_us``, ``primary_cause``, ``verdict``.
+        A row per event and rule run: FOLLOWER, ``event_us``, ``event_date``, ``run`` (name), RUN, ``stand`` (MADE, KEPT
+        or OUT); if the run made a shrink, its ``at_us``, ``primary_cause`` and ``verdict``.
     """
     key = f"{_FOLLOWER}, rule, params_json"
-    # ``code`` is the time of a change, twice, and one more if it is an expand. The nearest change before the event and
-    # the nearest one since (the event's own included) show the ISR; otherwise the start of the term does.
+    # ``code`` is twice the time of a change, plus one for an expand. The nearest change before the event, or else the
+    # nearest one from the event on, shows whether the follower was in the ISR; without both, the start of the term.
     order = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     return engine(
         f"""
@@ -219,7 +219,7 @@ def disagreements_at_events(
 
 
 def compare_rules(lake: Lake, first: str, second: str) -> Rows:
-    """Count the shrinks that only one rule makes, that only the other makes, and that both make, by primary cause.
+    """Count the shrinks that only one of two rules makes, and those that both make, by primary cause.
 
     Only days for which both rules were replayed are counted. A rule that does not make a shrink may have dropped the
     follower earlier.
@@ -227,13 +227,14 @@ def compare_rules(lake: Lake, first: str, second: str) -> Rows:
     Returns
     -------
     list of dict
-        ``cause``, ``only_a``, ``only_b``, and shrinks of both by either's cause: ``both_by_a``, ``both_by_b``; in
-        the order in which causes are looked for, with the total at the end.
+        ``cause``; ``only_a`` and ``only_b``, shrinks of only the first and only the second rule; shrinks of both rules,
+        ``both_by_a`` by the first rule's cause, ``both_by_b`` by the second's. Causes are in the order in which they
+        are looked for. The last row is the total.
 
     Raises
     ------
     UsageError
-        When a name is not a rule, or both are the same.
+        When a name is not that of a rule, or both are the same.
     NoInputError
         When the lake has no replay of a rule.
     """
@@ -252,7 +253,13 @@ def compare_rules(lake: Lake, first: str, second: str) -> Rows:
 
 
 def _counts(engine: LakeEngine, first: str, second: str) -> EngineRows:
-    """Count the shrinks of two rules on days that both replayed, by rule, primary cause and rules of the event."""
+    """Count the shrinks of two rules on days for which both were replayed.
+
+    Returns
+    -------
+    EngineRows
+        ``rules`` (number of rules in the event), rule, primary_cause, shrinks.
+    """
     shared = f"""
         SELECT verdicts.* FROM {{shrink_verdicts}} AS verdicts JOIN (
           SELECT cluster_id, event_date FROM {{partition_scores}} WHERE rule IN ({first}, {second})
@@ -277,12 +284,12 @@ COMPARED = ("only_a", "only_b", "both_by_a", "both_by_b")
 
 
 def require_rules_to_disagree(lake: Lake, *rules: str) -> None:
-    """Refuse rules that were not replayed in the lake.
+    """Raise an error if a rule was not replayed in the lake.
 
     Raises
     ------
     NoInputError
-        If a rule has no replay; the message says how to replay it.
+        If a rule has no replay. The message says how to replay it.
     """
     replayed = set(read_columns(lake, "partition_scores", ("rule",), {"rule": rules})["rule"].to_pylist())
     missing = [rule for rule in rules if rule not in replayed]

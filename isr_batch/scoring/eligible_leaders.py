@@ -1,7 +1,7 @@
-"""Find which brokers could lead if the leader died, under each rule run: table eligible_leaders, and its costs.
+"""Find the brokers that could lead if the leader died, under each rule run: table eligible_leaders.
 
-Since 4.1, KIP-966 keeps eligible leader replicas (ELR) in addition to the ISR, if the feature is enabled. Each rule's
-ELR follows from its own ISR: the brokers' ELR is not valid for another rule.
+Since 4.1, a cluster may have eligible leader replicas (ELR, KIP-966) in addition to the ISR, if the feature is enabled.
+The ELR under a rule follows from the rule's own ISR, so the brokers' ELR is not used for other rules.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,21 +21,21 @@ from isr_batch.scoring.isr_path import SPANS, spans_outside_isr
 from udfs.rules import REGISTRY
 
 Elr = Literal["auto", "off", "on"]
-"""Whether clusters have eligible leader replicas: as their logs show (auto), or as the operator sets (off, on)."""
+"""Whether clusters have eligible leader replicas: as their logs show (auto), or as the operator states (off, on)."""
 
 TABLES: Final = (
     "partition_scores", "isr_changes", "leader_epochs", "broker_events", "controller_records", "observed_isr_changes",
 )  # fmt: skip
 PARTITION: Final = ("cluster_id", "topic", "partition_id")
 FIRST_RELEASE: Final = 4
-"""First major release with the feature ELR, which requires metadata.version 4.0-IV1."""
+"""First major release that has the feature ELR, which requires metadata.version 4.0-IV1."""
 
 _SET: Final = ", ".join(SET_KEY)
 _PARTITION: Final = ", ".join(PARTITION)
 
 
 def write_eligible_leaders(lake: Lake, elr: Elr) -> int:
-    """Rebuild ``eligible_leaders`` for all rule runs and days of the lake: an ELR depends on all earlier changes.
+    """Rebuild ``eligible_leaders`` for all rule runs and days, because an ELR depends on all earlier changes.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineR
     engine : LakeEngine
     elr : {"auto", "off", "on"}
     results : mapping of str to EngineRows, optional
-        ``partition_scores`` and ``isr_changes`` of a replay without timelines, used instead of the lake's.
+        ``partition_scores`` and ``isr_changes`` of a replay without timelines. They are used in place of the lake's.
     """
     tables = {name: engine.table(name) for name in TABLES if not results or name not in results} | dict(results or {})
     rows = engine(_path(engine), terms=engine(JOINED, leader_epochs=tables["leader_epochs"]), **tables)
@@ -71,7 +71,7 @@ def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineR
 
 
 def _path(engine: LakeEngine) -> str:
-    """Return the query for the input of `spans_outside_isr`: partitions with a replica outside some rule run's ISR."""
+    """Return the query for the input of `spans_outside_isr`: partitions in which some rule run's ISR is incomplete."""
     in_background = [engine.literal(rule.id) for rule in REGISTRY.values() if rule.isr_write_in_background]
     return f"""
         WITH runs AS (
@@ -112,7 +112,7 @@ def _path(engine: LakeEngine) -> str:
 
 
 def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
-    """Return what controllers recorded about each cluster, and whether it has eligible leader replicas."""
+    """Return the controller's statements, and whether the cluster has ELR, by cluster."""
     words: dict[str, list[ControllerWord]] = {}
     facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables_of_eligible_leaders(engine)))}
     for row in engine.listed(engine(_WORDS, **_tables_of_eligible_leaders(engine))):
@@ -124,7 +124,7 @@ def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
 
 
 def _tables_of_eligible_leaders(engine: LakeEngine) -> dict[str, EngineRows]:
-    """Return the tables that show clusters' settings."""
+    """Return the tables that show the settings of clusters."""
     return {name: engine.table(name) for name in ("controller_records", "broker_events", "leader_epochs")}
 
 
@@ -160,10 +160,10 @@ def eligible_leader_cluster(words: Sequence[ControllerWord], facts: Mapping[str,
     Parameters
     ----------
     words : sequence of ControllerWord
-        Statements in order, including those of kind metadata_version.
+        Statements in chronological order, including those of kind metadata_version.
     facts : mapping
-        ``major``, the lowest major release of its brokers (None if unknown), and ``printed_in``, the place of a
-        non-empty ELR: logged (in a leader's log), snapshot (in a listing of partitions), or None.
+        ``major``, the lowest major release of the brokers (None if unknown), and ``printed_in``, where a non-empty ELR
+        was found: logged (in a leader's log), snapshot (in a listing of partitions), or None.
     elr : {"auto", "off", "on"}
     """
     levels = [word for word in words if word.kind == "elr_version"]
@@ -172,8 +172,8 @@ def eligible_leader_cluster(words: Sequence[ControllerWord], facts: Mapping[str,
     if elr != "auto":
         return ControlledCluster(others, "given", elr == "on")
     if levels or together:
-        # A new cluster and each snapshot write all features that are on. They are the best evidence for the time
-        # before; a single record changes a cluster that had the feature off.
+        # A new cluster, and each snapshot, writes all features that are on, metadata.version among them. If the first
+        # record of ELR is among these, ELR was on before. A single record turns ELR on in a cluster that had it off.
         before = bool(levels and levels[0].at_us in together and levels[0].value)
         return ControlledCluster(sorted([*levels, *others], key=_eligible_in_order), "recorded", before)
     if facts["major"] is not None and facts["major"] < FIRST_RELEASE:

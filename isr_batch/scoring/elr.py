@@ -1,30 +1,37 @@
-"""Compute eligible leader replicas (ELR, KIP-966, part 1) after a change of the ISR, as the controller does.
+"""Compute eligible leader replicas (ELR, KIP-966 part 1) after an ISR change, as the controller does.
 
-If the ISR is smaller than min.insync.replicas after a replica has left, the replica has every committed record, because
-the high watermark is stalled from then on. Therefore it remains eligible as leader until the ISR is large enough again,
-or until it comes back from an unclean shutdown.
+If the ISR is smaller than min.insync.replicas after a replica has left, the high watermark is stalled from then on, so
+the replica has every committed record. Therefore it may be elected as leader until the ISR is large enough again, or
+until it restarts after an unclean shutdown.
 
-Sets of replicas are bits.
+Sets of replicas are bit masks.
 
-Source: PartitionChangeBuilder.build of 4.4.0, without reassignments; tests/conformance compares with the class.
+Source: PartitionChangeBuilder.build of 4.4.0, without reassignments. tests/conformance compares the result with that
+class.
 """
 
 NOBODY = 0
-"""The empty set of replicas, as bits."""
+"""The empty set of replicas, as a bit mask."""
 
 
 def elr_after(isr: int, elr: int, wanted_isr: int, lost: int, min_isr: int) -> int:
-    """Return the ELR after a change of the ISR to ``wanted_isr``; members that leave the ISR may become eligible.
+    """Return the ELR after the ISR changes to ``wanted_isr``. Replicas that leave the ISR may become eligible.
 
     Parameters
     ----------
     isr, elr : int
-        ISR and ELR before the change.
+        ISR and ELR before the change, as bit masks.
     wanted_isr : int
+        ISR after the change.
     lost : int
-        Replicas that come back from an unclean shutdown.
+        Replicas that restart after an unclean shutdown.
     min_isr : int
-        min.insync.replicas, but no more than the size of the assignment.
+        min.insync.replicas, but at most the number of assigned replicas.
+
+    Returns
+    -------
+    int
+        The ELR as a bit mask.
     """
     if wanted_isr.bit_count() >= min_isr:
         return NOBODY

@@ -1,7 +1,7 @@
 """Count the acknowledged records that an heir (the next leader if the leader died) would lack.
 
-A clean heir is examined while the ISR is below min.insync.replicas, an unclean one while no clean heir exists. The high
-watermark is stalled under min.insync.replicas (since 3.7), and records with acks=0 or 1 are acknowledged above it.
+A clean heir is examined while the ISR is below min.insync.replicas, unclean heirs while a clean one is missing. Below
+min.insync.replicas, the high watermark is stalled (since 3.7), and records with acks=0 or 1 are acknowledged above it.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ TABLES: Final = {
     "append_log": (*SET_KEY, "append_time", "log_end_offset", "acks"),
     "rule_runs": ("rule", "params_json", "event_date"),
 }
-"""For each table that `with_heir_offsets` reads, the columns."""
+"""Tables that `with_heir_offsets` reads, each with the columns that it needs."""
 TIMED: Final = ("partition_timeline", "replica_changes", "append_log")
 NOTHING_TELLS: Final = ", ".join(
     f"CAST(NULL AS {kind}) AS {name}"
@@ -27,12 +27,12 @@ NOTHING_TELLS: Final = ", ".join(
         ("lost_by_first_active_max", "BIGINT"), ("lost_by_longest_log_max", "BIGINT"), *HIDDEN.items(),
     )
 )  # fmt: skip
-"""SQL for the columns of `with_heir_offsets` if there are no timelines: nulls."""
+"""SQL for the columns that `with_heir_offsets` adds, as nulls, for results without timelines."""
 _KEY: Final = ", ".join(SPAN)
 
 
 def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, EngineRows]) -> EngineRows:
-    """Add to time spans how many records an heir would lack, and the columns of `hidden_records`.
+    """Add to periods the number of records that an heir would lack, and the columns of `hidden_records`.
 
     Parameters
     ----------
@@ -42,8 +42,8 @@ def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, E
     tables : dict of str to EngineRows
         The tables of TABLES.
     """
-    # If no log shows whether the cluster has eligible leader replicas, compute what they would lack. A day without
-    # timelines has no offsets: the last ones of the day before are no longer valid.
+    # If it is unknown whether the cluster has eligible leader replicas, they are assumed. A day without timelines lacks
+    # offsets, because the last ones of the day before are no longer valid.
     critical = engine.keep(
         engine(
             f"""
@@ -63,7 +63,7 @@ def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, E
             rule_runs=tables["rule_runs"],
         )
     )
-    # Timelines are computed only for the replica sets with such a span, which are few.
+    # Timelines are only computed for the replica sets that have such a period, which are few.
     of_sets = {name: engine.only(tables[name], critical, SPAN[:-1]) for name in TIMED}
     found = engine.by_key(engine(_EVENTS, critical=critical, **of_sets), SPAN, heir_lacks, FOUND)
     hidden = hidden_records(engine, critical, of_sets["partition_timeline"])
@@ -109,5 +109,5 @@ _EVENTS: Final = f"""
     SELECT {_KEY}, 'acked', NULL, greatest(at_us, from_us), max(value), NULL, NULL
     FROM acked GROUP BY {_KEY}, greatest(at_us, from_us)
 """
-"""SQL for each span's state at its start and the changes in it; if an offset has several values at one instant, the
-last is used."""
+"""SQL for the state at the start of each period and the changes in it. If an offset has several values at one instant,
+the last is used."""

@@ -1,7 +1,7 @@
-"""Compute how long a frozen high watermark hides records from consumers, per time span under min.insync.replicas.
+"""Compute how long a frozen high watermark hides records from consumers, in periods under min.insync.replicas.
 
-Since 3.7, the high watermark is frozen while the ISR is too small, and consumers see no record above it, whatever its
-acks. A consumer with read_committed also waits for the end of a transaction, which is not in the logs.
+Since 3.7, the high watermark is frozen while the ISR is too small. Consumers see no record above it, whatever its acks.
+A consumer with read_committed also waits for the end of transactions, which the logs do not have.
 """
 
 from typing import Final
@@ -22,19 +22,19 @@ _RUN: Final = ", ".join(SPAN[:-1])
 
 
 def hidden_records(engine: LakeEngine, spans: EngineRows, partition_timeline: EngineRows) -> EngineRows:
-    """Sum up, per time span under min.insync.replicas, the records hidden by rules that freeze the high watermark.
+    """Sum the time and the records that rules hide because they freeze the high watermark.
 
     Parameters
     ----------
     engine : LakeEngine
     spans : EngineRows
-        The key of a span, ``until_us``, and ``below_min_isr``; only of days with timelines.
+        Periods, on days with timelines: SPAN, ``until_us``, and ``below_min_isr``.
     partition_timeline : EngineRows
 
     Returns
     -------
     EngineRows
-        The key of a span, and HIDDEN; spans whose state is not in a timeline have no row.
+        SPAN and HIDDEN. Periods whose state is not in a timeline have no row.
     """
     freezing = ", ".join(engine.literal(rule.id) for rule in REGISTRY.values() if rule.may_advance is not never_frozen)
     frozen = engine(f"SELECT {_KEY}, until_us FROM {{spans}} WHERE below_min_isr AND rule IN ({freezing})", spans=spans)

@@ -1,6 +1,6 @@
-"""Follow one partition under each rule run: its ISR, its ELR (KIP-966), and its heir (the next leader).
+"""Follow a partition under each rule run: its ISR, its ELR (KIP-966), and its heir (the next leader).
 
-This also runs in Spark's workers, which lack most packages.
+This also runs in Spark's workers, where most packages are not installed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ from isr_batch.scoring.elr import elr_after
 
 DAY_US: Final = 86_400_000_000
 STAMP_US: Final = 1_000
-"""Largest error, in microseconds, of a timestamp, which is truncated to milliseconds."""
+"""Largest error of a timestamp, in microseconds, because timestamps are truncated to milliseconds."""
 
 _INTS: Final = pa.list_(pa.int32())
 SPANS: Final = pa.schema([
@@ -26,12 +26,12 @@ SPANS: Final = pa.schema([
     ("elr_source", pa.string()), ("elr", _INTS), ("heir_id", pa.int32()), ("offline_if_leader_dies", pa.bool_()),
     ("elr_if_on", _INTS), ("heir_if_on", pa.int32()), ("heir_if_off", pa.int32()), ("active", _INTS),
 ])  # fmt: skip
-"""Schema of the result of `spans_outside_isr`; times are epoch microseconds."""
+"""Schema of the result of `spans_outside_isr`. Times are microseconds since 1970."""
 
 
 @dataclass
 class _Known:
-    """Settings and inactive brokers for one partition, as the controller's records up to some time show them."""
+    """Settings and inactive brokers for a partition, according to the controller's records up to some time."""
 
     enabled: bool | None
     of_topic: int | None = None
@@ -39,16 +39,19 @@ class _Known:
     inactive: set[int] = field(default_factory=set)
 
     def min_isr(self, term: Mapping[str, Any]) -> int:
-        """Return min.insync.replicas in force: the rule run's own value, else the last recorded, else the term's."""
+        """Return min.insync.replicas: the last recorded value, or the term's; if the rule run has another, that one.
+
+        It is at most the number of assigned replicas.
+        """
         set_to = self.of_topic if self.of_topic is not None else self.of_cluster
         wanted = set_to if set_to is not None and term["min_isr"] == term["min_isr_of_term"] else term["min_isr"]
         return min(wanted, len(term["assigned"]))
 
 
 class _IsrPathState:
-    """The ISR under a rule, and the ELR: by the cluster's own settings, and as if the feature were on.
+    """The ISR under a rule, and two ELRs: by the cluster's own settings, and as if the feature were on.
 
-    Sets of brokers are bits, as in `isr_batch.scoring.elr`.
+    Sets of brokers are bit masks, as in `isr_batch.scoring.elr`.
     """
 
     def __init__(self, brokers: Iterable[int]) -> None:
@@ -58,7 +61,7 @@ class _IsrPathState:
         self.elr_if_on: int | None = None
 
     def begin(self, recorded: Iterable[int] | None, known: _Known) -> None:
-        """Set the ELR at the start of the log; if it is not recorded, it is unknown until an event makes it empty."""
+        """Set the ELR at the start of the log; if not recorded, it is unknown until an event makes it empty."""
         if recorded is not None and known.enabled:
             self.elr = self.elr_if_on = sum(self._bits.get(broker, 0) for broker in recorded)
 
@@ -67,7 +70,7 @@ class _IsrPathState:
         wanted = sum(self._bits[broker] for broker in isr)
 
         def after(elr: int | None) -> int | None:
-            """Return the ELR after an ISR change, from the ELR before it; None if it is still unknown."""
+            """Return the ELR after an ISR change, given the ELR before it; None if it is still unknown."""
             if unclean:
                 return 0
             found = elr_after(self.isr, elr or 0, wanted, 0, min_isr)
@@ -78,7 +81,7 @@ class _IsrPathState:
         self.isr = wanted
 
     def lose(self, broker: int | None) -> None:
-        """Remove one broker from both ELRs; all brokers if ``broker`` is None."""
+        """Remove a broker from both ELRs; all brokers if ``broker`` is None."""
         if broker is None:
             self.elr = self.elr_if_on = 0
             return
@@ -87,22 +90,23 @@ class _IsrPathState:
         self.elr_if_on = None if self.elr_if_on is None else self.elr_if_on & kept
 
     def among(self, brokers: Iterable[int], replicas: int) -> list[int]:
-        """Return the brokers that are in the set ``replicas``."""
+        """Return those of ``brokers`` that are in the bit mask ``replicas``."""
         return [broker for broker in brokers if self._bits[broker] & replicas]
 
 
 def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, ControlledCluster]) -> pa.Table:
-    """Return the time spans in which a replica of one partition is outside the ISR, under each rule run.
+    """Return the periods in which a replica of a partition is outside the ISR, under each rule run.
 
     Parameters
     ----------
     rows : pa.Table
-        Rows of one partition. For its terms (``kind`` term): start ``at_us``, ``end_us``, ``assigned``, ``isr`` at the
-        start, ``min_isr`` of the run and ``min_isr_of_term``, ``write_us`` (until an ISR write is answered), and for
-        the first term of the log ``elr``, the recorded one. For ISR changes (shrink, expand, relinquish): ``at_us``,
-        ``isr_before``, ``isr``, ``made_by``. For logged ISR writes (``kind`` write): ``at_us``, and ``end_us``, the
-        answer.
-    clusters : mapping of str to Cluster
+        Rows of one partition, of three kinds:
+
+        - ``term``: start ``at_us``, ``end_us``, ``assigned``, ``isr`` at the start, ``min_isr`` of the rule run,
+          ``min_isr_of_term``, ``write_us`` (time until an ISR write is answered), and ``elr``, if it is recorded.
+        - shrink, expand, relinquish (ISR changes): ``at_us``, ``isr_before``, ``isr``, ``made_by``.
+        - ``write`` (logged ISR writes): ``at_us``, and ``end_us``, the time of the answer.
+    clusters : mapping of str to ControlledCluster
 
     Returns
     -------
@@ -118,7 +122,7 @@ def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, ControlledCluster])
 
 
 def _isr_path_of_run(rows: list[dict[str, Any]], clusters: Mapping[str, ControlledCluster]) -> Iterator[dict[str, Any]]:
-    """Yield the spans of one partition under one rule run, term by term."""
+    """Yield the rows of a partition under one rule run, term by term."""
     cluster = clusters[rows[0]["cluster_id"]]
     topic, partition_id = rows[0]["topic"], rows[0]["partition_id"]
     words = [
@@ -149,13 +153,13 @@ def _isr_path_of_run(rows: list[dict[str, Any]], clusters: Mapping[str, Controll
 
 
 def _is_of_isr_path(change: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
-    """Whether a change of the ISR was made in a term."""
+    """Whether an ISR change was made in a term."""
     same = change["leader_epoch"] == term["leader_epoch"] and change["leader_id"] == term["leader_id"]
     return bool(same and term["at_us"] <= change["at_us"] <= term["end_us"])
 
 
 def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
-    """Return the sort key of an ISR change: its time; at equal times, each change begins with the ISR before it."""
+    """Return the sort key of an ISR change: time, then the order in which each change begins with the ISR before it."""
     members = len(change["isr_before"])
     return change["at_us"], change["kind"], members if change["kind"] == "expand" else -members, change["isr"]
 
@@ -163,10 +167,10 @@ def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
 def _isr_commits(
     changes: Iterable[Mapping[str, Any]], term: Mapping[str, Any], writes: Mapping[int, int]
 ) -> Iterator[tuple[int, frozenset[int]]]:
-    """Yield each instant at which an ISR is committed, and that ISR.
+    """Yield the instants at which an ISR is committed, each with that ISR.
 
-    A change requested by the rule is committed when its write is answered, unless another one came first: then the next
-    change begins with a different ISR.
+    A change requested by the rule is committed when its write is answered, unless another change came first. In that
+    case, the next change does not begin with the requested ISR.
     """
     asked: tuple[int, frozenset[int]] | None = None
     isr = frozenset(term["isr"])
@@ -178,7 +182,7 @@ def _isr_commits(
                 isr = asked[1]
             asked = None
         if frozenset(change["isr_before"]) != isr:
-            # A removal that only undid the rule's pending request leaves no row.
+            # There is no row for a removal that only undid the rule's pending request.
             isr = frozenset(change["isr_before"])
             yield at_us, isr
         if change["kind"] == "relinquish":
@@ -194,7 +198,7 @@ def _isr_commits(
 
 
 def _answered_us(at_us: int, write_us: int, writes: Mapping[int, int]) -> int:
-    """Return when an ISR write requested at ``at_us`` is answered, computed as in `udfs.kernel.isr`."""
+    """Return when an ISR write requested at ``at_us`` is answered, as `udfs.kernel.isr` computes it."""
     asked_us = max((us for us in writes if us <= at_us), default=None)
     if not write_us or asked_us is None or at_us >= writes[asked_us]:
         return at_us + write_us
@@ -202,7 +206,7 @@ def _answered_us(at_us: int, write_us: int, writes: Mapping[int, int]) -> int:
 
 
 def _hear_of_isr(word: ControllerWord, known: _Known, state: _IsrPathState) -> None:
-    """Apply a statement of the controller to ``known`` and to the ELRs in ``state``."""
+    """Apply a statement of the controller to ``known`` and ``state``, in place."""
     if word.kind == "elr_version":
         known.enabled = (word.value or 0) > 0
     elif word.kind == "min_isr" and word.topic is None:
@@ -228,7 +232,7 @@ def _isr_path_of_term(
     state: _IsrPathState,
     cluster: ControlledCluster,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a term's rows; a row lasts from one event to the next, and is cut at midnight."""
+    """Yield a term's rows. A row lasts from an event to the next, and is cut at midnight."""
     at_us = term["at_us"]
     for then_us, _, event in [*events, (term["end_us"], 2, None)]:
         until_us = min(then_us, term["end_us"])
@@ -246,7 +250,7 @@ def _isr_path_of_term(
 def _row(
     term: Mapping[str, Any], known: _Known, state: _IsrPathState, cluster: ControlledCluster
 ) -> dict[str, Any] | None:
-    """Return a row about ELR and heir without its times; None while all replicas are in the ISR and an heir exists."""
+    """Return a row about ELR and heir, without times; None if all replicas are in the ISR and an heir exists."""
     order = [replica for replica in term["assigned"] if replica not in known.inactive and replica != term["leader_id"]]
     isr = state.among(term["assigned"], state.isr)
     if order and len(isr) == len(term["assigned"]):
@@ -254,7 +258,7 @@ def _row(
     enabled = known.enabled
 
     def heir(elr: int | None) -> int | None:
-        """Return the broker that would lead with this ELR, or None."""
+        """Return the broker that would be elected with an ELR; None if there could be no leader."""
         return next(iter(state.among(order, state.isr) or state.among(order, elr or 0)), None)
 
     if_on, if_off = heir(state.elr_if_on), heir(0)
@@ -276,7 +280,7 @@ def _row(
 
 
 def _merged_isr_path(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Join consecutive rows of one day that are equal."""
+    """Join consecutive equal rows of the same day."""
     last: dict[str, Any] | None = None
     for row in rows:
         adjacent = last and row["from_us"] == last["until_us"] and row["from_us"] % DAY_US

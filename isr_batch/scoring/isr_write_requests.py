@@ -1,6 +1,10 @@
-"""Group ISR writes into requests, as brokers do. Also used in Spark's workers, which lack most packages."""
+"""Group ISR writes into requests, as brokers do.
+
+This is also used in Spark's workers, where most packages are not installed.
+"""
 
 import json
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,25 +14,25 @@ import pyarrow as pa
 from udfs.rules import REGISTRY
 
 ANSWER_US: Final = 5_000
-"""Time, in microseconds, from an AlterPartition request to the response, if the rule run does not set another."""
+"""Time between an AlterPartition request and its response, in microseconds, if the rule run does not set it."""
 STEP_US: Final = 10
-"""Assumed time, in microseconds, between the ISR writes of two partitions at the same check."""
+"""Assumed time between the ISR writes of two partitions in the same check, in microseconds."""
 SECOND_US: Final = 1_000_000
 
 
 def with_requests(changes: pa.Table) -> pa.Table:
-    """Add to each ISR change of one broker, under one rule, the number of the request that carries it.
+    """Add to each ISR change of a broker under one rule run the number of the request that carries it.
 
     Parameters
     ----------
     changes : pa.Table
-        Columns ``rule``, ``params_json``, ``topic``, ``partition_id`` and ``change_us``; equal rows are one write.
+        ``rule``, ``params_json``, ``topic``, ``partition_id`` and ``change_us``. Equal rows are one write.
 
     Returns
     -------
     pa.Table
-        Sorted, with ``request`` (its number), ``writes`` (partitions in it), and ``in_second`` (requests that the
-        broker sends within a second from this one).
+        The changes, sorted, with ``request`` (number of the request), ``writes`` (number of partitions in it), and
+        ``in_second`` (number of requests that the broker sends within a second, this one included).
     """
     changes = changes.sort_by([(name, "ascending") for name in ("change_us", "topic", "partition_id")])
     writes = list(zip(*(changes[name].to_pylist() for name in ("change_us", "topic", "partition_id")), strict=True))
@@ -54,16 +58,16 @@ def _asked_us(instants_us: Sequence[int]) -> list[int]:
 
 
 def requests_of_writes(submits_us: Sequence[int], answer_us: int, *, batched: bool) -> tuple[list[int], list[int]]:
-    """Group ISR writes into requests; a broker has one request in flight.
+    """Group ISR writes into requests. A broker has at most one request in flight.
 
     Parameters
     ----------
     submits_us : sequence of int
-        Times at which writes are requested, in order.
+        Times at which writes are requested, in chronological order.
     answer_us : int
-        Time from a request to its response.
+        Time between a request and its response.
     batched : bool
-        Whether a request carries all waiting writes, as since 2.7, or only one, like the ZooKeeper writes before.
+        Whether a request carries all waiting writes, as since 2.7, or only one, as with ZooKeeper before.
 
     Returns
     -------
@@ -75,7 +79,7 @@ def requests_of_writes(submits_us: Sequence[int], answer_us: int, *, batched: bo
     n, free_us = 0, submits_us[0]
     while n < len(submits_us):
         now_us = max(free_us, submits_us[n])
-        n = int(np.searchsorted(submits_us, now_us, "right")) if batched else n + 1
+        n = bisect_right(submits_us, now_us, n) if batched else n + 1
         sent_us.append(now_us)
         last.append(n - 1)
         free_us = now_us + answer_us

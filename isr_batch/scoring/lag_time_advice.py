@@ -1,4 +1,4 @@
-"""Recommend the smallest lag time whose mistakes and detection time are within budget, with confidence intervals.
+"""Recommend the smallest lag time whose mistakes and detection time are within budget.
 
 docs/sweep.md explains how to read the advice.
 """
@@ -20,16 +20,21 @@ WITHIN, OPEN, OVER = "within", "open", "over"
 """Whether a figure is within its budget: certainly, uncertain, or certainly over it."""
 
 EXACT: Final = 200
-"""Up to this number of events, a Poisson interval is computed exactly; the approximation beyond it is accurate to 1 in
+"""Up to this number of events, a Poisson interval is computed exactly. The approximation above it is accurate to 1 in
 10^5."""
 NORMAL: Final = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
 
 
 def poisson_interval_of_mistakes(events: int) -> tuple[float, float]:
-    """Return the exact 95 % interval of a Poisson mean, from the number of events; both tails have 2.5 %.
+    """Return the exact 95 % interval for the mean of a Poisson variable, with 2.5 % in each tail.
 
     Above `EXACT` events, the cube root approximation of Wilson and Hilferty (1931) is used.
+
+    Parameters
+    ----------
+    events : int
+        The value that was observed.
     """
     if events > EXACT:
         low, high = (
@@ -40,7 +45,7 @@ def poisson_interval_of_mistakes(events: int) -> tuple[float, float]:
 
 
 def _mean_where(most: int, probability: float) -> float:
-    """Return the mean of a Poisson variable that is at most ``most`` with this probability."""
+    """Return the mean of a Poisson variable that is at most ``most`` with the given probability."""
     low, high = 0.0, 2.0 * most + 10
     while high - low > 1e-12 * high:
         mean = (low + high) / 2
@@ -55,8 +60,8 @@ def _mean_where(most: int, probability: float) -> float:
 def with_mistake_rates(row: Row) -> Row:
     """Add the rate of mistakes per follower-day, with its 95 % interval, to a row of scores.
 
-    At each end, the interval is the wider one of two: the Poisson interval assumes independent shrinks; the bootstrap
-    of the scores accounts for bursts, but is unreliable with few shrinks.
+    At each end, the wider of two intervals is used. The Poisson interval assumes that shrinks are independent. The
+    bootstrap interval in the scores accounts for bursts, but is unreliable with few shrinks.
     """
     days = row["exposure_follower_hours"] / 24
     partition_days = row["exposure_partition_hours"] / 24
@@ -75,24 +80,24 @@ def with_mistake_rates(row: Row) -> Row:
 
 
 def curve_of_advice(row: Row) -> tuple[str, str, str, str]:
-    """Return the key of a row's curve: cluster, topic class, rule and all parameters but the lag time."""
+    """Return the key of a row's curve: cluster, topic class, rule, and all parameters except the lag time."""
     others = {name: value for name, value in json.loads(row["params_json"]).items() if name != LAG_TIME}
     return row["cluster_id"], row["topic_class"], row["rule"], json.dumps(others, sort_keys=True)
 
 
 def lag_time_advice(rows: Sequence[Row], budgets: SweepBudgets) -> list[Row]:
-    """Return one recommendation per cluster, topic class, rule and set of other parameters.
+    """Return a recommendation for each cluster, topic class, rule and set of other parameters.
 
     Parameters
     ----------
     rows : sequence of dict
-        Results of `with_mistake_rates`; ``log_hours`` if it is known how long the log of the cluster is.
+        Results of `with_mistake_rates`; with ``log_hours``, if the length of the cluster's log is known.
     budgets : SweepBudgets
 
     Returns
     -------
     list of dict
-        Columns of ``sweep_advice`` except the sweep's name; rules in the order of their releases.
+        Columns of ``sweep_advice`` except the sweep's name. Rules are in the order of their releases.
     """
     order = {rule: position for position, rule in enumerate(REGISTRY)}
 
@@ -106,7 +111,7 @@ def lag_time_advice(rows: Sequence[Row], budgets: SweepBudgets) -> list[Row]:
 
 
 def _answer(rows: list[Row], budgets: SweepBudgets) -> Row:
-    """Recommend a lag time for one rule with its other parameters, from the scores at each lag time, in order."""
+    """Recommend a lag time for one rule with its other parameters. ``rows`` are sorted by lag time."""
     judged_rows = [(_mistakes_in_advice(row, budgets), _detection_in_advice(row, budgets), row) for row in rows]
     fitting = [row for mistakes, detection, row in judged_rows if mistakes == detection == WITHIN]
     undecided = [row for mistakes, detection, row in judged_rows if OVER not in {mistakes, detection}]
@@ -139,11 +144,11 @@ FIGURES: Final = (
     LAG_TIME, "exposure_follower_hours", "spurious", "mistakes_per_follower_day", "mistakes_per_follower_day_low",
     "mistakes_per_follower_day_high", "genuine", "never_removed", "detection_ms_p99", "unknown_share",
 )  # fmt: skip
-"""Columns of ``sweep_advice`` that are copied from the row of the chosen lag time."""
+"""Columns of ``sweep_advice`` that are copied from the scores at the chosen lag time."""
 
 
 def _mistakes_in_advice(row: Row, budgets: SweepBudgets) -> str:
-    """Return whether the mistakes at a lag time are within budget, over it, or open."""
+    """Return whether the mistakes at a lag time are WITHIN budget, OVER it, or OPEN."""
     if row["mistakes_per_follower_day"] is None:
         return OPEN
     if row["mistakes_per_follower_day_high"] <= budgets.mistakes_per_follower_day:
@@ -152,7 +157,7 @@ def _mistakes_in_advice(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _detection_in_advice(row: Row, budgets: SweepBudgets) -> str:
-    """Return whether the detection time at a lag time is within budget, over it, or open."""
+    """Return whether the detection time at a lag time is WITHIN budget, OVER it, or OPEN."""
     failures = row["genuine"] + row["never_removed"]
     if not failures:
         return OPEN
@@ -162,21 +167,21 @@ def _detection_in_advice(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _needed_hours(row: Row, budgets: SweepBudgets) -> float:
-    """Return the follower-hours after which the mistakes would be within budget if no further mistake occurred."""
+    """Return the follower-hours after which the mistakes would be within budget if no more mistakes occurred."""
     high = row["mistakes_per_follower_day_high"]
     mistakes = poisson_interval_of_mistakes(0)[1] if high is None else high * row["exposure_follower_hours"] / 24
     return float(mistakes / budgets.mistakes_per_follower_day * 24)
 
 
 def _figures(row: Row, budgets: SweepBudgets) -> str:
-    """Return words for the mistakes and the detection time at a lag time, next to their budgets."""
+    """Return words about the mistakes and the detection time at a lag time, with their budgets."""
     unknown = row["unknown_share"]
     judged = f"; {unknown:.0%} of its shrinks cannot be judged" if unknown else ""
     return f"{_mistake_figures(row, budgets)}; {_detection_figures(row, budgets)}{judged}"
 
 
 def _mistake_figures(row: Row, budgets: SweepBudgets) -> str:
-    """Return words for the mistakes at a lag time, next to their budget."""
+    """Return words about the mistakes at a lag time, with their budget."""
     rate = row["mistakes_per_follower_day"]
     if rate is None:
         return "no time in which its decisions are scored"
@@ -188,7 +193,7 @@ def _mistake_figures(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _detection_figures(row: Row, budgets: SweepBudgets) -> str:
-    """Return words for the detection time at a lag time, next to its budget."""
+    """Return words about the detection time at a lag time, with its budget."""
     if not row["genuine"] + row["never_removed"]:
         return "no failure to detect"
     never = f", {row['never_removed']:,} never" if row["never_removed"] else ""
@@ -201,7 +206,7 @@ def _detection_figures(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _next_smaller_advice(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> str:
-    """Return words for the next smaller lag time, which is over budget or open."""
+    """Return words about the next smaller lag time, and why it is not recommended."""
     smaller = [entry for entry in judged_rows if entry[2][LAG_TIME] < row[LAG_TIME]]
     if not smaller:
         return "No smaller one was tried"
@@ -211,7 +216,7 @@ def _next_smaller_advice(row: Row, judged_rows: Sequence[tuple[str, str, Row]], 
 
 
 def _needed_for_advice(row: Row, budgets: SweepBudgets) -> str:
-    """Return words for how much more log a decision needs."""
+    """Return words about how much more log is needed to decide."""
     lacking = []
     if _mistakes_in_advice(row, budgets) == OPEN:
         lacking.append(
@@ -226,7 +231,7 @@ def _needed_for_advice(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _as_much_again(row: Row, budgets: SweepBudgets) -> str:
-    """Return words for the length of log that a decision needs; if this log's length is unknown, for how much more."""
+    """Return words about how long a log is needed; if the length of this log is unknown, how many times as long."""
     seen, hours = row["exposure_follower_hours"], row.get("log_hours")
     if not seen:
         return ""
@@ -237,7 +242,7 @@ def _as_much_again(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> tuple[Row, str]:
-    """Return the lag time nearest to the budgets, and words for the budget that it exceeds."""
+    """Return the scores at the lag time that is nearest to the budgets, and words about the budget that it exceeds."""
     fast = [row for _, detection, row in judged_rows if detection != OVER]
     calm = [row for mistakes, _, row in judged_rows if mistakes != OVER]
     parts, nearest = [], None
@@ -257,5 +262,5 @@ def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudg
 
 
 def _slowness_in_advice(row: Row) -> tuple[float, float]:
-    """Return the key for comparing lag times: first the share of failures never detected, then the detection time."""
+    """Return the key by which detection is compared: share of failures never detected, then detection time."""
     return row["never_removed"] / max(row["genuine"] + row["never_removed"], 1), row["detection_ms_p99"] or math.inf

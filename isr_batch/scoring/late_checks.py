@@ -1,10 +1,10 @@
-"""Find late checks: the brokers' own rule would have dropped a follower there, but the log has no Shrinking line.
+"""Find late checks: the brokers' own rule would have dropped a follower, but the log has no Shrinking line.
 
-A leader that is starved of CPU runs its ISR checks seconds late, while the replay runs them on schedule. Every check
-that drops a follower is logged, so if the line is missing, the check had not run by then. The replay moves it to the
-next logged check, or to the time at which the leader resumed, and replays all rules with the moved check. If the moved
-check drops a follower without a line as well, it is moved again, but never beyond the period in which the leader was
-late. A shrink that is still unmatched keeps the status ``extra`` (replayed, not logged).
+A leader that is starved of CPU runs its ISR checks seconds late, whereas the replay runs them on schedule. Every check
+that drops a follower is logged. If the line is missing, the check had not run by then. The replay moves it to the next
+logged check, or to the time at which the leader resumed, and replays all rules with the moved check. If the moved check
+also drops a follower without a line, it is moved again, but never beyond the period in which the leader was late. A
+shrink that is still unmatched keeps the status ``extra``.
 """
 
 from typing import Final
@@ -21,11 +21,11 @@ from isr_batch.scoring.broker_check import HELD, ask_broker_check, compared, own
 from udfs.batches.results import SET_COLUMNS
 
 ROUNDS: Final = 12
-"""Maximum number of rounds. In each, a moved check that still drops a follower without a line is moved again."""
+"""Maximum number of rounds. In each round, checks that still drop a follower without a line are moved again."""
 
 
 def find_late_checks(lake: Lake) -> int:
-    """Write new rows of ``late_checks``; return how many.
+    """Find late checks, and write them to ``late_checks``; return the number of new rows.
 
     Raises
     ------
@@ -51,6 +51,6 @@ def find_late_checks(lake: Lake) -> int:
 
 
 def _changes_with(engine: LakeEngine, lake: Lake, known: Rows, new: Rows) -> pa.Table:
-    """Replay the partitions in which a check was just moved, with all moved checks; return their ISR changes."""
+    """Replay the partitions in which a check was just moved, and return their ISR changes."""
     sets = engine(f"SELECT DISTINCT {', '.join(SET_COLUMNS)} FROM {{new}} AS new", new=new)
     return own_changes(lake, own_rules(engine), late=engine.arrow(known), sets=engine.arrow(sets))

@@ -1,17 +1,53 @@
-"""Compute when a broker notifies the controller of ISR changes. Used in Spark's workers, which lack most packages."""
+"""Compute when a broker notifies the controller of ISR changes. Used in Spark's workers, which lack most packages.
+
+Notifications are rate-limited as in releases 0.9 to 2.6. A task runs every 2.5 s: if there are pending changes, and the
+last change is more than 5 s old or the last notification more than 60 s, it sends them in one notification
+(ReplicaManager.maybePropagateIsrChanges). A broker that changes its ISR through the controller (2.7 and later) sends no
+notifications. For such a broker, the figure is what the changes would have cost on an older release.
+"""
+
+from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 
+LOOK_US: Final = 2_500_000
+QUIET_US: Final = 5_000_000
+AT_LEAST_US: Final = 60_000_000
+_FAR_US: Final = 1 << 62
+
 
 def with_notified(changes: pa.Table) -> pa.Table:
-    """Add ``notified_us``, the time of the notification, to each ISR change of one broker under one rule.
+    """Add ``notified_us``, the time of the notification, to each ISR change of a broker under one rule run.
 
-    ``change_us`` is the time of the change.
+    Parameters
+    ----------
+    changes : pa.Table
+        ISR changes with their time in ``change_us``.
     """
-    # Imported here, because the kernels take a second to import, and commands that only show results do not need them.
-    from isr_batch.replay.kernel_cache import keep_compiled
-    from udfs.kernel.notifications import notified_at_us
-
-    keep_compiled()
     changes = changes.sort_by("change_us")
-    return changes.append_column("notified_us", pa.array(notified_at_us(changes["change_us"].to_numpy())))
+    return changes.append_column("notified_us", pa.array(notified_at_us(changes["change_us"].to_pylist()), pa.int64()))
+
+
+def notified_at_us(change_us: Sequence[int]) -> list[int]:
+    """Return when a broker's notification that includes each of its ISR changes is sent.
+
+    Parameters
+    ----------
+    change_us : sequence of int
+        Times of the changes in microseconds, in order.
+
+    Returns
+    -------
+    list of int
+        Equal for changes in the same notification.
+    """
+    sent_us: list[int] = []
+    last_sent_us = -_FAR_US
+    for number, (us, next_us) in enumerate(zip(change_us, [*change_us[1:], _FAR_US], strict=False), 1):
+        allowed_us = min(us + QUIET_US, last_sent_us + AT_LEAST_US)
+        look_us = (max(us, allowed_us) // LOOK_US + 1) * LOOK_US
+        if look_us <= next_us:
+            sent_us += [look_us] * (number - len(sent_us))
+            last_sent_us = look_us
+    return sent_us

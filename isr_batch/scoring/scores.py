@@ -1,8 +1,8 @@
-"""Score rules: aggregate the replay's ledger and verdicts in any grouping.
+"""Score rules: aggregate the replay's ledger and verdicts, in any grouping.
 
-The figures of a rule run come from a few sources. Each is aggregated separately, in all groupings at once, and the
-results are joined. Sixty aggregates over a union of all sources took two to three times as long. The SQL is in the
-common subset of Spark and DuckDB. docs/verdicts.md has the definitions.
+The figures of a rule run come from several sources. Each source is aggregated separately, in all groupings at once, and
+the results are joined. Sixty aggregates over a union of all sources took two to three times as long. The SQL is valid
+in both Spark and DuckDB. docs/verdicts.md defines the figures.
 """
 
 import json
@@ -20,13 +20,11 @@ from isr_batch.lake.lake_engine import Rows as EngineRows
 from isr_batch.lake.tables.scores import RULE_SCORES, RULE_SCORES_BY_BROKER
 from isr_batch.replay.result_tables import scored_result_tables
 from isr_batch.scoring.changes_by_broker import BY_BROKER, changes_by_broker
+from isr_batch.scoring.score_sources import DIMENSIONS, RUN, SOURCES
 from udfs.rules import REGISTRY
 
 Rows = list[dict[str, Any]]
 
-RUN: Final = ("rule", "params_json")
-DIMENSIONS: Final = ("cluster_id", *RUN, "event_date", "topic", "leader_id", "replica_id")
-FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "replica_id", *RUN)
 LAG_TIME_MS: Final = "CAST(get_json_object(params_json, '$.replica_lag_time_max_ms') AS BIGINT)"
 
 REPLICATES: Final = 200
@@ -38,17 +36,20 @@ _JUDGED: Final = "verdict IN ('spurious', 'genuine')"
 
 
 def _seconds_score(name: str) -> str:
-    """Return SQL for the sum of a column of microseconds, in seconds."""
+    """Return SQL for the sum, in seconds, of a column in microseconds."""
     return f"sum({name}) / 1e6"
 
 
 def _percentile_score(name: str, share: float, verdict: str) -> str:
-    """Return SQL for a percentile of a column over the shrinks with this verdict."""
+    """Return SQL for a percentile of a column over the shrinks with the given verdict."""
     return f"percentile(CASE WHEN verdict = '{verdict}' THEN {name} END, {share})"
 
 
 def _between(share: str) -> str:
-    """Return SQL for a percentile of latencies, weighted by the number of appends; ``upto`` is the running total."""
+    """Return SQL for a percentile of latencies, weighted by the number of appends.
+
+    Column ``upto`` must have the running total of appends, and ``total`` the total.
+    """
     place = f"{share} * (total - 1)"
     low, high = (f"min(CASE WHEN upto > {end}({place}) THEN latency_ms END)" for end in ("floor", "ceil"))
     return f"{low} + ({high} - {low}) * ({share} * (max(total) - 1) - floor({share} * (max(total) - 1)))"
@@ -65,6 +66,7 @@ AGGREGATES: Final = {
         "leader_alone_seconds": _seconds_score("leader_alone_us"),
         "under_replicated_seconds": _seconds_score("under_replicated_us"),
         "high_watermark_stalled_seconds": _seconds_score("high_watermark_stalled_us"),
+        "refused_or_stalled_seconds": _seconds_score("refused_or_stalled_us"),
         "acks_all_latency_ms_max": "max(acks_all_latency_max_us) FILTER (WHERE acknowledged_appends > 0) / 1e3",
         "loss_exposed_seconds": _seconds_score("loss_exposed_us"),
         "loss_records_max": "max(loss_records_max)",
@@ -96,6 +98,7 @@ AGGREGATES: Final = {
         "query_accuracy": "sum(agreed_us) / nullif(sum(judged_us), 0)",
         "query_accuracy_by_blame": "sum(agreed_by_blame_us) / nullif(sum(judged_us), 0)",
         "early": "sum(early)",
+        "late_in_isr_seconds": _seconds_score("late_in_isr_us"),
     },
     "verdicts": {
         "shrinks": "count(verdict)",
@@ -156,7 +159,7 @@ DERIVED: Final = {
 class Results:
     """The results of a replay, sweep or experiment that scores are computed from; members are named after their tables.
 
-    Eligible leaders are known only after a replay; without them, figures based on them are null.
+    Simulated clusters have no eligible leader replicas.
     """
 
     isr_changes: EngineRows
@@ -170,7 +173,7 @@ TABLES: Final = tuple(field.name for field in fields(Results))
 
 
 def results_in(engine: LakeEngine, replayed: EngineRows) -> Results:
-    """Split rows of ``udfs.batches.results.RESULT_SCHEMA``, of the kinds SCORED, into the results for scores."""
+    """Split rows of ``udfs.batches.results.RESULT_SCHEMA``, of the kinds SCORED, into the tables of `Results`."""
     return Results(**{table.name: rows for table, rows in scored_result_tables(engine, replayed).items()})
 
 
@@ -180,59 +183,15 @@ columns to aggregate."""
 
 
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:
-    """Return the rows from which scores are computed, by source."""
+    """Return the rows that scores are computed from, by source."""
     tables = {name: rows for name, rows in vars(results).items() if rows is not None}
-    known = (source for source in _SOURCES if source != "heirs" or "eligible_leaders" in tables)
-    return {source: engine(_SOURCES[source], **tables) for source in known} | {
-        source: changes_by_broker(engine, results.isr_changes, source) for source in BY_BROKER
-    }
-
-
-_OF_PARTITION: Final = ", ".join(DIMENSIONS[:-1])
-_OF_FOLLOWER: Final = ", ".join(DIMENSIONS)
-_SOURCES: Final = {
-    "costs": f"""
-        SELECT {_OF_PARTITION}, exposure_us, isr_writes, refused_appends, never_acknowledged, under_min_isr_us,
-          at_min_isr_us, leader_alone_us, under_replicated_us, high_watermark_stalled_us, acknowledged_appends,
-          acks_all_latency_max_us, loss_exposed_us, loss_records_max, high_watermark_decreases,
-          members_below_high_watermark, passed_within_lag_time, leader_outside_isr, isr_outside_assignment,
-          lpad(CAST(unix_micros(first_violation_time) AS STRING), 20, '0') || first_violation || ' at '
-            || CAST(first_violation_time AS STRING) || ' in ' || topic || '-' || CAST(partition_id AS STRING)
-            || ', leader epoch ' || CAST(leader_epoch AS STRING) AS first_violation
-        FROM {{partition_scores}}
-    """,
-    # A rule run under which every ISR was complete has no row in eligible_leaders: its times are 0, not null.
-    "heirs": f"""
-        SELECT {_OF_PARTITION}, unix_micros(until_time) - unix_micros(from_time) AS us, size(isr) = 1 AS alone, heir_id,
-          offline_if_leader_dies AS offline, lost_records_max, size(active) AS others, lost_by_first_active_max,
-          lost_by_longest_log_max, frozen_us, visibility_age_max_us, visibility_age_area, hidden_record_us
-        FROM {{eligible_leaders}}
-        UNION ALL
-        SELECT {_OF_PARTITION}, 0, false, NULL, false, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL
-        FROM {{partition_scores}}
-    """,
-    # Partitions are summed up first, because each later aggregate reads all rows again.
-    "latencies": f"""
-        SELECT {_OF_PARTITION}, bucket.latency_ms AS latency_ms, sum(bucket.appends) AS appends
-        FROM (SELECT {_OF_PARTITION}, explode(acks_all_latencies) AS bucket FROM {{partition_scores}}) AS buckets
-        GROUP BY {_OF_PARTITION}, bucket.latency_ms
-    """,
-    "followers": f"""
-        SELECT {_OF_FOLLOWER}, judged_us, agreed_us, agreed_by_blame_us, misses, early FROM {{replica_scores}}
-    """,
-    "changes": f"SELECT {_OF_FOLLOWER}, kind FROM {{isr_changes}}",
-    # Each shrink gets its duration, and each mistake also the time since the previous one.
-    "verdicts": f"""
-        SELECT {_OF_FOLLOWER}, verdict, certainty, causes, true_lag_ms, change_time,
-          (unix_micros(restored_time) - unix_micros(change_time)) / 1e3 AS restored_ms,
-          CASE WHEN verdict = 'spurious' THEN
-            (unix_micros(change_time) - max(CASE WHEN verdict = 'spurious' THEN unix_micros(change_time) END) OVER (
-              PARTITION BY {", ".join(FOLLOWER)} ORDER BY change_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-            )) / 1e3
-          END AS mistake_interval_ms
-        FROM {{shrink_verdicts}}
-    """,
-}
+    known = (source for source in SOURCES if not source.startswith("heirs"))
+    heirs = engine(SOURCES["heirs" if results.eligible_leaders is not None else "heirs_without_elr"], **tables)
+    return (
+        {"heirs": heirs}
+        | {source: engine(SOURCES[source], **tables) for source in known}
+        | {source: changes_by_broker(engine, results.isr_changes, source) for source in BY_BROKER}
+    )
 
 
 def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) -> EngineRows:
@@ -244,8 +203,8 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         The engine of the rows.
     facts : Facts
         Result of `score_inputs`.
-    groups : sequence of sequences of str
-        Groupings by some of DIMENSIONS, without the run; dimensions that a grouping omits are null in its rows.
+    groups : sequence of sequence of str
+        Groupings: names in DIMENSIONS, except the rule run. Dimensions that a grouping lacks are null in its rows.
 
     Returns
     -------
@@ -256,7 +215,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     columns = ["low", "high", *(name for aggregates in AGGREGATES.values() for name in aggregates)]
 
     def keys_of(source: str) -> list[str]:
-        """Return the dimensions that a source of figures has."""
+        """Return the dimensions that the rows of a source have."""
         dimensions = DIMENSIONS[:-1] if source in {"costs", "heirs", "latencies"} else DIMENSIONS
         return [name for name in keys if name in (dimensions[:-1] if source in BY_BROKER else dimensions)]
 
@@ -267,7 +226,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         return f"GROUP BY GROUPING SETS ({sets})"
 
     def side_by_side(source: str, own: Mapping[str, str]) -> str:
-        """Return SQL for the columns of all sources, null in all but this one, so that sources can be united."""
+        """Return SQL for the columns of all sources, null except for one source, for a union of sources."""
         known = keys_of(source)
         return ", ".join(
             [*(name if name in known else f"NULL AS {name}" for name in keys),
@@ -312,11 +271,12 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
 
 
 def _sums(engine: LakeEngine, verdicts: EngineRows, keys: Sequence[str], grouped: str) -> EngineRows:
-    """Count each group's mistakes in each bootstrap replicate; a block is one broker pair's shrinks in one hour.
+    """Count the mistakes of each group in each bootstrap replicate.
 
-    Shrinks come in bursts, so blocks are drawn, not shrinks: the count of each block is a Poisson variable with mean 1.
-    Its value is derived from a hash of the block and two numbers of the replicate, multiplied and added modulo a prime:
-    the same in every run, and independent for two blocks (Carter and Wegman, 1979).
+    Shrinks come in bursts, so blocks are drawn, not shrinks. A block has the shrinks of a pair of brokers in an hour,
+    and how many times it is drawn is a Poisson variable with mean 1. Its value is derived from a hash of the block,
+    which is multiplied by a number of the replicate and added to another, modulo a prime. It is the same in every run,
+    and independent for any two blocks (Carter and Wegman, 1979).
     """
     numbers = random.Random(1)
     replicates = engine.rows(pa.table({
@@ -356,7 +316,7 @@ def write_scores(lake: Lake) -> int:
     Returns
     -------
     int
-        Rows written.
+        Number of rows written.
     """
     by_topic = [("event_date", "topic"), ("event_date",), ("topic",), ()]
     by_broker = [(*day, broker) for day in (("event_date",), ()) for broker in ("leader_id", "replica_id")]
@@ -375,9 +335,9 @@ def scored_by(engine: LakeEngine, groups: Sequence[Sequence[str]]) -> EngineRows
 
 
 def rules_side_by_side(lake: Lake) -> Rows:
-    """Return the scores of each rule run over the whole lake; ``T`` is its lag time in ms.
+    """Return the scores of each rule run over the whole lake, with its lag time in ms as ``T``.
 
-    Rules are in the order of their releases; a rule that never shrinks has a row as well.
+    Rules are in the order of their releases. A rule that makes no shrink has a row, too.
     """
     with engine_for(lake, TABLES) as engine:
         rows = engine.listed(scored_by(engine, [()]))

@@ -1,6 +1,6 @@
 """Run a sweep: replay all rule runs of a grid in one pass over the lake, score them, and recommend lag times.
 
-A sweep writes its own tables; it writes no timelines, and does not change the results of `replay`.
+A sweep only writes its own tables. It writes no timelines, and does not change the results of `replay`.
 """
 
 import json
@@ -27,7 +27,7 @@ from udfs.batches.results import SCORED
 
 @dataclass(frozen=True)
 class Sweep:
-    """The outcome of a sweep: rows of ``sweep_scores`` and ``sweep_advice``, and the number of rows read."""
+    """The outcome of a sweep: number of rows read, and rows of ``sweep_scores`` and ``sweep_advice``."""
 
     rows_in: int
     scores: list[Row]
@@ -35,7 +35,7 @@ class Sweep:
 
 
 def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
-    """Replay the rule runs of a grid, and replace the grid's rows in ``sweep_scores`` and ``sweep_advice``.
+    """Replay the rule runs of a grid, and write ``sweep_scores`` and ``sweep_advice``, replacing the grid's old rows.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
     Raises
     ------
     NoInputError
-        If the lake has no leader's term, or no fetch.
+        If the lake has no term of a leader, or no fetch.
     """
     ready_to_replay(lake)
     with engine_of_replay(lake) as engine:
@@ -83,9 +83,9 @@ def swept_params(params_json: str, grid: SweepGrid) -> str:
 
 
 def _without_min_isr(engine: LakeEngine, rows: Rows) -> Rows:
-    """Remove min.insync.replicas from ``params_json``, so that topics with different values have the same rule run.
+    """Remove min.insync.replicas from ``params_json``, so that topics with different values share a rule run.
 
-    Parameters are sorted by name, so the lag time always follows this one.
+    Parameters are sorted by name, so the lag time always comes after this one.
     """
     names = engine.columns(rows)
     without = """regexp_replace(params_json, '"min_insync_replicas": [0-9]+, ', '') AS params_json"""
@@ -94,7 +94,7 @@ def _without_min_isr(engine: LakeEngine, rows: Rows) -> Rows:
 
 
 def _log_hours(engine: LakeEngine) -> dict[str, float]:
-    """Return the length of each cluster's log in hours."""
+    """Return the length of each cluster's log, in hours."""
     text = """
         SELECT cluster_id, (max(unix_micros(end_time)) - min(unix_micros(start_time))) / 3.6e9 AS hours
         FROM {terms} AS terms GROUP BY cluster_id
@@ -104,7 +104,7 @@ def _log_hours(engine: LakeEngine) -> dict[str, float]:
 
 
 def _classes_of_sweep(engine: LakeEngine, grid: SweepGrid) -> Rows:
-    """Return the class that the grid's expressions give to each topic of the lake."""
+    """Return the topics of the lake, each with its class in the grid."""
     found = engine("SELECT DISTINCT topic FROM {terms} AS terms", terms=engine.table("leader_epochs", ["topic"]))
     topics = [row["topic"] for row in engine.listed(found)]
     text = pa.string()

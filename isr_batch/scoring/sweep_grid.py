@@ -1,4 +1,4 @@
-"""Read grid files, the input of a sweep: rules, parameter values, topic classes, budgets for mistakes and detection."""
+"""Read grid files, the input of a sweep: rules, values of parameters, topic classes, and budgets."""
 
 import math
 import re
@@ -20,15 +20,15 @@ from udfs.rules import ALL_RULES, COMMON_PARAMS, CONTINUOUS, REGISTRY, Param
 
 LAG_TIME: Final = "replica_lag_time_max_ms"
 MOST_RUNS: Final = 200
-"""Maximum number of rule runs in one pass: each needs some 0.8 MB for results in a task, and time for every event."""
+"""Maximum number of rule runs in one pass. Each needs about 0.8 MB for results in a task, and time for every event."""
 EVERYTHING: Final = "all"
-"""Name of the one class of all topics if the grid has no classes."""
+"""Name of the only topic class if the grid has no classes."""
 OTHERS: Final = "other"
-"""Name of the class for topics that match no class of the grid."""
+"""Class of the topics that match no class of the grid."""
 
 
 class SweepBudgets(BaseModel):
-    """Upper limits for mistakes and detection time; docs/sweep.md has the reasons for the defaults."""
+    """Upper limits for mistakes and detection time. docs/sweep.md has the reasons for the defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,7 +37,7 @@ class SweepBudgets(BaseModel):
 
 
 class SweepGrid(BaseModel):
-    """The content of a grid file: rules, parameter values, topic classes and budgets."""
+    """The content of a grid file: rules, values of parameters, topic classes and budgets."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -45,15 +45,15 @@ class SweepGrid(BaseModel):
         ["all"], min_length=1, validate_default=True
     )
     grid: dict[str, list[int | str]]
-    """For each parameter, by Kafka's or our name, the values to replay."""
+    """Values to replay of each parameter, by Kafka's name or ours."""
     topic_classes: dict[str, str] = {}
-    """For each class, a regular expression; a topic belongs to the first class whose expression matches its name."""
+    """Regular expression of each class. A topic belongs to the first class whose expression matches its name."""
     budgets: SweepBudgets = SweepBudgets()
 
     @field_validator("rules")
     @classmethod
     def _rules_known(cls, rules: list[str]) -> list[str]:
-        """Refuse names of unknown rules."""
+        """Expand ``all``, and raise an error for unknown rules."""
         if rules == ["all"]:
             return ALL_RULES
         _refuse_grid([f"no rule {rule}; {did_you_mean(rule, REGISTRY)}" for rule in rules if rule not in REGISTRY])
@@ -62,7 +62,7 @@ class SweepGrid(BaseModel):
     @field_validator("grid")
     @classmethod
     def _params_known(cls, grid: dict[str, list[int | str]], info: ValidationInfo) -> dict[str, list[int]]:
-        """Convert names of parameters to ours, and their values to numbers; refuse unknown ones."""
+        """Convert names of parameters to ours and their values to numbers. Raise an error for unknown ones."""
         known = {name: param for rule in info.data.get("rules", REGISTRY) for name, param in _params(rule).items()}
         wrong: list[str] = []
         read: dict[str, list[int]] = {}
@@ -87,7 +87,7 @@ class SweepGrid(BaseModel):
     @field_validator("topic_classes")
     @classmethod
     def _expressions(cls, classes: dict[str, str]) -> dict[str, str]:
-        """Refuse topic classes whose regular expressions are invalid."""
+        """Raise an error if a topic class has an invalid regular expression."""
         wrong = []
         for name, expression in classes.items():
             try:
@@ -106,7 +106,7 @@ class SweepGrid(BaseModel):
 
 @dataclass(frozen=True)
 class NamedGrid:
-    """A grid with the name of its file and its rule runs."""
+    """A grid, the name of its file, and its rule runs."""
 
     name: str
     grid: SweepGrid
@@ -119,7 +119,7 @@ def load_grid(file: Path) -> NamedGrid:
     Raises
     ------
     UsageError
-        If the file has mistakes, which the message lists, or more than `MOST_RUNS` rule runs.
+        If the file has mistakes (the message lists all of them), or more than `MOST_RUNS` rule runs.
     """
     hint = f"{examples('conf/grids')} has an example"
     if not re.fullmatch(r"[\w.-]+", file.stem):
@@ -144,12 +144,12 @@ def load_grid(file: Path) -> NamedGrid:
 
 
 def require_lag_times_in_grid(file: Path, named: NamedGrid) -> NamedGrid:
-    """Refuse a grid without lag times, for which `sweep` has no advice.
+    """Return the grid. Raise an error if it has no lag times, because `sweep` could not give advice.
 
     Raises
     ------
     UsageError
-        If it sets no lag times.
+        If the grid has no lag times.
     """
     if LAG_TIME not in named.grid.grid:
         raise UsageError(
@@ -169,25 +169,25 @@ def _grid_runs(grid: SweepGrid) -> list[RuleRun]:
 
 
 def _own_values(grid: SweepGrid, rule: str) -> dict[str, dict[int, None]]:
-    """Return the values in the grid of each parameter that the rule has, without duplicates."""
+    """Return the grid's values for each parameter that the rule has, without duplicates."""
     return {name: dict.fromkeys(map(int, values)) for name, values in grid.grid.items() if name in _params(rule)}
 
 
 def _params(rule: str) -> dict[str, Param]:
-    """Return the parameters of a rule; parameters of the periodic check only if the rule has such a check."""
+    """Return the parameters of a rule. Those of the periodic check are only included if the rule has such a check."""
     continuous = REGISTRY[rule].checks_per_lag_time == CONTINUOUS
     common = {n: p for n, p in COMMON_PARAMS.items() if not (continuous and n in {"check_period_ms", "check_phase_ms"})}
     return common | REGISTRY[rule].params
 
 
 def _refuse_grid(wrong: list[str]) -> None:
-    """Raise an error with these mistakes, if there are any."""
+    """Raise an error that lists the mistakes, if there are any."""
     if wrong:
         raise ValueError("; ".join(wrong))
 
 
 def _mistake_in_grid(error: dict[str, Any]) -> str:
-    """Return a mistake as a sentence, with the key of the file that has it."""
+    """Return a mistake as a sentence, with the key in the file."""
     where = ".".join(map(str, error["loc"])) or "the file"
     if error["type"] == "extra_forbidden":
         model = SweepBudgets if len(error["loc"]) > 1 else SweepGrid

@@ -1,7 +1,7 @@
-"""Run experiments: simulate a scenario under a grid of rules and parameters, with the rule in the loop.
+"""Run experiments, which simulate a scenario under a grid of rules and parameters.
 
-Each cell of the grid is simulated separately, and scored like a replay: the simulation has the same counters. Few cells
-are simulated in this process, many by Spark's workers.
+The rules decide in the simulation. Each cell of the grid is simulated separately, and scored like a replay, because
+the simulation has the same counters. Few cells are simulated in this process, many by Spark's workers.
 """
 
 import re
@@ -43,7 +43,7 @@ as long to start."""
 
 
 class Experiment(BaseModel):
-    """The content of an experiment file: scenario, rules, values of parameters, seeds."""
+    """Content of an experiment file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -75,25 +75,25 @@ class Experiment(BaseModel):
 
 
 def _own_param_name(name: str) -> str:
-    """Convert a parameter's name, Kafka's or ours, to ours."""
+    """Convert a parameter's name to our spelling, with underscores."""
     return name.replace(".", "_").replace("-", "_")
 
 
 @dataclass(frozen=True)
 class ExperimentCell:
-    """One simulation of an experiment: a rule, its parameters and a seed."""
+    """One simulation of an experiment, with one rule, one set of parameters and one seed."""
 
     number: int
     fleet: FleetOfGroups
 
 
 def load_experiment(file: Path) -> Experiment:
-    """Read an experiment file, and check it.
+    """Read and check an experiment file.
 
     Raises
     ------
     UsageError
-        If there are mistakes; the message lists them all.
+        If the file cannot be read or has mistakes; the message lists all mistakes.
     """
     hint = f"{examples('conf/experiments')} has examples"
     if not re.fullmatch(r"[\w.-]+", file.stem):
@@ -110,7 +110,7 @@ def load_experiment(file: Path) -> Experiment:
 
 
 def experiment_cells(experiment: Experiment) -> list[ExperimentCell]:
-    """Return the cells of an experiment: each rule with every combination of parameters and every seed."""
+    """Return one cell per rule, combination of parameters, and seed of an experiment."""
     names = list(experiment.grid)
     found: list[ExperimentCell] = []
     for rule, seed in product(experiment.rules, experiment.seeds):
@@ -126,7 +126,7 @@ def experiment_cells(experiment: Experiment) -> list[ExperimentCell]:
 
 
 def engine_of_experiment(lake: Lake, grid: Sequence[ExperimentCell]) -> LakeEngine:
-    """Choose the engine by the number of simulated hours: this process for few, Spark for many."""
+    """Choose the engine by the number of simulated hours, this process for few and Spark for many."""
     hours = sum(of.hours * (of.partitions if of.scenario in FLEETS else 1) for of in (cell.fleet for cell in grid))
     return InProcess(lake) if hours <= FEW_HOURS else BySpark(lake)
 
@@ -149,9 +149,7 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
     with engine_of_experiment(lake, grid) as engine:
         results = results_in(engine, _cells_simulated(engine, lake, grid))
         scored = scores(engine, score_inputs(engine, results), [("cluster_id",)])
-        of_score = ", ".join(
-            f"scored.{_INSTEAD.get(name, name)} AS {name}" for name in engine.columns(scored) if name != "cluster_id"
-        )
+        of_score = ", ".join(f"scored.{name}" for name in engine.columns(scored) if name != "cluster_id")
         text = f"""
             SELECT {engine.literal(name)} AS experiment, scenario, seed, simulated_hours, last_change_seconds,
               shrink_interval_ms_p50, {of_score},
@@ -173,7 +171,7 @@ def experiment_outcome(experiment: Experiment, row: dict[str, Any]) -> str:
 
 
 def _cells_simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell]) -> Rows:
-    """Simulate the cells, each in a separate task; return rows of ``results.RESULT_SCHEMA``."""
+    """Simulate all cells, each as a task under Spark, and return rows of ``results.RESULT_SCHEMA``."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Simulate the cells of a task."""
@@ -191,9 +189,6 @@ def _cells_simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell])
     return kept
 
 
-_INSTEAD: Final = dict.fromkeys(("offline_if_leader_dies_seconds", "unclean_needed_seconds"), "leader_alone_seconds")
-"""Scores that a simulated cluster lacks, because it has no controller, and the column that is used instead: no broker
-is fenced, and none outside the ISR may lead."""
 _COURSE: Final = f"""
     SELECT cluster_id, (max(change_us) - {START_MS * 1000}) / 1e6 AS last_change_seconds,
       percentile(interval_ms, 0.5) AS shrink_interval_ms_p50

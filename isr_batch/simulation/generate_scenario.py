@@ -1,7 +1,7 @@
 """Simulate a scenario, and write its log to a lake as the input tables of a separate cluster.
 
-A story (a proposal's example) has a few rows. A fleet is simulated one group of brokers at a time, by Spark's workers
-if it is large.
+A story (example from a proposal) has a few rows. A fleet is simulated one group of brokers at a time; if it is large,
+Spark's workers do so.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,9 +42,10 @@ from udfs.simulation.groups import CHANGES, SCHEMA, broker_of_group, simulate_gr
 from udfs.simulation.world import APPEND_COLUMNS, EVENT_COLUMNS, EVENT_KINDS, FETCH_COLUMNS, TERM_COLUMNS
 
 SHRINK_PRINTS = ("high_watermark", "leader_log_end_offset", "follower_log_end_offset", "last_caught_up_time_ms")
-"""Columns with values that a leader prints in a Shrinking line; they are null for other changes."""
+"""Columns with figures that a leader logs in a Shrinking line; they are null for other changes."""
 FEW_PARTITION_HOURS = 3
-"""Up to this many partition hours, this process simulates a fleet: each has about 300,000 rows, or 300 MB of memory."""
+"""Maximum number of partition hours for which this process simulates a fleet. Each has about 300,000 rows, which take
+300 MB of memory."""
 SCENARIOS = tuple(dict.fromkeys((*STORIES, *LOOPED, *FLEETS)))
 
 _DATED_BY = (
@@ -64,16 +65,21 @@ def generate_scenario(lake: Lake, fleet: FleetOfGroups, cluster_id: str | None =
     Parameters
     ----------
     lake : Lake
-        The lake to write to.
+        Lake to write to.
     fleet : FleetOfGroups
-        For a story (a proposal's own example), only the name is used, unless a rule is set.
+        For a story (example from a proposal), only the name is used, unless a rule is set.
     cluster_id : str, optional
         By default the scenario's name.
+
+    Returns
+    -------
+    RunCounts
+        With the number of rows written.
 
     Raises
     ------
     UsageError
-        When the scenario does not exist.
+        If the scenario does not exist.
     """
     name = fleet.scenario
     cluster_id = cluster_id or name
@@ -87,14 +93,24 @@ def generate_scenario(lake: Lake, fleet: FleetOfGroups, cluster_id: str | None =
 
 
 def engine_of_fleet(lake: Lake, fleet: FleetOfGroups) -> LakeEngine:
-    """Choose the engine by the number of simulated partition hours: this process for few, Spark for many."""
+    """Choose the engine by the number of simulated partition hours, this process for few and Spark for many."""
     return InProcess(lake) if fleet.partitions * fleet.hours <= FEW_PARTITION_HOURS else BySpark(lake)
 
 
 def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, DataFrame | pa.Table]) -> RunCounts:
     """Replace all input rows of a cluster by the rows of ``tables``.
 
-    Missing columns become null, missing tables empty.
+    Parameters
+    ----------
+    lake : Lake
+    cluster_id : str
+    tables : mapping of str to DataFrame or pyarrow.Table
+        Rows of input tables, by table name. Columns that are missing become null, tables that are missing become empty.
+
+    Returns
+    -------
+    RunCounts
+        With the number of rows written.
     """
     rows_out = 0
     where = f"cluster_id = {sql_literal(cluster_id)}"
@@ -112,8 +128,8 @@ def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, Data
 
 
 def _whole_rows(table: Table, rows: pa.Table, time: str) -> pa.Table:
-    """Add a table's missing columns to rows: the day, from column ``time``, and nulls."""
-    # Days are computed from numbers: Arrow would look up the time zone's rules for each instant.
+    """Add to rows the columns of a table that they lack, namely the day of column ``time``, and nulls."""
+    # Days are computed from numbers, because Arrow would look up the time zone's rules for each instant.
     given = {name: rows[name] for name in rows.column_names} | {
         "event_date": rows[time].cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).cast(pa.date32())
     }
@@ -123,14 +139,14 @@ def _whole_rows(table: Table, rows: pa.Table, time: str) -> pa.Table:
 
 
 def _with_null_columns(table: Table, rows: DataFrame) -> DataFrame:
-    """Add a table's missing columns to rows, as nulls."""
+    """Add to rows, as nulls, the columns of a table that they lack."""
     return rows.withColumns(
         {column.name: F.lit(None).cast(column.type) for column in table.columns if column.name not in rows.columns}
     )
 
 
 def _groups_simulated(engine: LakeEngine, fleet: FleetOfGroups) -> Rows:
-    """Simulate all groups of a fleet; return rows of ``udfs.simulation.groups.SCHEMA``."""
+    """Simulate all groups of a fleet, and return rows of ``udfs.simulation.groups.SCHEMA``."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Simulate the groups of a task."""
@@ -147,7 +163,7 @@ def _groups_simulated(engine: LakeEngine, fleet: FleetOfGroups) -> Rows:
 def _fleet_rows(
     engine: LakeEngine, fleet: FleetOfGroups, cluster_id: str, rows: Rows
 ) -> dict[str, DataFrame | pa.Table]:
-    """Return the rows of each input table, from the simulated rows of a fleet."""
+    """Convert the simulated rows of a fleet to rows of each input table."""
 
     def of_table(table: Table, name: str, given: Sequence[str], where: str = "true", **columns: str) -> Rows:
         """Return the simulated rows of one table."""
@@ -194,7 +210,7 @@ def _fleet_rows(
 
 
 def _planted_rows(fleet: FleetOfGroups, cluster_id: str) -> pa.Table:
-    """Return the rows of table planted_faults."""
+    """Return the rows of table ``planted_faults`` for a fleet."""
     instants = pa.timestamp("us", "UTC")
     planted = [
         {
@@ -211,23 +227,26 @@ def _planted_rows(fleet: FleetOfGroups, cluster_id: str) -> pa.Table:
 
 
 def _release_of_scenario(fleet: FleetOfGroups) -> str | None:
-    """Return the first release that has the simulated rule; None if no release has it."""
+    """Return the first release that has the simulated rule.
+
+    Returns None if no release has the rule, or if its parameters are set.
+    """
     first = {rule.id: numbers for numbers, rule in RELEASED_RULES}.get(fleet.rule or BASELINE)
     return ".".join(map(str, first)) if first and not fleet.params else None
 
 
 def _sql_if_known(name: str, text: str = "") -> str:
-    """Return SQL for a number that is null if it is negative."""
+    """Return SQL for ``text`` (by default the column), or null if column ``name`` is negative."""
     return f"CASE WHEN {name} >= 0 THEN {text or name} END"
 
 
 def _sql_name_of_code(code: str, names: Sequence[str]) -> str:
-    """Return SQL that converts a code to its name."""
+    """Return SQL that converts a code, the index of a name in ``names``, to that name."""
     return "CASE {} {} END".format(code, " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(names)))
 
 
 def _story_rows(name: str, story: ExampleTerm) -> dict[str, pa.Table]:
-    """Return the rows of each input table, from an example written by hand."""
+    """Convert an example that was written by hand to rows of each input table."""
     fetches: dict[str, list[Any]] = {
         "replica_id": [fetch.replica_id for fetch in story.fetches],
         "fetch_offset": [fetch.fetch_offset for fetch in story.fetches],
@@ -270,7 +289,7 @@ def _story_rows(name: str, story: ExampleTerm) -> dict[str, pa.Table]:
 
 
 def _generated_rows_of_story(cluster_id: str, leader: int, columns: dict[str, list[Any]]) -> pa.Table:
-    """Return rows of a table about the only partition of an example."""
+    """Return rows of a table for the only partition of an example."""
     instants = pa.timestamp("us", "UTC")
     arrays = {name: pa.array(values, instants if name.endswith("_time") else None) for name, values in columns.items()}
     rows = len(next(iter(columns.values())))
@@ -279,5 +298,5 @@ def _generated_rows_of_story(cluster_id: str, leader: int, columns: dict[str, li
 
 
 def _us_after_start(ms: int) -> int:
-    """Convert ms after the start of an example to microseconds since 1970."""
+    """Convert milliseconds after the start of an example to microseconds since 1970."""
     return (START_MS + ms) * 1000

@@ -20,7 +20,7 @@ ISR_WRITE_MS: Final = 10
 class FleetOfGroups:
     """Size, duration and rule of a simulation.
 
-    A scenario from a proposal uses only the hours, the seed and the rule.
+    Scenarios from proposals use only ``hours``, ``seed`` and ``rule``.
     """
 
     scenario: str
@@ -28,8 +28,8 @@ class FleetOfGroups:
     hours: float = 0.5
     seed: int = 1
     rule: str | None = None
-    """The rule that decides in the simulation; by default the baseline. If given, a scenario from a proposal is
-    simulated where possible, instead of written by hand."""
+    """Rule that decides in the simulation; by default the baseline. If it is set, a scenario from a proposal is
+    simulated where possible, instead of using the example written by hand."""
     idle_share: float = 0.4
     busiest_rate: float = 20.0
     """Produce requests per second of the busiest partition."""
@@ -44,7 +44,7 @@ class FleetOfGroups:
 
 
 def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedFault]]]:
-    """Yield each group with its faults; a group depends only on the seed and its number."""
+    """Yield the plan and the faults of each group, which depend only on the fleet's settings and the group's number."""
     start_us = START_MS * 1000
     end_us = start_us + round(fleet.hours * 3600 * SECOND_US)
     if fleet.scenario in LOOPED:
@@ -53,7 +53,7 @@ def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedF
     for number, first in enumerate(range(0, fleet.partitions, fleet.partitions_a_group)):
         partitions = min(fleet.partitions_a_group, fleet.partitions - first)
         random = np.random.default_rng([fleet.seed, number])
-        # As on real brokers, few partitions have most of the load.
+        # On real brokers, too, few partitions have most of the load.
         rank = random.permutation(partitions)
         idle = (random.random(partitions) < fleet.idle_share) & (rank > 0)
         gap_us = np.where(idle, 0, (1 + rank) * SECOND_US / fleet.busiest_rate).astype(np.int64)
@@ -68,7 +68,7 @@ def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedF
 def _plan_group(
     fleet: FleetOfGroups, number: int, seed: int, loop: LoopOfScenario, end_us: int
 ) -> tuple[GroupPlan, list[PlantedFault]]:
-    """Return the plan of one group, and its faults."""
+    """Return the plan and the faults of one group."""
     plan = GroupPlan(
         number=number,
         seed=seed,

@@ -28,7 +28,7 @@ QUIET_S: Final = 60
 
 @dataclass(frozen=True)
 class PlantedFault:
-    """A fault in a simulation: kind, broker, time range, and the primary cause that its shrinks must get."""
+    """A fault in a simulation, with the primary cause that its shrinks must get."""
 
     what: str
     who: int
@@ -42,12 +42,15 @@ Maker = Callable[[np.random.Generator, int, int, int], PlantedFault]
 
 
 def _faulty_follower_at_random(random: np.random.Generator, leader: int) -> int:
-    """Choose a broker that is not the leader."""
+    """Choose at random a broker other than the leader."""
     return (leader + int(random.integers(1, BROKERS))) % BROKERS
 
 
 def _paused_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Pause a follower for 0.6, 1.25 (the phase of the check then decides whether it is dropped) or 2.5 lag times."""
+    """Pause a follower for 0.6, 1.25 or 2.5 lag times.
+
+    At 1.25 lag times, the phase of the check decides whether the follower is dropped.
+    """
     until_us = from_us + int(lag_us * random.choice([0.6, 1.25, 2.5]))
     who = _faulty_follower_at_random(random, leader)
     step = (from_us, int(PAUSE_FOLLOWER), who, until_us)
@@ -63,7 +66,7 @@ def _dead_follower(random: np.random.Generator, from_us: int, lag_us: int, leade
 
 
 def _slow_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Slow a follower's writes below the produce rate, in small fetches, so that it fetches all the time."""
+    """Slow a follower's writes below the produce rate, with small fetches that follow one another without a pause."""
     until_us = from_us + 3 * lag_us
     who = _faulty_follower_at_random(random, leader)
     steps = (
@@ -76,7 +79,10 @@ def _slow_follower(random: np.random.Generator, from_us: int, lag_us: int, leade
 
 
 def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Slow two followers, one more than the other: with acks=all, no record that the faster lacks is acknowledged."""
+    """Slow two followers, one more than the other.
+
+    With acks=all, records that the faster follower lacks are not acknowledged.
+    """
     until_us = from_us + 4 * lag_us
     who = _faulty_follower_at_random(random, leader)
     slower = next(other for other in range(BROKERS) if other not in {leader, who})
@@ -88,9 +94,10 @@ def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, lead
 
 
 def _lossy_link(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Lose packets: now and then a request is retransmitted, and arrives seconds later.
+    """Delay some requests by seconds, as a link that loses packets does.
 
-    A request waits for data for half a second, so a link that is bad for slightly longer delays just one. If that takes
+    A request waits for data for half a second, so a link that is bad for slightly longer delays just one. If the delay
+    is
     longer than the lag time, the leader does not hear from a follower that was caught up before.
     """
     who = _faulty_follower_at_random(random, leader)
@@ -104,7 +111,7 @@ def _lossy_link(random: np.random.Generator, from_us: int, lag_us: int, leader: 
 
 
 def _replication_quota(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Throttle a follower: it fetches rarely, and gets one record at a time."""
+    """Throttle a follower, so that it fetches rarely and gets one record at a time."""
     until_us = from_us + 3 * lag_us
     who = _faulty_follower_at_random(random, leader)
     steps = (
@@ -117,7 +124,7 @@ def _replication_quota(random: np.random.Generator, from_us: int, lag_us: int, l
 
 
 def _slow_storage(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Slow the leader's storage, twice: reads and appends take longer than the lag time."""
+    """Slow the leader's storage twice, so that reads and appends take longer than the lag time."""
     held_us = int(lag_us * random.uniform(1.6, 2.5))
     until_us = from_us + held_us + 2 * SECOND_US
     steps = (from_us, int(STORAGE), leader, held_us), (until_us, int(STORAGE), leader, 0)
@@ -125,7 +132,7 @@ def _slow_storage(random: np.random.Generator, from_us: int, lag_us: int, leader
 
 
 def _slow_queue(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Slow the leader's request queue, twice: requests wait longer than the lag time."""
+    """Slow the leader's request queue twice, so that requests wait longer than the lag time."""
     held_us = int(lag_us * random.uniform(1.6, 2.5))
     until_us = from_us + held_us + 2 * SECOND_US
     steps = (from_us, int(QUEUE), leader, held_us), (until_us, int(QUEUE), leader, 0)
@@ -133,7 +140,7 @@ def _slow_queue(random: np.random.Generator, from_us: int, lag_us: int, leader: 
 
 
 def _stopped_leader(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Pause the whole leader process; when it wakes up, its check drops followers."""
+    """Pause the whole leader process, whose check drops followers when it wakes up."""
     until_us = from_us + int(lag_us * random.choice([0.6, 1.3, 2.5]))
     step = (from_us, int(PAUSE_LEADER), leader, until_us)
     return PlantedFault("stopped leader", leader, from_us, until_us + SECOND_US, "slow_leader", (step,))
@@ -150,7 +157,7 @@ def _leader_change(random: np.random.Generator, from_us: int, lag_us: int, leade
 
 
 def _restarted_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Restart a follower with a controlled shutdown: the controller removes it from the ISR until it is back."""
+    """Restart a follower with a controlled shutdown; the controller removes it from the ISR until it is back."""
     who = _faulty_follower_at_random(random, leader)
     until_us = from_us + 2 * lag_us
     steps = (
@@ -181,7 +188,19 @@ FLEETS: Final = ("quiet-fleet", *MAKERS, "mixed-fleet")
 def plant_faults(
     scenario: str, random: np.random.Generator, start_us: int, end_us: int, lag_us: int
 ) -> Iterator[PlantedFault]:
-    """Yield one fault after the other, with quiet time in between."""
+    """Yield the faults of a group, one after the other, with quiet time in between.
+
+    Parameters
+    ----------
+    scenario : str
+        Name of a fleet.
+    random : numpy.random.Generator
+        Chooses times, followers and, in a mixed fleet, kinds of faults.
+    start_us, end_us : int
+        Start and end of the simulation, in microseconds since 1970.
+    lag_us : int
+        replica.lag.time.max.ms, in microseconds.
+    """
     if scenario == "quiet-fleet":
         return
     makers = list(MAKERS.values()) if scenario == "mixed-fleet" else [MAKERS[scenario]]

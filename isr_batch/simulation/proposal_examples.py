@@ -1,6 +1,6 @@
-"""Examples from the proposals as logs written by hand: one partition, one term each.
+"""Examples from proposals, written by hand as logs of one partition and one term each.
 
-Times are ms from the start of the term. If a proposal leaves a time open, a comment has the chosen value.
+Times are milliseconds from the start of the term. Times that a proposal leaves open are chosen here.
 """
 
 from collections.abc import Callable
@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 
 START_MS: Final = 1_704_067_200_000
-"""Start of every term, 2024-01-01: a multiple of every check period used here, so that checks come at round times."""
+"""Start of every term, 2024-01-01. It is a multiple of every check period used here, so that checks come at round
+times."""
 HOUR_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True)
 class ExampleAppend:
-    """An append, after which the leader's log ends at ``log_end_offset``."""
+    """An append; the leader's log then ends at ``log_end_offset``."""
 
     time_ms: int
     log_end_offset: int
@@ -23,7 +24,12 @@ class ExampleAppend:
 
 @dataclass(frozen=True)
 class ExampleFetch:
-    """A follower's fetch: received, handled by an I/O thread, processed, and completed after a wait for data."""
+    """Offset and times of a follower's fetch.
+
+    The leader receives the fetch, an I/O thread handles it, its offset is recorded for the follower, and it is
+    completed
+    after a wait for data.
+    """
 
     arrival_ms: int
     replica_id: int
@@ -36,7 +42,7 @@ class ExampleFetch:
 
 @dataclass(frozen=True)
 class ExampleTerm:
-    """A leader's term: the first replica leads, and everything before ``log_end_offset`` is committed."""
+    """A leader's term, in which the first replica leads, and everything before ``log_end_offset`` is committed."""
 
     says: str
     replicas: tuple[int, ...]
@@ -50,7 +56,7 @@ class ExampleTerm:
 
 
 def _fetch(ms: int, replica: int, offset: int, **later: int) -> ExampleFetch:
-    """Make a fetch that is handled, recorded and answered at once, or at the given times."""
+    """Return a fetch that is handled, recorded and answered at ``ms``, or later at the given times."""
     handled = later.get("handled", ms)
     recorded = later.get("recorded", handled)
     waited = later.get("waited", recorded)
@@ -58,9 +64,11 @@ def _fetch(ms: int, replica: int, offset: int, **later: int) -> ExampleFetch:
 
 
 def kip_501_example() -> ExampleTerm:
-    """KIP-501: fetches for 950 at tx = 1 s (log end 1002) and for 1002 at ty = 1.5 s (log end 1100), which takes 25 s.
+    """Return KIP-501's example: a leader takes 25 s to read for two followers that keep pace.
 
-    Before tx each follower was at the log end once, at 0; after those 25 s each has everything.
+    At tx = 1 s, each follower fetches from 950 (log end 1002), and at ty = 1.5 s from 1002 (log end 1100). The second
+    fetch
+    takes 25 s. Before tx, each follower was at the log end once, at 0 s; after those 25 s, each has all records.
     """
     fetches = []
     for again_ms, follower in (26_510, 1002), (26_520, 1003):
@@ -81,11 +89,13 @@ def kip_501_example() -> ExampleTerm:
 
 
 def kafka_7152_example(rounds: int = 3) -> ExampleTerm:
-    """KAFKA-7152: an idle partition, whose fetches are each answered 20 s late, after the ISR writes of all others."""
+    """Return KAFKA-7152's example: an idle partition whose fetches are all answered 20 s late.
+
+    The ISR writes of 2 000 partitions, of 10 ms each, delay each response.
+    """
     held_ms = 2000 * 10
     fetches = [
         ExampleFetch(at_ms, 2, 100, at_ms, at_ms, at_ms, at_ms + held_ms)
-        for at_ms in range(0, rounds * held_ms, held_ms)
         for at_ms in range(0, rounds * held_ms, held_ms)
     ]
     return ExampleTerm(
@@ -100,7 +110,10 @@ def kafka_7152_example(rounds: int = 3) -> ExampleTerm:
 
 
 def kafka_4485_example(batches: int = 300) -> ExampleTerm:
-    """KAFKA-4485: one record every 100 ms, and each fetch 50 ms after it, from the log end at the previous fetch."""
+    """Return KAFKA-4485's example: a follower that is always one batch behind.
+
+    A record is appended every 100 ms. 50 ms later, the follower fetches from the log end at its previous fetch.
+    """
     return ExampleTerm(
         "KAFKA-4485's example: a follower that is always one batch behind",
         (1, 2),
@@ -112,7 +125,7 @@ def kafka_4485_example(batches: int = 300) -> ExampleTerm:
 
 
 def kafka_10853_example() -> ExampleTerm:
-    """KAFKA-10853: an append that no follower has yet, after which the leader's storage stalls for a minute."""
+    """Return KAFKA-10853's example: the leader's storage stalls for a minute, after an append that followers lack."""
     fetches = []
     for follower in 2, 3:
         fetches += [_fetch(0, follower, 100, waited=100), _fetch(210, follower, 100, handled=60_210)]
@@ -128,7 +141,10 @@ def kafka_10853_example() -> ExampleTerm:
 
 
 def kafka_10853_price_example(acks: int = -1) -> ExampleTerm:
-    """KAFKA-10853's price: one record per second; follower 2 fetches at once, follower 3 dies after its first fetch."""
+    """Return an example of the disadvantage of KAFKA-10853: a follower dies while producers wait for all replicas.
+
+    One record is appended per second. Follower 2 fetches at once, follower 3 dies after its first fetch.
+    """
     appends = []
     fetches = [_fetch(0, 2, 100, waited=500), _fetch(0, 3, 100, waited=500), _fetch(510, 2, 100, waited=1000)]
     for second in range(1, 31):
@@ -147,7 +163,10 @@ def kafka_10853_price_example(acks: int = -1) -> ExampleTerm:
 
 
 def lag_messages_burst_example() -> ExampleTerm:
-    """replica.lag.max.messages: 10 000 messages at once, just before a check; the follower has them within a second."""
+    """Return an example of replica.lag.max.messages at high throughput: 10 000 messages at once, just before a check.
+
+    The follower has them within a second.
+    """
     fetches = [_fetch(at_ms, 2, 0, waited=at_ms + 490) for at_ms in range(0, 9_500, 500)]
     fetches += [_fetch(9_600, 2, 3_000), _fetch(10_500, 2, 10_000)]
     return ExampleTerm(
@@ -161,7 +180,10 @@ def lag_messages_burst_example() -> ExampleTerm:
 
 
 def lag_messages_trickle_example(hours: int = 48) -> ExampleTerm:
-    """replica.lag.max.messages: one message per hour for two days; the follower fetches every 9 s, and gets none."""
+    """Return an example of replica.lag.max.messages at low throughput: one message per hour for two days.
+
+    The follower fetches every 9 s, but gets no messages.
+    """
     return ExampleTerm(
         "replica.lag.max.messages at low throughput: one message per hour, and a follower that gets none",
         (1, 2),

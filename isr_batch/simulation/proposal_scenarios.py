@@ -1,7 +1,7 @@
-"""Scenarios that proposals describe, simulated with a rule that decides: the load and the faults of each.
+"""Load and faults of scenarios that proposals describe, for simulations in which a rule decides.
 
-Seconds count from the start of the log. They are for the default lag time of 10 s: checks run at multiples of 5 s from
-rule kafka-0.10.2 on, which runs them twice per lag time, and at multiples of 10 s under earlier rules.
+Seconds count from the start of the log. They suit the default lag time of 10 s: checks run at multiples of 5 s under
+rule kafka-0.10.2 and later ones, which check twice per lag time, and at multiples of 10 s under earlier rules.
 """
 
 from collections.abc import Callable
@@ -26,17 +26,18 @@ class LoopOfScenario:
 
 
 def idle_churn_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """KAFKA-7152: a follower joins 2 000 partitions, few of them busy, at 10 ms per write: a round takes 20 s.
+    """KAFKA-7152: a follower joins 2 000 partitions, 100 of them active, at 10 ms per write: a round takes 20 s.
 
-    Each append answers a fetch of all 2 000, so busier ones only take longer to simulate.
+    Each append answers a fetch of all 2 000, so that an active partition with more than one in 10 s only takes longer
+    to simulate.
     """
-    gaps = [SECOND_US if p % 200 == 0 else 0 for p in range(2000)]
+    gaps = [10 * SECOND_US if p % 20 == 0 else 0 for p in range(2000)]
     planted = PlantedFault("blocking writes", 0, start_us, end_us, "caught_up", ())
     return LoopOfScenario(gaps, acks=[1] * len(gaps), planted=[planted], brokers=2, isr_at_start=1)
 
 
 def storage_fault_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """KAFKA-10853: all producers use acks=all, then each access to the leader's storage takes two minutes."""
+    """Return KAFKA-10853's scenario: each access to the leader's storage takes two minutes, with acks=all."""
     from_us = start_us + 60 * SECOND_US
     step = (from_us, int(STORAGE), 0, 120 * SECOND_US)
     return LoopOfScenario(
@@ -44,8 +45,16 @@ def storage_fault_scenario(start_us: int, end_us: int) -> LoopOfScenario:
     )
 
 
+def cut_off_scenario(start_us: int, end_us: int) -> LoopOfScenario:
+    """KAFKA-10853's other fault: no fetch reaches the leader any more, but the producer's requests do."""
+    from_us = start_us + 62 * SECOND_US
+    steps = tuple((from_us, int(PAUSE_FOLLOWER), who, end_us + 1) for who in (1, 2))
+    planted = PlantedFault("leader cut off", 0, from_us, end_us, "follower_stopped", steps)
+    return LoopOfScenario([SECOND_US], acks=[-1], planted=[planted])
+
+
 def dead_follower_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """KAFKA-10853's price: all producers use acks=all, and a follower dies for good."""
+    """Return a scenario of the disadvantage of KAFKA-10853: a follower dies for good, with acks=all."""
     from_us = start_us + 62 * SECOND_US
     step = (from_us, int(PAUSE_FOLLOWER), 2, end_us + 1)
     planted = PlantedFault("dead follower", 2, from_us, end_us, "follower_stopped", (step,))
@@ -53,14 +62,28 @@ def dead_follower_scenario(start_us: int, end_us: int) -> LoopOfScenario:
 
 
 def always_behind_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """KAFKA-4485: 20 appends during each round trip, so that no fetch is ever at the log end."""
+    """Return KAFKA-4485's scenario: 20 appends during each round trip, so that fetches are never at the log end."""
     step = (start_us, int(LINK), 1, 100_000)
     planted = PlantedFault("long link", 1, start_us, end_us, "keeping_pace", (step,))
     return LoopOfScenario([10_000], acks=[1], planted=[planted], brokers=2)
 
 
+def in_and_out_scenario(start_us: int, end_us: int) -> LoopOfScenario:
+    """KAFKA-4485's first problem: a fetch at the log end, which lets a follower join, comes every 15 s or so.
+
+    The follower keeps pace, with five fetches a second. One finds no new record since the last if none is appended
+    within 0.2 s, at 22 appends a second: one in eighty.
+    """
+    step = (start_us, int(LINK), 1, 100_000)
+    planted = PlantedFault("long link", 1, start_us, end_us, "keeping_pace", (step,))
+    return LoopOfScenario([45_000], acks=[1], planted=[planted], brokers=2)
+
+
 def kip_501_scenario(start_us: int, end_us: int) -> LoopOfScenario:  # noqa: ARG001
-    """KIP-501: for a minute the first leader takes 25 s for each read or write; another leader would not."""
+    """Return KIP-501's scenario: for a minute, each read or write of the first leader takes 25 s.
+
+    Other leaders are not slow.
+    """
     from_us, until_us = start_us + 60 * SECOND_US, start_us + 120 * SECOND_US
     steps = (from_us, int(STORAGE), 0, 25 * SECOND_US), (until_us, int(STORAGE), 0, 0)
     planted = PlantedFault("slow storage", 0, from_us, until_us + 25 * SECOND_US, "slow_leader", steps)
@@ -68,7 +91,10 @@ def kip_501_scenario(start_us: int, end_us: int) -> LoopOfScenario:  # noqa: ARG
 
 
 def thrash_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """KIP-501's disadvantage: reads take 0.7 s, for 5 s in every 10, on one broker after the other."""
+    """Return a scenario of KIP-501's disadvantage: storage is slow on one broker after the other.
+
+    Reads take 0.7 s, for 5 s of every 10 s.
+    """
     planted = []
     for turn, from_us in enumerate(range(start_us + 60 * SECOND_US, end_us - 10 * SECOND_US, 10 * SECOND_US)):
         who, until_us = turn % BROKERS, from_us + 5 * SECOND_US
@@ -78,14 +104,17 @@ def thrash_scenario(start_us: int, end_us: int) -> LoopOfScenario:
 
 
 def burst_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """10 000 messages every 2 s, in fetch responses of 5 000 that a healthy follower writes in 0.1 s each."""
+    """Return a scenario of 10 000 messages every 2 s, with a healthy follower.
+
+    Each of its fetches gets 5 000 messages, which it writes in 0.1 s.
+    """
     step = (start_us, int(PACE), 1, 20)
     planted = PlantedFault("bursts", 1, start_us, end_us, "keeping_pace", (step,))
     return LoopOfScenario([2 * SECOND_US], acks=[1], planted=[planted], records=10_000, brokers=2)
 
 
 def trickle_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """One message per minute, and a follower that fetches every 8 s and gets none."""
+    """Return a scenario of one message per minute, with a follower that fetches every 8 s and gets no messages."""
     steps = (start_us, int(QUOTA), 1, 0), (start_us, int(LINK), 1, 4 * SECOND_US)
     planted = PlantedFault("starved follower", 1, start_us, end_us, "follower_slow", steps)
     return LoopOfScenario([60 * SECOND_US], acks=[1], planted=[planted], brokers=2)
@@ -96,7 +125,9 @@ LOOPED: Final[dict[str, Callable[[int, int], LoopOfScenario]]] = {
     "kip-501-thrash": thrash_scenario,
     "kafka-7152-idle-churn": idle_churn_scenario,
     "kafka-4485-always-behind": always_behind_scenario,
+    "kafka-4485-in-and-out": in_and_out_scenario,
     "kafka-10853-storage-fault": storage_fault_scenario,
+    "kafka-10853-cut-off": cut_off_scenario,
     "kafka-10853-dead-follower": dead_follower_scenario,
     "lag-messages-burst": burst_scenario,
     "lag-messages-trickle": trickle_scenario,

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from isr_batch.evidence.evidence_table import read_evidence_table
-from isr_batch.incidents.incident_story import incident_story
+from isr_batch.incidents.incident_story import incident_story, incident_time
 from isr_batch.incidents.own_shrinks import OwnShrinks, own_shrinks
-from isr_batch.incidents.sentences import cluster_headline, incident_time
+from isr_batch.incidents.sentences import cluster_headline
 from isr_batch.ingest.broker_logs import ingest_broker_logs
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.replay import replay, rule_runs

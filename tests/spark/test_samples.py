@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.scoring.broker_check import summary
+from isr_batch.scoring.score_sources import REFUSED_OR_STALLED_US
 from udfs.rules import ALL_RULES
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +107,10 @@ def test_shrinks_of_every_rule_are_those_of_the_golden_table(sample_lake: Lake) 
 
 def test_costs_are_those_of_the_timelines(sample_lake: Lake) -> None:
     """Every integral again, in SQL: a state lasts until the next one, the last one until the term ends."""
-    costs = ("exposure_us", "under_min_isr_us", "leader_alone_us", "under_replicated_us", "high_watermark_stalled_us")
+    costs = (
+        "exposure_us", "under_min_isr_us", "leader_alone_us", "under_replicated_us", "high_watermark_stalled_us",
+        "refused_or_stalled_us",
+    )  # fmt: skip
     with InProcess(sample_lake) as engine:
         names = ("partition_timeline", "leader_epochs", "partition_scores")
         tables = {name: engine.table(name) for name in names}
@@ -126,11 +130,15 @@ def test_costs_are_those_of_the_timelines(sample_lake: Lake) -> None:
         SELECT cluster_id, rule, sum(us) AS exposure_us, sum(us) FILTER (WHERE size(isr) < wanted) AS under_min_isr_us,
           sum(us) FILTER (WHERE size(isr) = 1) AS leader_alone_us,
           sum(us) FILTER (WHERE size(isr) < replicas) AS under_replicated_us,
-          sum(us) FILTER (WHERE high_watermark < leader_log_end_offset) AS high_watermark_stalled_us
+          sum(us) FILTER (WHERE high_watermark < leader_log_end_offset) AS high_watermark_stalled_us,
+          sum(us) FILTER (WHERE high_watermark < leader_log_end_offset OR size(isr) < wanted) AS refused_or_stalled_us
         FROM spans GROUP BY ALL
         """
         summed = ", ".join(f"sum({cost}) AS {cost}" for cost in costs)
-        counted = f"SELECT cluster_id, rule, {summed} FROM {{partition_scores}} GROUP BY ALL"
+        counted = f"""
+            SELECT cluster_id, rule, {summed}
+            FROM (SELECT *, {REFUSED_OR_STALLED_US} AS refused_or_stalled_us FROM {{partition_scores}}) GROUP BY ALL
+        """
         by_text = [engine.listed(engine(text, **tables)) for text in (counted, again)]
     found, expected = ({(row["cluster_id"], row["rule"]): [row[name] or 0 for name in costs] for row in rows}
                        for rows in by_text)  # fmt: skip

@@ -22,7 +22,9 @@ def test_run_prints_the_evidence_of_server_log_alone(
         told = capsys.readouterr().out
         assert "11 replicas left the ISR in 2 storms" in told
         assert "the sign of a leader that was silent" in told
-        assert "broker 2 or the link to it" in told
+        assert "this points at broker 2 or the link to it (weak evidence)" in told
+        assert "server.log of broker 3 is missing for this time: others may have dropped it too." in told
+        assert "No logs of broker 3 are here" in told
         assert "has no request log" in told
         assert "no rule was compared" in told
         assert "docs/getting-logs.md" in told
@@ -40,11 +42,11 @@ def test_run_prints_the_evidence_of_server_log_alone(
     assert table == [{"rows": 11, "back": 8, "lag": 6378}]
     storms, _ = lake.query(
         "SELECT replicas, partitions, leaders, followers, suspect_broker, suspects, strong, spurious, under_min_isr, "
-        "whole_after_ms FROM evidence_storms ORDER BY storm_time"
+        "whole_after_ms, whole_after_source FROM evidence_storms ORDER BY storm_time"
     )
     assert [list(row.values()) for row in storms] == [
-        [5, 4, [1, 2], [1, 2, 3], 1, ["follower", "leader"], 5, 2, 2, None],
-        [6, 6, [1], [2], 2, ["link_or_follower"], 6, 0, 0, None],
+        [5, 4, [1, 2], [1, 2, 3], 1, ["follower", "leader"], 5, 2, 2, None, None],
+        [6, 6, [1], [2], 2, ["link_or_follower"], 0, 0, 0, None, None],
     ]
 
 

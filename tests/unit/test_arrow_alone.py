@@ -1,4 +1,4 @@
-"""A command that reads a lake imports no pandas."""
+"""Commands import no pandas, and explain no Altair."""
 
 import subprocess
 import sys
@@ -18,6 +18,25 @@ def test_a_command_that_reads_a_lake_imports_no_pandas(tmp_path: Path, monkeypat
     command = [sys.executable, "-c", CODE, "sql", "--lake", str(tmp_path), "SELECT count(*) FROM run_log"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert not {"pandas", "numba"} & set(answer.stdout.rpartition("|")[2].split())
+
+
+def test_a_command_that_reads_logs_imports_no_pandas() -> None:
+    """Although it looks at them before it opens a lake."""
+    command = [sys.executable, "-c", CODE, "look", "data/samples/mid-term"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "pandas" not in answer.stdout.rpartition("|")[2].split()
+
+
+def test_explain_imports_altair_only_for_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME")
+    Lake(lambda: pytest.fail("no Spark"), str(tmp_path)).ensure(RUN_LOG)
+    asked = ["--topic", "busy", "--partition", "0", "--at", "12:00:00", "--lake", str(tmp_path)]
+    answer = subprocess.run(
+        [sys.executable, "-c", CODE, "explain", *asked], capture_output=True, text=True, check=False
+    )
+    imported = set(answer.stdout.rpartition("|")[2].split())
+    assert "isr_batch.explain.shrink_text" in imported
+    assert not {"altair", "pandas", "numba"} & imported
 
 
 def test_frames_are_made_all_the_same() -> None:

@@ -21,7 +21,7 @@ from rich.console import Console
 from isr_batch import errors
 from isr_batch.doctor import examine_machine
 from isr_batch.errors import IsrBatchError
-from isr_batch.progress import counted, progress_now
+from isr_batch.progress import counted, progress_now, uncounted
 from isr_batch.settings import Settings
 from pipelines import cli
 from pipelines.cli import app
@@ -162,6 +162,20 @@ def test_error_for_programs(isr_batch: Run) -> None:
             5,
             "file:/a/b.parquet cannot be read",
         ),
+        (
+            RuntimeError(
+                "[FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH] Encountered error while reading file "
+                "file:///a/b.parquet. Data type mismatches when reading Parquet column [ts]. Expected Spark type "
+                "timestamp, actual Parquet type INT64. SQLSTATE: KD001"
+            ),
+            5,
+            "file:///a/b.parquet: ts is INT64 in Parquet, and timestamp in other files",
+        ),
+        (
+            RuntimeError("[PARQUET_TYPE_ILLEGAL] Illegal Parquet type: INT64 (TIMESTAMP(NANOS,true)). SQLSTATE: 42846"),
+            2,
+            "coerce_timestamps='us'",
+        ),
     ],
 )
 def test_faults_of_the_machine_are_no_bugs(
@@ -272,7 +286,10 @@ def test_a_terminal_shows_the_counts_of_this_process(monkeypatch: pytest.MonkeyP
     with out.step("ingest"):
         for _ in counted(((part, 40) for part in range(3)), 120, "MB"):
             time.sleep(0.2)
+        with uncounted("writes tables"):
+            time.sleep(0.1)
     assert "80 of 120 MB" in stream.getvalue()
+    assert "writes tables" in stream.getvalue()
     assert progress_now() is None
 
 
@@ -309,6 +326,7 @@ def test_a_bar_ends_with_its_step_when_spark_does(monkeypatch: pytest.MonkeyPatc
 def test_elsewhere_a_line_a_minute_says_how_far_it_has_come(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, as_json: bool
 ) -> None:
+    monkeypatch.setattr("pipelines.output.FIRST_LINES", (0.01, 0.02))
     monkeypatch.setattr("pipelines.output.LINES", 0.02)
     with Output(as_json=as_json).step("ingest"):
         for _ in counted(((part, 1000) for part in range(3)), 3000, "MB"):
@@ -375,23 +393,3 @@ def test_of_very_many_rows_people_see_the_first_and_programs_all(
         printed = capsys.readouterr().out
         assert (str(1 - count) in printed.replace("}", "").split()) == (as_json or count == MOST_SHOWN)
         assert ("1,000 of 1,001 rows" in printed) == (count > MOST_SHOWN and not as_json)
-
-
-@pytest.mark.parametrize("width", [40, 80, 100, 120, 200])
-def test_no_terminal_is_too_narrow_for_a_number_or_a_rule(width: int) -> None:
-    out = Output()
-    out._stdout = Console(file=io.StringIO(), width=width)
-    rows = [
-        {"rule": rule, "shrinks": 12_345, "what": "to say " * 20, "high_watermark_stalled_seconds": 123_456.7}
-        for rule in ("kafka-3.7", "kip-501-relinquish")
-    ]
-    out.table("", rows, list(rows[0]))
-    assert isinstance(out._stdout.file, io.StringIO)
-    lines = out._stdout.file.getvalue().splitlines()
-    as_table = width >= 80  # else each cell has its line, and nothing is cut into pieces
-    for rule in ("kafka-3.7", "kip-501-relinquish"):
-        (line,) = (line for line in lines if rule in line)
-        assert line.split() == [rule, "12345", *line.split()[2:-1], "123,457"] if as_table else ["rule", rule]
-    assert sum(line.split()[-1:] == ["123,457"] for line in lines) == 2
-    assert max(map(len, lines)) <= width or not as_table
-    assert "".join(lines).count("say") == 40

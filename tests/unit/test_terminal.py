@@ -1,16 +1,20 @@
 """Suggestions, completions and last sentences in a terminal, without Spark."""
 
+import io
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from isr_batch.phrases import NAMES, brokers_text, did_you_mean, seconds_text
 from isr_batch.scoring.broker_check import BrokerCheckSummary
 from pipelines import cli
+from pipelines.output import Output
 from pipelines.run_cli import match_sentence
 from tests.unit.command_line import Run
 
@@ -74,7 +78,31 @@ def test_figures_have_no_exponents_and_long_lists_an_end() -> None:
     assert brokers_text(range(60)) == "brokers 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 49 others"
 
 
-def test_a_flag_takes_no_value_in_a_help_page(isr_batch: Run) -> None:
-    _, out, _ = isr_batch("run", "--help")
-    assert "--quiet" in out
-    assert "<bool>" not in out
+@pytest.mark.parametrize(("command", "shown"), [
+    ("run", "--release             X.Y.Z "), ("generate", "--idle-share            SHARE [0<=x<=1] "),
+    ("explain", "PARTITION [x>=0] "), ("views", " spark|duckdb "), ("look", " DIR "),
+])  # fmt: skip
+def test_help_names_what_a_value_stands_for(isr_batch: Run, command: str, shown: str) -> None:
+    _, out, _ = isr_batch(command, "--help")
+    assert shown in out
+    assert not re.search(r"<(str|int|bool|float|path|file|dir)", out)
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 120, 200])
+def test_no_terminal_is_too_narrow_for_a_number_or_a_rule(width: int) -> None:
+    out = Output()
+    out._stdout = Console(file=io.StringIO(), width=width)
+    rows = [
+        {"rule": rule, "shrinks": 12_345, "what": "to say " * 20, "high_watermark_stalled_seconds": 123_456.7}
+        for rule in ("kafka-3.7", "kip-501-relinquish")
+    ]
+    out.table("", rows, list(rows[0]))
+    assert isinstance(out._stdout.file, io.StringIO)
+    lines = out._stdout.file.getvalue().splitlines()
+    as_table = width >= 80  # else each cell has its line, and nothing is cut into pieces
+    for rule in ("kafka-3.7", "kip-501-relinquish"):
+        (line,) = (line for line in lines if rule in line)
+        assert line.split() == [rule, "12345", *line.split()[2:-1], "123,457"] if as_table else ["rule", rule]
+    assert sum(line.split()[-1:] == ["123,457"] for line in lines) == 2
+    assert max(map(len, lines)) <= width or not as_table
+    assert "".join(lines).count("say") == 40

@@ -1,1 +1,1 @@
-"""Convert Arrow record batches to the kernels' input and back, for Spark's workers and for this process."""
+"""Convert Arrow record batches to arrays for the kernels and back, in Spark's workers and in the main process."""

@@ -1,11 +1,11 @@
 """Select the timeline rows around shrinks (``--timelines around-shrinks``): what led to a shrink, and what followed.
 
 A span begins one lag time before any rule run drops a follower, and lasts while any rule run has a replica outside its
-ISR. Its rows are kept for all rule runs, because the rules that kept the follower are as interesting as those that
-dropped it. A span begins with the states in effect at its start, and ends with a row without offsets and times, after
-which it is only known that every replica is in every ISR. Spans are cut at midnight, and the lag time before a shrink
-does not extend across it, so that the rows of a day only depend on the log up to the end of that day, whatever window
-is replayed.
+ISR. Within a span, rows are kept for all rule runs, because rules that kept the follower are as interesting as rules
+that dropped it. A span begins with rows of the state at its start. It ends with a row without offsets and times: from
+then on, the rows only say that every replica is in every ISR. Spans are cut at midnight, and the lag time before a
+shrink does not extend across midnight. So the rows of a day only depend on the log up to the end of that day, whatever
+window is replayed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,21 +39,21 @@ _KIND: Final = CHANGE_COLUMNS.index("kind")
 _STRETCH: Final = int(RUNS_A_ROW)
 FROM_BEFORE: Final = -1
 """Value of ``nth`` in a timeline row that repeats the state before a span. Fetches between that state and the span may
-have caught the follower up."""
+have shown that the follower was caught up."""
 _AT_ONCE: Final = 1 << 12
-"""How many of the latest rows are searched first for the last row of each rule run. Earlier rows are searched only if a
-rule run has no row among these."""
+"""To find the last row of each rule run, this number of the latest rows is searched first, and more rows only if a rule
+run has no row among them."""
 
 Rows = dict[str, Int64Array]
 Span = tuple[int, int]
 Chosen = dict[str, list[tuple[Int64Array, Identity]]]
 Kept = tuple[str, Int64Array, Int64Array, list[Identity]]
-"""Timeline rows to keep: the timeline (``replica`` or ``partition``), the rows, for each row the index of its term in
+"""Timeline rows to keep: the timeline (``replica`` or ``partition``), its rows, for each row the index of its term in
 the list of identities, and that list."""
 
 
 def shown_around_shrinks(state: State, since_us: int) -> Rows:
-    """Return the timeline rows that describe a replay's state at ``since_us``, one per rule run (and follower)."""
+    """Return timeline rows with the state of a replay at ``since_us``, one per rule run (and follower)."""
     term = state.term[0]
     replica: list[tuple[int, ...]] = []
     partition: list[tuple[int, ...]] = []
@@ -74,25 +74,29 @@ def shown_around_shrinks(state: State, since_us: int) -> Rows:
 
 
 class AroundShrinks:
-    """Selects the timeline rows around shrinks from chunks of results; holds rows back that a later shrink may need."""
+    """Selects the timeline rows around shrinks, given the kernel's results in chunks.
+
+    Rows that a later shrink may need are kept until the next chunk.
+    """
 
     def __init__(self) -> None:
         self.terms: dict[int, _Term] = {}
 
     def go_on(self, identity: Identity, before: Rows) -> None:
-        """Begin in the middle of a term; ``before`` has the timeline rows with the state at that time."""
+        """Start in the middle of a term; ``before`` holds the timeline rows with the state at that time."""
         self.terms[id(identity)] = _Term(identity, before)
 
     def kept(self, out: KernelOutput, marks: Sequence[tuple[Int64Array, Identity]], *, goes_on: bool) -> Iterator[Kept]:
-        """Return the timeline rows to keep from the next chunk of the kernel's results.
+        """Yield the rows to keep of each timeline, given the next chunk of the kernel's results.
 
         Parameters
         ----------
         out : KernelOutput
         marks : sequence of (rows filled when a term was left, identity of the term)
-            As for ``udfs.batches.results.named_results``; identities have ``lag_times_us``, ``from_us``, ``until_us``.
+            As for ``udfs.batches.results.named_results``. The identities also have ``lag_times_us``, ``from_us`` and
+            ``until_us``.
         goes_on : bool
-            Whether more rows of the last term may come.
+            Whether more rows of the last term may follow.
         """
         chosen: Chosen = {kind: [] for kind in TIMELINES}
         begin = np.zeros_like(out.filled)
@@ -115,7 +119,7 @@ class AroundShrinks:
 
 
 class _Term:
-    """One term: the rows after ``decided_us``, which a later shrink may still need, and the state at ``decided_us``."""
+    """State of one term: its rows after ``decided_us``, which a later shrink may need, and its state at that time."""
 
     def __init__(self, identity: Identity, before: Rows | None = None) -> None:
         self.identity = identity
@@ -127,10 +131,10 @@ class _Term:
         self.followers = [p for p, replica in enumerate(identity["assigned"]) if replica != identity["leader_id"]]
 
     def choose(self, rows: Rows, chosen: Chosen, *, ended: bool) -> None:
-        """Add a term's next rows, and move to ``chosen`` the rows around shrinks that are old enough to be decided.
+        """Add the next rows of the term, and append to ``chosen`` the rows around shrinks that can be selected already.
 
-        A row is old enough if a shrink that happens after the last row of the term would begin its span later than the
-        row.
+        A row can be selected or dropped if any shrink after the last row of the term would begin its span later than
+        the row.
         """
         rows = {
             kind: np.concatenate([held, rows[kind]]) if len(held) else rows[kind] for kind, held in self.held.items()
@@ -152,7 +156,7 @@ class _Term:
         self.decided_us = until_us
 
     def _spans(self, states: Int64Array, changes: Int64Array) -> Iterator[Span]:
-        """Yield the spans around the term's shrinks, in order of time, from the rows held back and the new rows."""
+        """Yield the spans around the term's shrinks in chronological order, from held rows and new rows."""
         parts = self.before["partition"], states
         shrinks = changes[changes[:, _KIND] == SHRINK]
         if not len(shrinks) and all((part[:, _ISR] == self.everybody).all() for part in parts):
@@ -181,7 +185,7 @@ class _Term:
     def _choose(
         self, kind: str, rows: Int64Array, spans: Sequence[Span], until_us: int
     ) -> Iterator[tuple[Int64Array, Identity]]:
-        """Yield a timeline's rows within the spans from ``decided_us`` to ``until_us``.
+        """Yield a timeline's rows within the spans, from ``decided_us`` to ``until_us``.
 
         A span opens with rows of the state at its start, and closes with rows without offsets and times.
         """
@@ -198,7 +202,7 @@ class _Term:
                 yield self._last(kind, end_us + 1), {**self.identity, **unknown}
 
     def _in_effect(self, kind: str, before: Int64Array, rows: Int64Array) -> Int64Array:
-        """Return the last row of each rule run (and follower) before a span: from ``rows``, or else from ``before``."""
+        """Return the last row of each rule run (and follower), from ``rows`` if possible, else from ``before``."""
         whose = self.followers if kind == "replica" else [0]
         found, end, at_once = rows[:0], len(rows), _AT_ONCE
         # The last row of most runs is among the latest rows, so these are searched first.
@@ -209,7 +213,7 @@ class _Term:
         return _last_row_of_each(np.concatenate([before, found]), kind, whose)
 
     def _last(self, kind: str, time_us: int) -> Int64Array:
-        """Return the rows that close a span: every replica is in every rule run's ISR; all else is unknown."""
+        """Return the rows that close a span: every replica is in every rule run's ISR, and the rest is unknown."""
         stretches = range(0, self.runs, _STRETCH)
         bits = [n // _STRETCH << _STRETCH | (1 << min(_STRETCH, self.runs - n)) - 1 for n in stretches]
         if kind == "partition":
@@ -219,7 +223,7 @@ class _Term:
 
 
 def _spans_around_shrinks_by_day(spans: Iterator[Span], until_us: int) -> Iterator[Span]:
-    """Cut spans at midnight, and leave out those that begin later than ``until_us``."""
+    """Yield the spans cut at midnight, without those that begin later than ``until_us``."""
     for begin_us, end_us in spans:
         while begin_us <= min(end_us, until_us):
             midnight_us = (begin_us // DAY_US + 1) * DAY_US
@@ -228,19 +232,19 @@ def _spans_around_shrinks_by_day(spans: Iterator[Span], until_us: int) -> Iterat
 
 
 def _rows_until(rows: Int64Array, kind: str, time_us: int) -> int:
-    """Return how many rows of a timeline are not later than ``time_us``; the rows are sorted by time."""
+    """Return the number of timeline rows with a time up to ``time_us``. The rows are sorted by time."""
     return int(np.searchsorted(rows[:, _TIME[kind]], time_us, "right"))
 
 
 def _has_run_around_shrink(runs: Int64Array, run: int) -> npt.NDArray[np.bool_]:
-    """Whether each row belongs to rule run number ``run``, by the row's bits ``runs``."""
+    """Return for each row whether its encoded ``runs`` include rule run number ``run``."""
     return (runs >> _STRETCH == run // _STRETCH) & (runs >> run % _STRETCH & 1 == 1)
 
 
 def _last_row_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int64Array:
     """Return the last row of each rule run and follower.
 
-    A row of several rule runs keeps only the bits of those without a later row.
+    A row that several rule runs share keeps only the bits of rule runs without a later row.
     """
     found = []
     stretches = rows[:, 0] >> _STRETCH
@@ -259,7 +263,7 @@ def _last_row_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int6
 
 
 def _timeline_rows_joined(rows: Int64Array, kind: str, time_us: int) -> Int64Array:
-    """Set the time of rows to the start of a span, and merge rows that differ only in their rule runs."""
+    """Return rows with the start of a span as their time. Rows that only differ in their rule runs are merged."""
     rows = rows.copy()
     rows[:, _TIME[kind]] = time_us
     if kind == "replica":

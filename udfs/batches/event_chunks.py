@@ -1,8 +1,8 @@
-"""Group fetches and appends into chunks, each of one set (a partition on a leader), for Spark's shuffle by set.
+"""Group fetches and appends into chunks, each of one replica set, for Spark's shuffle by replica set.
 
-A shuffle is expensive per row and cheap per byte. Therefore the task that reads events groups them by set first, some
-hundred per chunk, with each column as one binary of 8 bytes per number. The receiving task sorts the events of all
-chunks of a set at once.
+A replica set is a partition on one leader. A shuffle is expensive per row and cheap per byte. Therefore the task that
+reads events first groups them by replica set, some hundred events per chunk, with each column as one binary of 8 bytes
+per number. The receiving task sorts the events of all chunks of a replica set at once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,10 +24,10 @@ COLUMNS_OF_FETCHES = {
     "leader_log_end_offset": "leader_log_end_offset", "handled_us": "handled_time", "processed_us": "processed_time",
     "released_us": "released_time", "until_us": "completed_time",
 }  # fmt: skip
-"""For each column of ``udfs.records.Rows``, the column of ``fetch_log`` that it is read from. Column ``later_by`` is
-read as well."""
+"""For each column of ``udfs.records.Rows``, the column of ``fetch_log`` from which it is read. Column ``later_by`` is
+read in addition."""
 COLUMNS_OF_APPENDS = {"time_us": "append_time", "offset": "log_end_offset", "code": "acks"}
-"""For each column of ``udfs.records.Rows``, the column of ``append_log`` that it is read from. An append without a log
+"""For each column of ``udfs.records.Rows``, the column of ``append_log`` from which it is read. An append without a log
 end offset was refused."""
 
 NUMBERS = tuple(COLUMNS_OF_FETCHES)
@@ -46,16 +46,16 @@ PIECES = pa.schema(
 CHUNK_ROWS = 1 << 18
 """Number of events that a task collects before it groups them into chunks."""
 PIECE_ROWS = 1 << 10
-"""Maximum number of events in a chunk, so that the batches of chunks that Spark passes on stay small."""
+"""Maximum number of events in a chunk. It keeps the batches of chunks that Spark transfers small."""
 PIECE_US = 600_000_000
-"""A chunk ends at each multiple of this time (ten minutes, in microseconds), so that few chunks overlap even if the
-table is unsorted."""
+"""No chunk extends across a multiple of this time (ten minutes, in microseconds), so that few chunks overlap even if
+the table is unsorted."""
 
 Ints = npt.NDArray[np.int64]
 
 
 def event_chunks_of_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Group fetches into chunks by set; memory is bounded by CHUNK_ROWS and one batch.
+    """Group fetches into chunks by replica set. Memory is bounded by CHUNK_ROWS and one batch.
 
     Parameters
     ----------
@@ -66,21 +66,24 @@ def event_chunks_of_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     Yields
     ------
     RecordBatch
-        Chunks with the schema PIECES, which are not sorted; one batch per CHUNK_ROWS rows.
+        Unsorted chunks with the schema PIECES; one batch per CHUNK_ROWS fetches.
     """
     events = (_events_as_numbers(batch, COLUMNS_OF_FETCHES, {"later_by": pa.list_(pa.int32())}) for batch in batches)
     yield from _chunks_of_events(one_row_a_fetch(events), FETCH)
 
 
 def event_chunks_of_appends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Group the accepted appends of ``append_log`` into chunks by set; the input has KEY and COLUMNS_OF_APPENDS."""
+    """Group the accepted appends of ``append_log`` into chunks by replica set.
+
+    The input has KEY and COLUMNS_OF_APPENDS; the output has the schema PIECES.
+    """
     yield from _chunks_of_events(
         (_events_as_numbers(_accepted_appends(batch), COLUMNS_OF_APPENDS, {}) for batch in batches), APPEND
     )
 
 
 def _accepted_appends(appends: pa.RecordBatch) -> pa.RecordBatch:
-    """Drop refused appends, and set unknown ``acks`` to NOBODY_WAITS: no producer waits for such an append."""
+    """Drop refused appends, and set unknown ``acks`` to NOBODY_WAITS."""
     taken = appends.filter(appends.column("log_end_offset").is_valid())
     acks = taken.column("acks").cast(pa.int64()).fill_null(int(NOBODY_WAITS))
     return taken.set_column(taken.schema.get_field_index("acks"), "acks", acks)
@@ -100,7 +103,7 @@ def _events_as_numbers(
 
 
 def _numbers_of_column(column: pa.Array) -> pa.Array:
-    """Convert a column to int64: timestamps to microseconds since the epoch, nulls to UNKNOWN (-1)."""
+    """Convert a column to int64; timestamps become microseconds since the epoch, and nulls become UNKNOWN (-1)."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz), safe=False).view(pa.int64())
     column = column.cast(pa.int64())
@@ -108,12 +111,12 @@ def _numbers_of_column(column: pa.Array) -> pa.Array:
 
 
 def _dictionary_key(column: pa.Array) -> pa.Array:
-    """Encode a text column as an Arrow dictionary, unless it is one already."""
+    """Dictionary-encode a text column; return other columns unchanged."""
     return column.dictionary_encode() if pa.types.is_string(column.type) else column
 
 
 def _chunks_of_events(events: Iterator[pa.RecordBatch], kind: np.int64) -> Iterator[pa.RecordBatch]:
-    """Collect batches up to CHUNK_ROWS events, and yield these events as chunks, one or more per set."""
+    """Collect batches of events until there are CHUNK_ROWS events, then yield these as a batch of chunks."""
     waiting: list[pa.RecordBatch] = []
     for batch in events:
         waiting.append(batch)
@@ -125,7 +128,7 @@ def _chunks_of_events(events: Iterator[pa.RecordBatch], kind: np.int64) -> Itera
 
 
 def _brought_together(batches: list[pa.RecordBatch], kind: np.int64) -> pa.RecordBatch:
-    """Group the events of some batches into chunks by set; within a chunk, events keep their order."""
+    """Group the events in these batches into chunks by replica set. Within a chunk, events keep their order."""
     rows = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
     numbers = {name: np.asarray(rows.column(name)) for name in NUMBERS}
     period = pa.array(numbers["time_us"] // PIECE_US)
@@ -156,7 +159,7 @@ def _brought_together(batches: list[pa.RecordBatch], kind: np.int64) -> pa.Recor
 
 
 def _groups_of_events(columns: list[pa.Array]) -> Ints:
-    """Number the distinct combinations of values in several columns from 0; return each row's number."""
+    """Number the distinct combinations of values in these columns from 0, and return the number for each row."""
     groups = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         values = np.asarray(column.indices if pa.types.is_dictionary(column.type) else column).astype(np.int64)
@@ -169,25 +172,24 @@ def _groups_of_events(columns: list[pa.Array]) -> Ints:
 
 
 class Events(NamedTuple):
-    """Unpacked fetches and appends of several sets, in parallel arrays with one entry per event."""
+    """Unpacked fetches and appends of several replica sets, in parallel arrays with one entry per event."""
 
     sets: pa.RecordBatch
-    """One row per set, with the columns SET_COLUMNS; ``columns["set"]`` refers to these rows."""
+    """One row per replica set, with SET_COLUMNS. ``columns["set"]`` has indices of these rows."""
     columns: dict[str, Ints]
-    """Arrays with one value per event: ``set`` (row of ``sets``), ``leader_epoch``, and the columns of
+    """Int64 arrays with one value per event: ``set`` (row of ``sets``), ``leader_epoch``, and the columns of
     ``udfs.records.Rows``."""
 
     def part(self, first: int, end: int) -> "Events":
-        """Return the events from ``first`` to ``end``, which is exclusive, as views; ``sets`` stays complete."""
+        """Return views of the events from ``first`` to ``end`` (exclusive). ``sets`` stays complete."""
         return Events(self.sets, {name: column[first:end] for name, column in self.columns.items()})
 
     def __len__(self) -> int:
-        """Return the number of events."""
         return len(self.columns["set"])
 
 
 def events_of(pieces: pa.RecordBatch) -> Events:
-    """Unpack chunks (of schema PIECES, sorted by set) into events."""
+    """Unpack chunks into events. The chunks have the schema PIECES and are sorted by replica set."""
     new = set_changes(pieces, SET_COLUMNS)
     new[:1] = True
     of_piece = {
@@ -204,14 +206,14 @@ def events_of(pieces: pa.RecordBatch) -> Events:
 
 
 def _numbers_of_binaries(column: pa.Array) -> Ints:
-    """Return the int64 numbers in all binaries of a column, one after the other, without copying."""
+    """Return the int64 numbers in all binaries of a column, concatenated, without copying."""
     _, edges, values = column.buffers()
     ends = np.frombuffer(edges, np.int32, len(column) + 1, 4 * column.offset)
     return np.frombuffer(values, np.int64)[ends[0] // 8 : ends[-1] // 8]
 
 
 def sorted_events(events: Events) -> Events:
-    """Sort events by set, then ROW_ORDER, then leader epoch."""
+    """Sort events by replica set, then ROW_ORDER, then leader epoch."""
     columns = events.columns
     order = np.lexsort((columns["time_us"], columns["set"]))
     # Only the few events of equal times have to be sorted by the other columns.
@@ -227,7 +229,7 @@ def sorted_events(events: Events) -> Events:
 
 
 def joined_events(earlier: Events, later: Events) -> Events:
-    """Append ``later`` to ``earlier``, whose events all belong to the first replica set of ``later``."""
+    """Append ``later`` to ``earlier``. All events of ``earlier`` belong to the first replica set of ``later``."""
     columns = {name: np.concatenate([earlier.columns[name], column]) for name, column in later.columns.items()}
     columns["set"][: len(earlier)] = 0
     return Events(later.sets, columns)

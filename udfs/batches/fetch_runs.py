@@ -1,9 +1,10 @@
-"""Combine identical fetches, which a follower of an idle partition repeats, into runs with one row each.
+"""Combine consecutive identical fetches of a fetch session into runs with one row each.
 
-A fetch session reads all its partitions with each request, so that an idle partition has the same fetch twice a second.
-A run is one fetch and the later ones of the same session that differ from it only in their times. Its row has these
-times in ``later_by``: for each fetch after the first, one integer per entry of LATER, which is the difference from the
-fetch before. These small, repeated numbers take half as much space on disk as differences from the first fetch.
+Every request of a fetch session fetches all partitions of the session. On an idle partition, the same fetch therefore
+repeats twice a second. A run is one fetch and the fetches of the same session after it that differ from it only in
+their times. The row of a run stores these times in ``later_by``: for each fetch after the first, one integer per column
+in LATER, which is the difference from the previous fetch. These small, repetitive numbers take half as much space on
+disk as differences from the first fetch.
 """
 
 from collections.abc import Iterator
@@ -19,23 +20,24 @@ from udfs.kernel.fetch_sessions import SessionFetches
 from udfs.kernel.ledger import DAY_US
 
 LATER = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_line")
-"""Columns in which the fetches of a run may differ. ``later_by`` has, for each later fetch, their differences from the
-fetch before."""
+"""Columns in which the fetches of a run may differ. For each fetch after the first, ``later_by`` has the differences of
+these columns from the previous fetch."""
 _LATER_ROWS = ("time_us", "handled_us", "processed_us", "released_us", "until_us")
-"""The columns of LATER, except the source line, by the names that they have in ``udfs.records.Rows``."""
+"""The columns of LATER without the source line, under their names in ``udfs.records.Rows``."""
 _MOST = 2**31 - 1
-"""Largest difference between two successive fetches of a run that ``later_by`` can store: the largest INT."""
+"""Largest difference between two successive fetches of a run that fits ``later_by``: the largest INT."""
 PIECE = 1 << 15
-"""Number of fetches to which runs are expanded at once; a longer run is expanded as a whole."""
+"""Number of fetches to which runs are expanded at a time. A run that is longer is expanded as a whole."""
 
 Ints = npt.NDArray[np.int64]
 
 
 class RequestsForRuns(NamedTuple):
-    """For each request of a batch: its times, and whether its fetches may continue runs of the request before it.
+    """For each request of a batch: its times, and whether its fetches may continue runs of the previous request.
 
-    ``goes_on`` says whether they may; ``later_by`` then has the differences of the columns LATER. The times are: when
-    the request was handled, when it last read the log, and when it was handled if it waited for data.
+    ``goes_on`` says whether they may. If so, ``later_by`` has the differences of the columns LATER from the previous
+    request. ``handled_us`` is when the request was handled, ``read_us`` when the leader last read its log for the
+    request, and ``waited_us`` is ``handled_us`` if the request waited for data, else -1.
     """
 
     later_by: npt.NDArray[np.int32]
@@ -52,7 +54,7 @@ def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
     ----------
     batch : RecordBatch
         LATER, ``answered_us``, ``session`` (int64), ``broker_id``, ``replica_id``, ``session_epoch`` (int32),
-        ``source_file``; the requests of a session are adjacent and in order.
+        ``source_file``. The requests of a session are adjacent and in order.
     """
     later_by = np.column_stack([_steps_of_fetches(_numbers_of_fetches(batch, name)) for name in LATER])
     handled_us = _numbers_of_fetches(batch, "handled_us")
@@ -76,7 +78,7 @@ def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
 
 
 class FetchRuns(NamedTuple):
-    """Runs of identical fetches: the index of each run's first row, and the columns that a run adds to that row."""
+    """Runs of identical fetches: the index of each run's first fetch, and the columns that describe the run."""
 
     first: Ints
     run_length: pa.Array
@@ -87,17 +89,17 @@ class FetchRuns(NamedTuple):
 
 
 def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> FetchRuns:
-    """Find runs of identical fetches of a partition in consecutive requests.
+    """Return the runs of identical fetches of each partition in consecutive requests.
 
-    A fetch that failed, brought records, or has no leader epoch (which is then looked up by time) forms a run alone.
-    The fetches of a run have the same offset, epoch and high watermark (null equals null).
+    The fetches of a run have the same offset, epoch and high watermark (two nulls are equal). A fetch is a run of its
+    own if it failed, returned records, or has no leader epoch (which is then looked up by time).
 
     Parameters
     ----------
     rows : SessionFetches
         Fetches in the order of the requests.
     requests : RequestsForRuns
-        The requests that ``rows.request`` refers to.
+        The requests to which ``rows.request`` refers.
     """
     # Numbers of 16 bits, which numpy sorts in a quarter of the time.
     partition = rows.partition.astype(np.uint16) if rows.partition.max(initial=0) < 1 << 16 else rows.partition
@@ -134,7 +136,7 @@ def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> Fetch
 
 
 def one_row_a_fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Expand runs of fetches; memory is bounded by one batch, PIECE and the longest run.
+    """Expand runs of fetches to one row per fetch. Memory is bounded by one batch, PIECE and the longest run.
 
     Parameters
     ----------
@@ -145,7 +147,7 @@ def one_row_a_fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     Yields
     ------
     RecordBatch
-        One row per fetch, without ``later_by``; the fetches of a run are adjacent.
+        One row per fetch, without ``later_by``. The fetches of a run are adjacent.
     """
     for batch in batches:
         later_by = batch.column("later_by")
@@ -158,7 +160,7 @@ def one_row_a_fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def _steps_of_fetches(column: Ints) -> Ints:
-    """Return each row's difference from the row before; 0 for the first row."""
+    """Return each row's difference from the previous row; 0 for the first row."""
     return np.diff(column, prepend=column[:1])
 
 
@@ -168,7 +170,7 @@ def _numbers_of_fetches(batch: pa.RecordBatch, name: str) -> Ints:
 
 
 def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
-    """Yield ranges of runs to expand together: at most PIECE fetches when expanded, but at least one run."""
+    """Yield ranges of runs to expand together: either at most PIECE fetches in total, or a single run."""
     upto = np.cumsum(1 + np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER))
     first, before = 0, 0
     while first < len(upto):
@@ -178,13 +180,13 @@ def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
 
 
 def _fetches_of_runs(rows: pa.RecordBatch, later_by: pa.Array) -> pa.RecordBatch:
-    """Expand runs of fetches, given as rows and their ``later_by``, to one row per fetch."""
+    """Return one row per fetch of these runs, given as rows and their ``later_by``."""
     counts = np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER)
     source = np.repeat(np.arange(rows.num_rows), 1 + counts)
     is_later = np.append(False, np.diff(source) == 0)
     steps = np.zeros((len(source), len(LATER)), np.int64)
     steps[is_later] = np.asarray(later_by.flatten()).reshape(-1, len(LATER))
-    # Sums up to each fetch within its run: the sum over all runs, minus that before the run.
+    # Running sums within each run: those over all rows, minus their values at the first fetch of the run.
     later = steps.cumsum(axis=0)
     later -= np.repeat(later[~is_later], 1 + counts, axis=0)
     columns = {name: rows.column(name).take(pa.array(source)) for name in rows.schema.names}

@@ -16,13 +16,13 @@ LISTED = arrow_columns(
     "broker_id INT, replica_id INT, handled_us BIGINT, completed_us BIGINT, topic_id STRING, partition_id INT, "
     "leader_epoch INT, fetch_offset BIGINT, failed BOOLEAN"
 )
-"""Schema of `listed_by_fetches`: one row per partition that a fetch lists."""
+"""Schema of the output of `listed_by_fetches`: one row per partition that a fetch lists."""
 
 SEEN = arrow_columns(
     "broker_id INT, stretch INT, topic_id STRING, partition_id INT, leader_epoch INT, replica_id INT, "
     "first_us BIGINT, last_us BIGINT, fetches BIGINT"
 )
-"""Schema of `seen_in_fetches`: one row per partition, stretch of the log, leader epoch and replica."""
+"""Schema of the output of `seen_in_fetches`: one row per partition, stretch of the log, leader epoch and replica."""
 
 WHOLE = ("broker_id", "handled_us", "processed_us", "completed_us", "acks", "client_id", "source_file",
          "source_line")  # fmt: skip
@@ -31,13 +31,13 @@ PRODUCED = arrow_columns(
     "source_file STRING, source_line BIGINT, topic_id STRING, partition_id INT, answered BOOLEAN, base_offset BIGINT, "
     "error_code INT, size BIGINT"
 )
-"""Schema of `produced_partitions`: one row per partition of a produce request."""
+"""Schema of the output of `produced_partitions`: one row per partition of a produce request."""
 
 _UNKNOWN_SIZE = -2
 
 
 def listed_by_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield one row per partition that a follower's fetch lists, whether it was served or not.
+    """Yield one row per partition that a follower's fetch lists, even if the fetch failed.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def _listed_by_fetches(batch: pa.RecordBatch, kept: tuple[str, ...]) -> pa.Recor
 
 
 def _failed_partitions(asked: UnpackedPartitions, answered: UnpackedPartitions) -> npt.NDArray[np.bool_]:
-    """Return, for each partition that a fetch lists, whether the response has an error for that partition."""
+    """Return, for each partition that a fetch lists, whether the response has an error for this partition."""
     bad = np.flatnonzero(answered.numbers[:, 1] > 0)
     if not len(bad):
         return np.zeros(len(asked.numbers), np.bool_)
@@ -88,7 +88,9 @@ def _failed_partitions(asked: UnpackedPartitions, answered: UnpackedPartitions) 
 
 
 def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Count the fetches that list a partition, by stretch of the log, leader epoch and replica; a batch at a time.
+    """Count the fetches that list a partition, by stretch of the log, leader epoch and replica.
+
+    Counts are per input batch, so the caller has to add them up.
 
     Parameters
     ----------
@@ -98,8 +100,8 @@ def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     Yields
     ------
     record batches
-        Columns as in `SEEN`: the number of ``fetches`` that were served, and when the first and the last of them were
-        handled.
+        Columns as in `SEEN`. ``fetches`` is the number of successful fetches; ``first_us`` and ``last_us`` are when the
+        first and the last of them were handled, or null.
     """
     for batch in batches:
         rows = _listed_by_fetches(batch, ("broker_id", "stretch", "replica_id", "handled_us"))
@@ -116,7 +118,7 @@ def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def produced_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield one row per partition in the response to a produce request; without a response, in the request.
+    """Yield one row per partition in the response to a produce request, or, without a response, in the request.
 
     Parameters
     ----------
@@ -126,8 +128,8 @@ def produced_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     Yields
     ------
     record batches
-        Columns as in `PRODUCED`. ``base_offset`` is null if nothing was appended; ``size`` (bytes) is null if there is
-        a response, or if it is not logged.
+        Columns as in `PRODUCED`. ``base_offset`` is null if nothing was appended. ``size`` is in bytes, and null in
+        rows from responses, or if the log does not have it.
     """
     for batch in batches:
         asked, answered = unpacked.unpacked_produce_requests(batch.column("partitions"))
@@ -148,7 +150,7 @@ def _listed_by_produce_requests(
     batch: pa.RecordBatch, listed: UnpackedPartitions, rows: npt.NDArray[np.int64], *, answered: bool,
     base_offset: pa.Array, error: npt.NDArray[np.int32], size: pa.Array,
 ) -> pa.RecordBatch:  # fmt: skip
-    """Return rows of `PRODUCED` for the partitions in some produce requests, or in the responses to them."""
+    """Return rows of `PRODUCED` for the partitions ``rows`` of produce requests, or of the responses to them."""
     request = pa.array(listed.request()[rows])
     return pa.RecordBatch.from_pydict(
         {name: batch.column(name).take(request) for name in WHOLE}

@@ -1,4 +1,4 @@
-"""Run the kernel of fetch sessions on Arrow batches: from requests to the partitions that each request read."""
+"""Find the partitions that each fetch request read: run the kernel of fetch sessions on Arrow batches."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,10 +33,10 @@ KEPT = (
     "broker_id", "replica_id", "arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_file",
     "source_line",
 )  # fmt: skip
-"""Columns of a request that are copied to the row of each partition that it read."""
+"""Columns of a request that are copied to the row of each partition that the request read."""
 
 REQUEST_COLUMNS = (*KEPT, "answered_us", "session", "session_epoch", "error_code", "partitions")
-"""Columns of a fetch request in the input of `partitions_read`."""
+"""Input columns of `partitions_read`, which describe a fetch request."""
 
 READ_SCHEMA = arrow_columns(
     "broker_id INT, replica_id INT, arrival_us BIGINT, handled_us BIGINT, processed_us BIGINT, released_us BIGINT, "
@@ -45,13 +45,14 @@ READ_SCHEMA = arrow_columns(
     "fell_from BIGINT, run_length INT, later_by ARRAY<INT>, last_handled_us BIGINT, last_read_us BIGINT, "
     "last_waited_us BIGINT, reason STRING, detail STRING"
 )
-"""Schema of `partitions_read`: one row per partition that a request read, or per run of identical fetches."""
+"""Schema of the output of `partitions_read`: one row per partition that a request read, or per run of identical
+fetches."""
 
 Ints = npt.NDArray[np.int64]
 
 
 class _PartitionNumbers:
-    """Numbers partitions 0, 1, 2 ... as they first occur, because the kernel keeps partitions in arrays by number."""
+    """Numbers partitions 0, 1, 2, ... as they first occur. The number is their index in the kernel's arrays."""
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
@@ -60,7 +61,7 @@ class _PartitionNumbers:
         self._order: Ints = np.empty(0, np.int64)
 
     def key(self, topics: pa.Array, partitions_per_topic: Ints, partitions: Ints) -> Ints:
-        """Encode each partition as an int64: the topic's number in the upper, the partition id in the lower 32 bits."""
+        """Return each partition's key, an int64: the topic's number in the upper, the id in the lower 32 bits."""
         encoded = pc.dictionary_encode(topics)
         codes = np.array(
             [self.topics.setdefault(t, len(self.topics)) for t in encoded.dictionary.to_pylist()], np.int64
@@ -69,7 +70,7 @@ class _PartitionNumbers:
         return (np.repeat(per_topic, partitions_per_topic) << 32) | partitions
 
     def number(self, keys: Ints) -> Ints:
-        """Return the number of each partition, by its key; partitions that are new get the next numbers."""
+        """Return the number of the partition with each key. New partitions get the next numbers."""
         new = np.unique(keys[~self._known(keys)])
         if len(new):
             self.keys = np.concatenate([self.keys, new])
@@ -78,7 +79,7 @@ class _PartitionNumbers:
         return self._order[np.searchsorted(self._sorted, keys)]
 
     def _known(self, keys: Ints) -> npt.NDArray[np.bool_]:
-        """Whether each partition, by its key, already has a number."""
+        """Return for each key whether its partition already has a number."""
         if not len(self._sorted):
             return np.zeros(len(keys), np.bool_)
         place = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
@@ -86,12 +87,12 @@ class _PartitionNumbers:
 
 
 def _starts_of_lists(lengths: Ints) -> Ints:
-    """Return where each list begins in the flat array of all lists' elements, and where the last list ends."""
+    """Return where each list begins in the concatenation of all lists, and where the last list ends."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 
 def _grown_session_cache(cache: SessionCache, partitions: int) -> SessionCache:
-    """Return the session's state in arrays with room for ``partitions`` partition numbers."""
+    """Return the cache, copied to larger arrays if it has no room for ``partitions`` partition numbers."""
     room = len(cache.members)
     if partitions <= room:
         return cache
@@ -104,7 +105,7 @@ def _grown_session_cache(cache: SessionCache, partitions: int) -> SessionCache:
 
 
 class _SessionReader:
-    """Finds the partitions that fetch requests read, and keeps the current session's state between batches."""
+    """Finds the partitions that fetch requests read. It keeps the state of the current session between batches."""
 
     def __init__(self) -> None:
         self.numbers = _PartitionNumbers()
@@ -135,7 +136,7 @@ class _SessionReader:
         )
 
     def _clear(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Whether the session's state is dropped before each request: it begins another session, or is a full fetch."""
+        """Return for each request whether it resets the state, as a full fetch or the first of another session."""
         broker = int64_array(batch.column("broker_id"))
         session = int64_array(batch.column("session"))
         clear = int64_array(batch.column("session_epoch")) <= 0
@@ -145,7 +146,7 @@ class _SessionReader:
         return clear
 
     def read(self, batch: pa.RecordBatch, rows_out: int) -> Iterator[pa.RecordBatch]:
-        """Yield one row per partition that the requests of a batch read, at most ``rows_out`` at a time."""
+        """Yield one row per partition that the requests of a batch read, in batches of at most ``rows_out`` fetches."""
         requests = self.requests(batch)
         self.cache = _grown_session_cache(self.cache, len(self.numbers.keys))
         asked = requests_for_runs(batch)
@@ -185,19 +186,19 @@ def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT)
     ----------
     batches : record batches of requests
         The columns of `REQUEST_COLUMNS`: ``session`` (int64), ``session_epoch``, ``error_code`` (int32), ``partitions``
-        (binary, `udfs.request_log.pieces`). Requests of a session come one after the other, by session epoch; a
-        session may go on in the next batch.
+        (binary, `udfs.request_log.pieces`). Requests of a session are adjacent, in order of session epoch; a session
+        may continue in the next batch.
     rows_out : int
         Maximum number of fetches per batch.
 
     Yields
     ------
     record batches
-        Columns as in `READ_SCHEMA`. ``error_code`` is that of the partition in the response (-1 for a
-        diverging epoch); ``high_watermark`` is null where the response did not list the partition; ``fell_from`` is as
-        in `udfs.kernel.fetch_sessions.SessionFetches`, and null if the offset did not fall. ``last_read_us`` is when
-        the last fetch of the run was read for the last time, ``last_waited_us`` when the last of them that waited for
-        data was handled (null: none did). ``reason`` and ``detail`` are null.
+        Columns as in `READ_SCHEMA`. ``error_code`` is the error of the partition in the response (-1 for a diverging
+        epoch). ``high_watermark`` is null if the response does not list the partition. ``fell_from`` is as in
+        `udfs.kernel.fetch_sessions.SessionFetches`, and null if the offset did not fall. ``last_read_us`` is when the
+        leader last read its log for the last fetch of the run. ``last_waited_us`` is when the last fetch of the run
+        that waited for data was handled, or null if none waited. ``reason`` and ``detail`` are null.
     """
     reader = _SessionReader()
     for batch in batches:
@@ -206,14 +207,14 @@ def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT)
 
 
 def sessions_read(batches: Iterator[pa.RecordBatch], members: Members) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `partitions_read`, and a row with a ``reason`` per request whose predecessors are missing.
+    """Yield the rows of `partitions_read`, and one row with a ``reason`` per gap before a request of a session.
 
     Parameters
     ----------
     batches : record batches of requests
-        As for `partitions_read`; their instants are corrected (`udfs.batches.sessions.session_requests_in_turn`).
+        As for `partitions_read`. Their times are corrected with `udfs.batches.sessions.session_requests_in_turn`.
     members : mapping
-        Partitions of sessions before their first request in these batches, which reads them as well.
+        Partitions that sessions had before their first request in these batches. This first request reads them too.
     """
     reader = _SessionReader()
     for batch in session_requests_in_turn(batches):
@@ -224,7 +225,7 @@ def sessions_read(batches: Iterator[pa.RecordBatch], members: Members) -> Iterat
 
 
 def _gaps_as_read(gaps: pa.RecordBatch) -> pa.RecordBatch:
-    """Add the missing columns of `READ_SCHEMA`, as nulls, to rows about gaps."""
+    """Return rows about gaps with all columns of `READ_SCHEMA`, in which columns that the rows lack are null."""
     return pa.RecordBatch.from_pydict(
         {
             field.name: gaps.column(field.name)

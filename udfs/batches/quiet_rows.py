@@ -1,9 +1,12 @@
-"""Store a segment's quiet stretch (which a replay may skip) as a binary next to its events, and read it in a replay.
+"""Store a segment's quiet stretch as a binary next to its events, and read the binary in a replay.
 
-A replay that skips the stretch only needs the few rows around it. The binary begins with `LAYOUT` and the CRC-32 of the
-rest. The rest is a compressed sequence of 8-byte numbers: QUIET; the numbers of latencies, of rows before the stretch,
-of latest fetches in it, and of rows after it; for each latency the event that moves the high watermark, its bucket, and
-the number of appends; then the columns of these rows.
+A replay may skip a quiet stretch, and then only needs the few rows around it. The binary begins with `LAYOUT` and the
+CRC-32 of the rest. The rest is a compressed sequence of 8-byte numbers:
+
+- the record QUIET;
+- four counts: latencies, rows before the stretch, latest fetches in it, rows after it;
+- for each latency: BY_RECORD or BY_ARRIVAL, its bucket, and the number of appends;
+- the columns of these rows.
 """
 
 import zlib
@@ -24,19 +27,19 @@ LEAST_SHARE = 0.5
 """A quiet stretch is stored only if it has at least this share of its segment's rows."""
 _FIELDS = len(QUIET.names or ())
 LAYOUT = zlib.crc32(repr((QUIET.names, Rows._fields, LATE_FOR_US)).encode()).to_bytes(4, "little")
-"""First bytes of the binary: a hash of the fields of QUIET and ``Rows`` and of LATE_FOR_US. A binary with other bytes
-is ignored."""
+"""First bytes of the binary: a hash of the field names of QUIET and ``Rows``, and of LATE_FOR_US. A binary that begins
+with other bytes is ignored."""
 
 
 class AroundQuiet(NamedTuple):
     """A segment's quiet stretch as stored: its effects on a replay, and the segment's rows before and after it."""
 
     quiet: npt.NDArray[np.void]
-    """Where the stretch begins and ends, and the largest delays in it that a rule may react to: one record of type
-    QUIET."""
+    """One record of type QUIET: where the stretch begins and ends, and the largest delays in it to which a rule may
+    react."""
     latencies: Int64Array
-    """How long acks=all producers waited in the stretch: rows of (BY_RECORD or BY_ARRIVAL, bucket of latency, number of
-    appends), shape (n, 3)."""
+    """How long producers with acks=all waited in the stretch. Shape (n, 3), each row with BY_RECORD or BY_ARRIVAL, the
+    bucket of latency, and the number of appends."""
     before: Rows
     latest: Rows
     """Each follower's two latest fetches in the stretch, as in `udfs.kernel.quiet.QuietStretch`."""
@@ -44,7 +47,7 @@ class AroundQuiet(NamedTuple):
 
 
 def packed_quiet(rows: Rows) -> bytes | None:
-    """Find and pack the quiet stretch of a segment's rows; None if it covers less than LEAST_SHARE of the rows."""
+    """Find the quiet stretch in a segment's rows and pack it; None if it has less than LEAST_SHARE of the rows."""
     found = quiet_stretch_of(rows)
     if found is None:
         return None
@@ -62,12 +65,12 @@ def packed_quiet(rows: Rows) -> bytes | None:
 
 
 def unpacked_quiet(binary: bytes) -> AroundQuiet | None:
-    """Unpack what `packed_quiet` packed; None if another version of this code packed it.
+    """Unpack a binary that `packed_quiet` packed; None if another version of this code packed it.
 
     Raises
     ------
     ValueError
-        When the binary is damaged.
+        If the binary is damaged.
     """
     if binary[:4] != LAYOUT:
         return None
@@ -89,15 +92,15 @@ def unpacked_quiet(binary: bytes) -> AroundQuiet | None:
 
 @dataclass(frozen=True)
 class QuietRows:
-    """A quiet stretch, passed through the replay's stream as one item instead of its rows.
+    """A quiet stretch of a segment, as one item of the replay's stream in place of its rows.
 
     Parameters
     ----------
     of_set : tuple
-        Values of SET_COLUMNS.
+        The replica set: values of SET_COLUMNS.
     around : AroundQuiet
     segment : callable
-        Unpacks the segment of the stretch into a RecordBatch of the stream.
+        Returns all rows of the segment with the stretch as a RecordBatch of the stream.
     """
 
     of_set: tuple[object, ...]
@@ -105,7 +108,7 @@ class QuietRows:
     segment: Callable[[], pa.RecordBatch]
 
     def rows(self) -> pa.RecordBatch:
-        """Unpack the segment, and return the rows of the stretch."""
+        """Unpack the segment, and return only the rows of the stretch."""
         first, end = int(self.around.quiet["first_row"][0]), int(self.around.quiet["end_row"][0])
         return self.segment().slice(first, end - first)
 
@@ -116,7 +119,7 @@ class QuietRows:
 
     @property
     def until_us(self) -> int:
-        """Time of the first row after the stretch; no row of the stretch is later."""
+        """Time of the first row after the stretch. No row of the stretch is later."""
         return int(self.around.quiet["until_us"][0])
 
 
@@ -126,13 +129,16 @@ def kernel_rows(batch: pa.RecordBatch) -> Rows:
 
 
 def fetches_from_below(rows: Rows, passed: QuietRows) -> bool:
-    """Whether a follower fetches below the log end that all followers had after the stretch: it has lost records."""
+    """Whether a follower fetches from below the log end that all followers had after the stretch.
+
+    Such a follower has lost records.
+    """
     offsets = rows.offset[(rows.kind == FETCH) & (rows.code == 0) & (rows.offset >= 0)]
     return bool(len(offsets)) and int(offsets.min()) < int(passed.around.quiet["log_end_at_end"][0])
 
 
 def recall_appends(history: AppendHistory, passed: Iterable[QuietRows]) -> None:
-    """Replace the one append that stands for each skipped stretch in the history by the appends of the stretch."""
+    """Restore the appends of skipped stretches in the history, which has a single append for each stretch."""
     first, end = history.used
     ends, times_us = history.log_end_offset[first:end].copy(), history.time_us[first:end].copy()
     for piece in passed:

@@ -1,7 +1,8 @@
-"""Run the replay kernel on sorted Arrow batches, set by set, and return its results as Arrow batches.
+"""Run the replay kernel on sorted Arrow batches, one replica set after the other; its results are Arrow batches.
 
-The stream has the rows of many sets one after the other. A set is one partition on one leader, with its terms in order
-of time. Only the state of the current set is kept, so that memory does not grow with the stream.
+The stream has the rows of many replica sets, one set after the other. A replica set is one partition on one leader,
+with its terms in chronological order. Only the state of the current set is kept, so memory does not grow with the
+stream.
 """
 
 import zlib
@@ -42,32 +43,33 @@ from udfs.rules import REGISTRY
 from udfs.rules.base import always_acts
 
 RESULT_ROWS = 1 << 17
-"""Minimum capacity of the output buffer, in rows of one kind of result; a full buffer is yielded as a batch."""
+"""Minimum capacity of the output buffer, in rows per kind of result. A full buffer is yielded as a batch."""
 SCORE_ROWS = 1 << 10
 STATES = 64
-"""Number of states for table ``replay_state`` that are collected before they are yielded as a batch."""
+"""Number of states for table ``replay_state`` that are collected before they are yielded as one batch."""
 PASSED = 16
-"""How many of the latest skipped quiet stretches with appends are kept, to restore their appends if a follower loses
-records."""
+"""Number of the latest skipped quiet stretches that are remembered. If a follower loses records, their appends are
+restored. Stretches without appends are not remembered."""
 TERMS_ALIKE = 64
-"""Maximum number of different broker settings for which the parameters of all rule runs are cached."""
+"""Maximum number of different leader settings for which the parameters of all rule runs are cached."""
 WIDEST_ASSIGNMENT = FOLLOWERS_A_SCORE
-"""Assumed maximum number of replicas of a partition, from which the size of the output buffer follows."""
+"""Assumed maximum number of replicas of a partition. It determines the size of the output buffer."""
 
 
 class SetReplay:
-    """Replays one set after the other; holds the state of the current set and term, and results not yet yielded.
+    """Replays one replica set after the other. It holds the state of the current set and term, and results to yield.
 
     Parameters
     ----------
     runs : sequence of RuleRun
         The rule runs to replay.
     kinds : collection of str
-        Kinds of results to return, from ``udfs.batches.results.KINDS``; with STATE, also states at ``until_us``.
+        Kinds of results to return, from ``udfs.batches.results.KINDS``. If they include STATE, the state of each set at
+        ``until_us`` is returned as well.
     until_us : int
         End of the window that is replayed.
     shared : collection of str
-        Timelines to return in stored form (``udfs.batches.results.STATES``).
+        Timelines to return as they are stored (``udfs.batches.results.STATES``).
     around_shrinks : bool
         Whether only the rows of these timelines near shrinks are returned (``udfs.batches.around_shrinks``).
     """
@@ -99,14 +101,14 @@ class SetReplay:
         self.params: dict[tuple[Any, ...], tuple[npt.NDArray[np.void], list[str]]] = {}
 
     def begin_set(self, key: tuple[Any, ...]) -> None:
-        """Begin the set with these values of SET_COLUMNS. Its rows are ignored until its first term begins."""
+        """Begin the replica set with these values of SET_COLUMNS. Its rows before its first term are ignored."""
         self.key, self.identity, self.state = key, None, None
         self.passed.clear()
 
     def go_on(self, since_us: int, kept: dict[str, Any]) -> None:
-        """Restore the set's state at the end of the previous window, from the values of its GOES_ON row.
+        """Restore the set's state at the end of the previous window from ``kept``, the values of its GOES_ON row.
 
-        The term of that state may continue in this window, or have ended since.
+        The term of that state may continue in this window, or may be over.
         """
         self.state = unpacked_snapshot(zlib.decompress(kept["state"]))
         self.state.term["end_us"], self.state.term["ends_mid_term"] = kept["end_us"], kept["ends_mid_term"]
@@ -116,7 +118,7 @@ class SetReplay:
             self.around.go_on(self.identity, shown_around_shrinks(self.state, since_us))
 
     def begin_term(self, start_us: int, start_offset: int, term: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Begin the term that a TERM row describes, with the ISR at its start and the leader's settings."""
+        """Begin the term that a TERM row describes, with its ISR at the start and the leader's settings."""
         assigned = term["assigned"]
         state = new_state(self.codes, len(assigned))
         if self.state is not None and not term["process_is_new"]:
@@ -142,7 +144,7 @@ class SetReplay:
         kernels.begin_replay_of_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
 
     def change_min_isr(self, now_us: int, min_isr: int) -> Iterator[pa.RecordBatch]:
-        """Set the topic's min.insync.replicas from ``now_us`` on, except in rule runs that have it as a parameter."""
+        """Set the topic's min.insync.replicas from ``now_us`` on, except in rule runs for which the user set it."""
         if self.state is None or self.term_is_over or now_us > self.state.term["end_us"][0]:
             return
         yield from self.advance(NO_ROWS, now_us)
@@ -150,7 +152,7 @@ class SetReplay:
         kernels.change_min_isr_in_replay(self.state, of_runs, now_us)
 
     def _params_in(self, term: Mapping[str, Any]) -> tuple[npt.NDArray[np.void], list[str]]:
-        """Return all rule runs' parameters in a term, for the kernel and as JSON; cached, as most terms share them."""
+        """Return the parameters of all rule runs in a term, as records for the kernel and as JSON. They are cached."""
         key = tuple(term[name] for name in OF_BROKER)
         if key not in self.params:
             if len(self.params) == TERMS_ALIKE:
@@ -163,7 +165,7 @@ class SetReplay:
         return self.params[key]
 
     def _identify(self, leader_epoch: int, assigned: Sequence[int], params: Sequence[str], from_us: int) -> None:
-        """Set ``identity``: the names and ids that go into each result row of the current term."""
+        """Set ``identity``: the names and ids that are added to each result row of the current term."""
         of_set = dict(zip(SET_COLUMNS, self.key or (), strict=True))
         assert self.state is not None
         self.identity = {
@@ -175,12 +177,12 @@ class SetReplay:
         }  # fmt: skip
 
     def _make_room(self) -> Iterator[pa.RecordBatch]:
-        """Yield the collected results if the output buffer may be too small for the results of another row."""
+        """Yield the collected results if the output buffer may be too full for the results of one more row."""
         if not kernels.replay_has_room(self.state, self.out):
             yield from self.flush()
 
     def advance(self, rows: Rows, until_us: int) -> Iterator[pa.RecordBatch]:
-        """Replay rows of the current term, then timers up to ``until_us``; rows before the first term are ignored."""
+        """Replay rows of the current term, then fire timers up to ``until_us``. Between terms, nothing is done."""
         if self.state is None or self.term_is_over:
             return
         if self.passed and fetches_from_below(rows, self.passed[-1]):
@@ -205,7 +207,7 @@ class SetReplay:
         yield from self.advance(rows(), -1)
 
     def end_term(self) -> Iterator[pa.RecordBatch]:
-        """Fire the timers up to the end of the term, write its ledger, and mark its rows in the output as its own."""
+        """Fire the timers up to the end of the term, write its ledger, and mark where its rows end in the output."""
         if self.state is not None and self.identity is not None and not self.term_is_over:
             yield from self.advance(NO_ROWS, int(NEVER_US))
             kernels.end_replay_of_term(self.state, self.out)
@@ -213,7 +215,7 @@ class SetReplay:
             self.term_is_over = True
 
     def end_set(self) -> Iterator[pa.RecordBatch]:
-        """Replay up to the end of the set's last term, or of the window, and store the state if requested."""
+        """Replay up to the end of the set's last term or of the window; collect the set's state if requested."""
         if self.state is None or self.identity is None:
             return
         if self.state.term["end_us"][0] < self.until_us:
@@ -233,13 +235,13 @@ class SetReplay:
         self.identity = self.state = None
 
     def flush_states(self) -> Iterator[pa.RecordBatch]:
-        """Yield the collected states of sets as a batch."""
+        """Yield the collected states of replica sets as one batch."""
         if self.kept:
             yield pa.RecordBatch.from_pylist(self.kept, schema=RESULT_SCHEMA)
         self.kept.clear()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield the results collected in the output buffer as named rows, and empty the buffer."""
+        """Yield the results in the output buffer as named rows, and empty the buffer."""
         if self.identity is not None:
             self.marks.append((self.out.filled.copy(), self.identity))
         rules = [run.rule for run in self.runs]
@@ -255,11 +257,11 @@ class SetReplay:
 
 
 NO_ROWS = Rows(*(np.asarray(pa.array([], pa.int64())) for _ in Rows._fields))
-"""Rows without an entry. The arrays are read-only, as Arrow's are: numba would compile again for writable ones."""
+"""No rows. The arrays are read-only like Arrow's, because numba would compile the kernel again for writable arrays."""
 
 
 def _carry_over_to_next_term(former: State, state: State, assigned: Sequence[int]) -> None:
-    """Copy the state of the followers that are assigned in both terms from a leader's former term to its next one."""
+    """Copy the state of followers that are assigned in both terms from a leader's former term to its next one."""
     known = list(former.fetches["replica_id"])
     for p, replica in enumerate(assigned):
         if replica in known:
@@ -275,9 +277,9 @@ def replay_batches(
     *,
     around_shrinks: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Replay a stream of batches sorted by set, then ROW_ORDER.
+    """Replay a stream of batches, sorted by replica set, then ROW_ORDER.
 
-    A set begins with its first term, or with its state from before (a GOES_ON row); rows before that are not replayed.
+    A set begins with a TERM row or with its state from the previous window (a GOES_ON row); earlier rows are ignored.
 
     Parameters
     ----------
@@ -287,11 +289,11 @@ def replay_batches(
         see ``udfs.batches.segments``).
     runs : sequence of RuleRun
     kinds : collection of str
-        Kinds of results to return: those of ``udfs.batches.results.KINDS``, and STATE.
+        Kinds of results to return, from ``udfs.batches.results.KINDS`` and STATE.
     until_us : int
         End of the window, exclusive: later rows are ignored, and later timers do not fire.
     shared : collection of str
-        Timelines to return in addition, in stored form.
+        Timelines to return in addition, as they are stored.
     around_shrinks : bool
         Whether only the rows of these timelines near shrinks are returned.
 
@@ -303,14 +305,14 @@ def replay_batches(
     Raises
     ------
     ValueError
-        When a set's rows are not in order of time.
+        If a set's rows are not in chronological order.
     """
     batches = iter(batches)
     first = next(batches, None)
     if first is None:
         return
-    # Quiet stretches are not skipped if timelines are wanted, which have rows in them, or states, which need all
-    # appends.
+    # Quiet stretches are not skipped if timelines are wanted, because timelines have rows in them, or states, because
+    # states need all appends.
     quiet = not shared and set(kinds) <= set(SCORED) and "kept" not in first.schema.names
     groups = _by_knowledge_of_quiet(runs) if quiet else [runs]
     replays = [SetReplay(group, kinds, until_us, shared, around_shrinks=around_shrinks) for group in groups]
@@ -333,18 +335,21 @@ def replay_batches(
 
 
 def _by_knowledge_of_quiet(runs: Sequence[RuleRun]) -> list[list[RuleRun]]:
-    """Split rule runs by whether their rules may skip quiet stretches; return one or two groups."""
+    """Split rule runs into those whose rules allow skipping quiet stretches and those whose rules do not.
+
+    Returns the groups that are not empty.
+    """
     knowing, others = ([run for run in runs if _run_knows_quiet(run) == known] for known in (True, False))
     return [group for group in (knowing, others) if group]
 
 
 def _run_knows_quiet(run: RuleRun) -> bool:
-    """Whether the rule of a rule run may skip quiet stretches."""
+    """Whether the rule of a rule run allows the replay to skip quiet stretches."""
     return REGISTRY[run.rule].acts_in_quiet is not always_acts
 
 
 def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.RecordBatch]:
-    """Replay one batch of the stream, in parts that end where a set or a term begins."""
+    """Replay one batch of the stream, in parts: a replica set, a term or a new min.insync.replicas begins each."""
     rows = kernel_rows(batch)
     # The rows of a set are adjacent: if the first and the last row of a batch are of one set, all are.
     alone = set_of(batch, 0) == set_of(batch, batch.num_rows - 1)
@@ -375,7 +380,7 @@ def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.Reco
 
 
 def _require_order_of_time(batch: pa.RecordBatch, rows: Rows, new_set: Any) -> None:
-    """Raise ValueError if the rows of a set are not in order of time."""
+    """Raise ValueError if the rows of a replica set are not in chronological order."""
     back = np.flatnonzero((np.diff(rows.time_us) < 0) & ~new_set[1:])
     if len(back):
         message = f"rows of {set_of(batch, int(back[0]))} are not in order of time at {rows.time_us[back[0]]} us"

@@ -1,4 +1,4 @@
-"""Convert the kernel's numbered results to rows with names, with one schema for all kinds of results."""
+"""Convert the kernel's numeric results to rows with names. All kinds of results have one schema."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -33,11 +33,12 @@ KINDS = {
     "score": SCORE_COLUMNS,
     "follower_score": FOLLOWER_SCORE_COLUMNS,
 }
-"""Kinds of results, each with its columns, in the order of the kernel's output arrays."""
+"""Kinds of results and their columns, in the order of the kernel's output arrays."""
 SCORED = ("change", "score", "follower_score")
-"""The kinds of results from which scores are computed; the others are timelines."""
+"""The kinds of results from which scores are computed. All other kinds are timelines."""
 STATE = "state"
-"""The kind of result with the state of a set's replay at the end of the window (``udfs.kernel.snapshot``)."""
+"""The kind of result that holds the state of a replica set's replay at the end of the window
+(``udfs.kernel.snapshot``)."""
 
 LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
 Identity = Mapping[str, Any]
@@ -46,11 +47,11 @@ _NULL_UNLESS = {
     "times_known": {"last_caught_up_time_ms"},
     "held_known": {"leader_held_ms"},
 }
-"""For each flag of a term, the columns that are null where the flag is false: no log line names an offset; a span
-around shrinks has ended; the log has only one instant per fetch."""
+"""Columns that are null if a flag of the term is false. ``offsets_known``: a log line names offsets. ``times_known``:
+the span around shrinks has not ended. ``held_known``: the log has more than one instant per fetch."""
 _ROWS_A_BATCH = 1 << 16
 _WIDEST = 40
-"""Bits below the term's number in a key of term and ISR: one bit per replica of the ISR."""
+"""Number of bits for the ISR, one per replica, below the term's number in a combined key."""
 Results = Iterator[pa.RecordBatch]
 
 RESULT_SCHEMA = pa.schema(
@@ -114,7 +115,7 @@ STATES = {
     )
     for kind, columns in _OF_TIMELINES.items()
 }
-"""Schemas of the timelines as the tables store them: one row for all rule runs with the same state, text as
+"""Schemas of the timelines as the tables store them: one row for all rule runs with the same state, and text as
 dictionaries."""
 
 
@@ -125,19 +126,19 @@ def named_results(
     kinds: Collection[str],
     shared: Collection[str] = (),
 ) -> Results:
-    """Convert the kernel's output to rows with names: ids of replicas, ISRs as lists of ids, names of rules, terms.
+    """Convert the kernel's output to rows with names: replica ids, ISRs as lists of ids, rules, terms.
 
     Parameters
     ----------
     out : KernelOutput
     marks : sequence of (rows filled when a term was left, identity of the term)
-        The identity has the columns of the set, ``leader_epoch``, ``assigned``, and ``params_json`` of each rule run.
+        The identity has SET_COLUMNS, ``leader_epoch``, ``assigned``, and ``params_json`` of each rule run.
     rules : sequence of str
         The rule of each rule run.
     kinds : collection of str
         Kinds of results to return, from KINDS.
     shared : collection of str
-        Timelines to return in stored form (STATES), with one row for all rule runs that share it.
+        Timelines to return as stored (STATES): one row for all rule runs that have the same state.
 
     Yields
     ------
@@ -157,7 +158,7 @@ def named_results(
 def named_once(
     rows: Int64Array, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> pa.RecordBatch:
-    """Convert timeline rows from numbers to named columns, with one row for all rule runs that share it, as stored.
+    """Convert timeline rows to named columns as stored: one row for all rule runs with the same state.
 
     Row i belongs to the term ``identities[of_term[i]]``.
     """
@@ -181,7 +182,7 @@ def named_once(
 def named(
     out: KernelOutput, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> Results:
-    """Convert one kind of result from numbers to named columns, with one row per rule run.
+    """Convert one kind of result to named columns, with one row per rule run.
 
     Row i belongs to the term ``identities[of_term[i]]``.
     """
@@ -205,14 +206,14 @@ def named(
 
 
 def _result_of_each_run(runs: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Expand rows that several rule runs share: return the row's index and the rule run's number for each pair."""
+    """Expand rows that several rule runs share: return one row index and rule run number per row and rule run."""
     bits = np.ascontiguousarray(runs)[:, None].view(np.uint8)
     row, bit = np.nonzero(np.unpackbits(bits, axis=1, count=int(RUNS_A_ROW), bitorder="little"))
     return row, (runs[row] >> RUNS_A_ROW) * RUNS_A_ROW + bit
 
 
 def _result_columns(rows: Int64Array, kind: str) -> dict[str, Int64Array]:
-    """Return the numbers of one kind of result by column name, without the first column, which names the rule run."""
+    """Return the columns of one kind of result by name, without the first one, which holds the rule run or runs."""
     return {column: np.ascontiguousarray(rows[:, i]) for i, column in enumerate(KINDS[kind]) if i}
 
 
@@ -222,7 +223,7 @@ def _named_result_columns(
     identities: Sequence[Identity],
     of_mark: Int64Array,
 ) -> dict[str, Any]:
-    """Return one kind of result as columns of RESULT_SCHEMA, except the rule run; text as dictionaries."""
+    """Return the columns of RESULT_SCHEMA for one kind of result, without the rule run; text as dictionaries."""
     rows = len(of_mark)
     widest = max(len(identity["assigned"]) for identity in identities)
     replica_ids = np.array([i["assigned"] + [-1] * (widest - len(i["assigned"])) for i in identities], np.int32)
@@ -274,7 +275,7 @@ def _named_result_columns(
 
 
 def _taken_by_index(few: pa.Array, which: Int64Array) -> pa.Array:
-    """Return ``few[which[i]]`` for each row i; text becomes a dictionary array."""
+    """Return ``few[which[i]]`` for each row i. Text becomes a dictionary array."""
     if few.type != pa.string():
         return few.take(pa.array(which))
     differ = few.dictionary_encode()
@@ -290,7 +291,7 @@ def _as_result_type(values: Any, wanted: pa.DataType) -> pa.Array:
 def _isr_lists(
     bits: Int64Array, of_mark: Int64Array, identities: Sequence[Identity], leader_last: Any = False
 ) -> pa.Array:
-    """Convert ISRs from bits to lists of replica ids, in order of assignment; each distinct list is made once."""
+    """Convert ISRs from bits to lists of replica ids, in assignment order. Each distinct list is built once."""
     # ISR and term are combined to one number per row: Arrow finds its distinct values by hashing, without a sort.
     keys = pa.array((of_mark << _WIDEST | bits) << 1 | leader_last).dictionary_encode()
     lists = []
@@ -304,7 +305,7 @@ def _isr_lists(
 
 
 def _result_verdicts(causes: Int64Array) -> dict[str, pa.Array]:
-    """Return the columns verdict, primary cause and causes for bits of causes; null where no shrink was judged."""
+    """Return the columns verdict, primary cause and causes, given causes as bits. They are null if no bit is set."""
     bits, inverse = np.unique(causes, return_inverse=True)
     names = [[name for i, name in enumerate(CAUSES) if bit >> i & 1] for bit in bits.tolist()]
     primary = [held[0] if held else None for held in names]
@@ -317,7 +318,7 @@ def _result_verdicts(causes: Int64Array) -> dict[str, pa.Array]:
 
 
 def _result_latencies(counts: Int64Array) -> pa.Array:
-    """Return each row's histogram of acks=all latencies as pairs of latency (ms) and number of appends."""
+    """Return each row's histogram of acks=all latencies: pairs of the latency in ms and the number of appends."""
     row, bucket = np.nonzero(counts)
     pairs = pa.StructArray.from_arrays(
         [pa.array(middle_of_latency_bucket_us(bucket) / 1000.0), pa.array(counts[row, bucket])],

@@ -1,4 +1,4 @@
-"""Rule runs: a rule with some parameters set; the others come from the leader's settings or the rule's defaults."""
+"""Rule runs: a rule with the parameters that the user set. Others come from the leader's settings or the rule."""
 
 import json
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from udfs.rules import REGISTRY, Param, Rule
 
 @dataclass(frozen=True)
 class RuleRun:
-    """A rule with the parameters that the user set; others come from the leader's settings or the rule's defaults."""
+    """A rule, and the parameters that the user set. Other parameters come from the leader's settings or the rule."""
 
     rule: str
     params: Mapping[str, int] = field(default_factory=dict)
 
 
 def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
-    """Return every parameter of a rule run in a term: the value set for the run, else the broker's, else the rule's."""
+    """Return all parameters of a rule run in a term: the user's value, else the leader's, else the rule's."""
     rule = REGISTRY[run.rule]
     lag_time = run.params.get("replica_lag_time_max_ms", term["replica_lag_time_max_ms"])
     return {
@@ -32,7 +32,10 @@ def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
 
 
 def params_json(run: RuleRun, term: Mapping[str, Any]) -> str:
-    """Return the parameters that results show for a rule run in a term, as JSON with sorted keys."""
+    """Return a rule run's parameters in a term, as results show them: JSON with sorted keys.
+
+    Common parameters that the user did not set are left out, except lag time and min.insync.replicas.
+    """
     rule = REGISTRY[run.rule]
     shown = {"replica_lag_time_max_ms", "min_insync_replicas", *rule.params, *run.params}
     values = {name: value for name, value in resolved_params(run, term).items() if name in shown}

@@ -1,4 +1,4 @@
-"""Unpack the segments in the replay's stream into one row per event, except quiet stretches that can stay packed."""
+"""Unpack the segments in the replay's stream to one row per event. Quiet stretches can stay packed."""
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -19,40 +19,41 @@ Ints = npt.NDArray[np.int64]
 
 
 def one_row_an_event(batches: Iterator[pa.RecordBatch], *, quiet: bool = False) -> Iterator[Piece]:
-    """Unpack the segments in the replay's stream; memory is bounded by overlapping segments, and one batch.
+    """Unpack the segments in the replay's stream. Memory is bounded by overlapping segments and one batch.
 
     Parameters
     ----------
     batches : iterator of RecordBatch
-        Rows with SET_COLUMNS, the columns of ``Rows`` (int64), any other columns, and ``segment`` (SEGMENT, null in
-        rows of single events), with the time of its first event; sorted by set, then ROW_ORDER.
+        Rows with SET_COLUMNS, the columns of ``Rows`` (int64), any other columns, and ``segment``, sorted by replica
+        set, then ROW_ORDER. In the row of a segment, ``segment`` is a SEGMENT and ``time_us`` the time of its first
+        event. In the row of a single event, ``segment`` is null.
     quiet : bool
-        Whether to leave quiet stretches packed, unless another row of the set falls into them.
+        Whether quiet stretches stay packed. A stretch is unpacked anyway if another row of the set falls into it.
 
     Yields
     ------
     RecordBatch or QuietRows
-        The same without ``segment``, one row per event, in order; quiet stretches are separate items.
+        The same rows in order, without ``segment`` and with one row per event. Quiet stretches are separate items.
 
     Raises
     ------
     DamagedSegmentError
         If a segment is damaged; the message names it.
     ValueError
-        When rows are not in order.
+        If rows are not in order.
     """
     return in_set_order(_pieces_of_stream(batches, quiet=quiet))
 
 
 class _Segment(NamedTuple):
-    """A packed segment of the replay's stream: its row's position in a batch, and its binaries."""
+    """A packed segment of the replay's stream: the batch ``rows``, the index of its row in it, and its binaries."""
 
     rows: pa.RecordBatch
     place: int
     packed: pa.StructScalar
 
     def pieces(self, following: tuple[pa.RecordBatch, int] | None) -> Iterator[Piece]:
-        """Yield the segment's events. A quiet stretch stays packed, as one item, unless the next row falls into it."""
+        """Yield the segment's events. If ``following``, the next row, is after its quiet stretch, this stays packed."""
         of_set = set_of(self.rows, self.place)
         try:
             around = unpacked_quiet(self.packed["quiet"].as_py() or b"")
@@ -80,14 +81,14 @@ class _Segment(NamedTuple):
             raise self.damaged(error) from error
 
     def damaged(self, error: Exception) -> DamagedSegmentError:
-        """Return the error for a damaged segment, which names its set and the time of its first event."""
+        """Return the error for a damaged segment, which names its replica set and the time of its first event."""
         at_us = self.rows.column("time_us")[self.place].as_py()
         return DamagedSegmentError(
             f"the segment of {set_of(self.rows, self.place)} that begins at {at_us} us is damaged: {error}"
         )
 
     def _rows_of(self, columns: Mapping[str, Ints], events: int) -> pa.RecordBatch:
-        """Return unpacked events as rows of the stream, with the set of the segment and null in all other columns."""
+        """Return unpacked events as rows of the stream, with the segment's replica set. Further columns are null."""
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(columns[field.name])
@@ -102,8 +103,8 @@ class _Segment(NamedTuple):
 
 
 def _pieces_of_stream(batches: Iterator[pa.RecordBatch], *, quiet: bool) -> Iterator[Piece]:
-    """Yield the stream in order: batches of single rows as they are, and the events of each segment."""
-    waiting: _Segment | None = None  # the row that follows decides whether it is unpacked
+    """Yield the stream in order: slices with rows of single events, and the events in each segment."""
+    waiting: _Segment | None = None  # whether it is unpacked depends on the next row
     for batch in batches:
         segments = batch.column("segment")
         rows = batch.drop_columns(["segment"])

@@ -1,8 +1,8 @@
-"""Pack consecutive fetches and appends of one set into segments: one row, with each column of numbers as one binary.
+"""Pack consecutive fetches and appends of one replica set into segments: one row, with each column as one binary.
 
 Spark is slow per row and fast per byte: 16,384 events pass through it as one row of about 300 kB. In format 1, a binary
-has integers: the first as 8 bytes, then a byte with the width of the differences (0, 1, 2, 4 or 8 bytes; 0 if all
-numbers are equal), then the difference of each number from the one before, all little-endian and signed. ``PACKED``
+has integers, all little-endian and signed: the first integer in 8 bytes, one byte with the width of the differences (0,
+1, 2, 4 or 8 bytes; 0 if all integers are equal), then the difference of each integer from the previous one. ``PACKED``
 lists the columns. ``checksum`` is the CRC-32 of the concatenated binaries.
 """
 
@@ -38,11 +38,11 @@ PACKED = {
     "released_us": "time from processed_us until the requested wait for data ended",
     "until_us": "time from released_us until the response was sent",
 }
-"""Columns of ``udfs.records.Rows`` that a segment stores, with their meaning; the last six exist only for fetches."""
+"""Columns of ``udfs.records.Rows`` that a segment stores, with their meaning. Only fetches have the last six."""
 OF_FETCHES = tuple(PACKED)[4:]
 _INSTANTS = ("time_us", *tuple(PACKED)[6:])
-"""Columns with the instants of a fetch, in order of time. Each but the first is stored as the difference from the
-previous one."""
+"""Columns with the instants of a fetch, in chronological order. The first is stored as a time, and each later one as
+the difference from the one before it."""
 SEGMENT = pa.struct(
     [
         ("format_version", pa.int32()),
@@ -75,7 +75,7 @@ class DamagedSegmentError(ValueError):
 
 
 class _Widths(NamedTuple):
-    """For each width in bytes, the smallest and the largest signed integer that fits."""
+    """A width in bytes, and the smallest and largest signed integer that fits it."""
 
     width: int
     least: int
@@ -86,7 +86,7 @@ _WIDTHS = (_Widths(0, 0, 0), *(_Widths(w, -(1 << 8 * w - 1), (1 << 8 * w - 1) - 
 
 
 def packed_for_segment(values: Ints) -> bytes:
-    """Pack a column of integers: the first one in 8 bytes, then differences; empty if there are no integers."""
+    """Pack a column of integers: the first in 8 bytes, then differences. Without integers, the result is empty."""
     if not len(values):
         return b""
     steps = np.diff(values)  # an overflow is undone when the sums overflow as well
@@ -97,7 +97,9 @@ def packed_for_segment(values: Ints) -> bytes:
 
 
 def unpack_steps(binary: bytes, steps: Ints) -> None:
-    """Read a column packed by `packed_for_segment` into ``steps``: its first number, then the differences.
+    """Unpack into ``steps`` a column that `packed_for_segment` packed.
+
+    ``steps[0]`` receives the first number, each later element the difference from the number before.
 
     Raises
     ------
@@ -111,7 +113,7 @@ def unpack_steps(binary: bytes, steps: Ints) -> None:
 
 
 def _width_of_steps(binary: bytes, count: int) -> int:
-    """Return how many bytes each difference of a packed column has; fail if it does not have ``count`` numbers."""
+    """Return the width in bytes of a packed column's differences. Raise if it does not have ``count`` numbers."""
     if not count and not binary:
         return 0
     width = binary[8] if len(binary) > 8 else -1
@@ -122,18 +124,20 @@ def _width_of_steps(binary: bytes, count: int) -> int:
 
 
 def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pack chunks of fetches and appends into segments; memory is bounded by a segment, a batch and overlapping chunks.
+    """Pack chunks of fetches and appends into segments.
+
+    Memory is bounded by one segment, one batch and overlapping chunks.
 
     Parameters
     ----------
     pieces : iterator of RecordBatch
-        Chunks with the schema ``udfs.batches.event_chunks.PIECES``, sorted by set, then ``first_us``.
+        Chunks with the schema ``udfs.batches.event_chunks.PIECES``, sorted by replica set, then ``first_us``.
 
     Yields
     ------
     RecordBatch
-        Rows with the schema SEGMENTS. A segment has at most SEGMENT_ROWS events, of one leader epoch; all of them have
-        the same ``day``, and times on the same day.
+        Rows with the schema SEGMENTS. A segment has at most SEGMENT_ROWS events, all of one leader epoch. They have the
+        same ``day``, and their times are on one day.
     """
     number = _SegmentNumber()
     rest: Events | None = None
@@ -147,8 +151,8 @@ def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield _segments_of_events(rest, [*_segment_starts(rest), len(rest)], number)
         events = sorted_events(events)
         starts = _segment_starts(events)
-        # Later chunks begin no earlier than the last one, so only the last segment that begins before that may
-        # continue.
+        # Later chunks begin no earlier than the last chunk of this batch. So of the segments that begin before this
+        # chunk, only the last may get further events.
         begins = int(np.searchsorted(events.columns["set"], events.columns["set"][-1]))
         last_us = batch.column("first_us")[-1].as_py()
         known = begins + int(np.searchsorted(events.columns["time_us"][begins:], last_us))
@@ -160,30 +164,31 @@ def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def segments_of_events(events: Events) -> pa.RecordBatch:
-    """Pack the complete, sorted events of one set into rows of SEGMENTS."""
+    """Pack all events of one replica set, which are sorted, into rows of SEGMENTS."""
     return _segments_of_events(events, [*_segment_starts(events), len(events)], _SegmentNumber())
 
 
 class _SegmentNumber:
-    """Numbers the segments of each set 0, 1, 2 ...; sets come one after the other."""
+    """Numbers the segments of each replica set from 0. All segments of a set must come before those of the next."""
 
     def __init__(self) -> None:
         self._of: tuple[object, ...] = ()
         self._next = 0
 
     def next_of(self, key: tuple[object, ...]) -> int:
-        """Return the number of the next segment of a set."""
+        """Return the number for the next segment of the replica set ``key``."""
         self._next = self._next + 1 if key == self._of else 0
         self._of = key
         return self._next
 
 
 def _segment_starts(events: Events) -> list[int]:
-    """Return the indices of the events with which segments begin."""
+    """Return the index of the first event of each segment."""
     columns = events.columns
     new = np.ones(len(events), np.bool_)
     new[1:] = False
-    # A segment ends at a fetch that arrived on one day and was handled on the next: later arrivals are of another day.
+    # A fetch that arrived on one day and was handled on the next forms a segment with others of this kind only: earlier
+    # arrivals have another `day`, and later arrivals are on another day.
     for values in (columns["set"], columns["leader_epoch"], _days_of_events(columns), columns["time_us"] // DAY_US):
         new[1:] |= np.diff(values) != 0
     edges = [*np.flatnonzero(new).tolist(), len(events)]
@@ -191,12 +196,15 @@ def _segment_starts(events: Events) -> list[int]:
 
 
 def _days_of_events(columns: dict[str, Ints]) -> Ints:
-    """Return the UTC day under which each event is stored, as days since 1970; for a fetch, the day it was handled."""
+    """Return the UTC day under which each event is stored, as days since 1970.
+
+    For a fetch, it is the day on which the fetch was handled.
+    """
     return np.where(columns["kind"] == FETCH, columns["handled_us"], columns["time_us"]) // DAY_US
 
 
 def _segments_of_events(events: Events, edges: Sequence[int], number: _SegmentNumber) -> pa.RecordBatch:
-    """Pack the events between each two neighbouring edges into one row of SEGMENTS."""
+    """Pack the events between each two successive edges into one row of SEGMENTS."""
     rows = [_segment_row(events.part(first, end), number) for first, end in pairwise(edges)]
     return pa.RecordBatch.from_pylist(rows, schema=SEGMENTS)
 
@@ -238,7 +246,7 @@ def unpack_segment(segment: dict[str, Any]) -> dict[str, Ints]:
     Raises
     ------
     DamagedSegmentError
-        When the segment is damaged, or has an unknown format.
+        If the segment is damaged or has an unknown format.
     """
     if segment["format_version"] != FORMAT:
         message = f"format {segment['format_version']}, and {FORMAT} is known"
@@ -262,19 +270,19 @@ def unpack_segment(segment: dict[str, Any]) -> dict[str, Ints]:
 
 @entry
 def spread_steps(of_events: Ints, of_fetches: Ints, columns: Ints) -> int:
-    """Turn the differences of a segment's columns into the columns of ``Rows``, with one value per event.
+    """Write the columns of ``Rows``, with one value per event, given the differences in a segment's columns.
 
     Parameters
     ----------
     of_events, of_fetches : int64 of shapes (4, events) and (6, fetches)
-        Differences read by ``unpack_segment``, in the order of PACKED.
+        Differences that ``unpack_segment`` has unpacked, in the order of PACKED.
     columns : int64 of shape (10, events)
         Array for the result.
 
     Returns
     -------
     int
-        Number of events that are fetches; for other events, the columns of ``of_fetches`` are not filled in.
+        Number of events that are fetches. For other events, the last six columns are UNKNOWN.
     """
     time_us = kind = offset = code = np.int64(0)
     replica_id = log_end_offset = handled_us = processed_us = released_us = until_us = np.int64(0)

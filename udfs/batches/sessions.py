@@ -14,8 +14,8 @@ from udfs.arrow_types import arrow_columns, int64_array
 from udfs.request_log import unpacked
 
 STRETCH_OF_SESSION = 1 << 32
-"""Added to a fetch session's id after each gap of the log in it, so that its requests after the gap form another
-session. It is larger than any id that Kafka gives."""
+"""Added to the id of a fetch session after each gap of the log within the session, so that requests after the gap form
+another session. It is larger than any id that Kafka assigns."""
 
 INSTANTS = ("arrival_us", "handled_us", "processed_us", "released_us", "answered_us", "completed_us")
 _ORDER = ("broker_id", "session", "session_epoch")
@@ -24,24 +24,24 @@ FIRST_REQUESTS = arrow_columns(
     "broker_id INT, session BIGINT, session_epoch INT, error_code INT, replica_id INT, client_id STRING, "
     "handled_us BIGINT"
 )
-"""Schema of `first_session_requests`: the first logged request of each fetch session."""
+"""Schema of the output of `first_session_requests`: the first logged request of each fetch session."""
 
 Held = Sequence[tuple[Sequence[str], str, Sequence[tuple[int, int, int]]]]
 Members = Mapping[tuple[int, int], Held]
 """For each broker and fetch session, the partitions that the session had before the log begins.
 
-They are listed by topic (its ids and name). Each partition has the leader epoch and the offset that were last
-requested, or -1 where unknown."""
+They are listed by topic (its ids and its name). For each partition there are its id, and the leader epoch and offset of
+its last fetch, or -1 if unknown."""
 
 Ints = npt.NDArray[np.int64]
 
 
 def session_requests_in_turn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Add ``previous_epoch`` (null for a session's first request), and correct times of lines that were logged late.
+    """Add ``previous_epoch`` (null for a session's first request), and correct times of late log lines.
 
-    A session has one request in flight. Therefore, if a request seems to complete after the next one of its session
-    arrived, its line was logged late by at least the difference. Only lines of the same file count, so that the rows of
-    a file stay the same whether the file after it is read with it, earlier or later.
+    A session has one request in flight. So if a request seems to complete after the next request of its session
+    arrived, its line was logged late, by at least the difference. Its times are moved back by that much. This is only
+    done if the next request is in the same file: the rows of a file then do not depend on when other files are read.
     """
     before: pa.RecordBatch | None = None
     with_rows = (batch for batch in batches if batch.num_rows)
@@ -54,7 +54,7 @@ def session_requests_in_turn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 def _requests_in_turn(
     batch: pa.RecordBatch, before: pa.RecordBatch | None, after: pa.RecordBatch | None
 ) -> pa.RecordBatch:
-    """Do this for one batch; the neighbouring batches have the requests before its first and after its last one."""
+    """Do the same as `session_requests_in_turn` for one batch, given the batches before and after it, if any."""
     around = pa.Table.from_batches(
         [*([before.slice(before.num_rows - 1)] if before else []), batch, *([after.slice(0, 1)] if after else [])]
     )
@@ -72,7 +72,7 @@ def _requests_in_turn(
 
 
 def _same_file_follows(files: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Return, for each line, whether the next line is from the same file."""
+    """Return for each request whether the next one is from the same file; False for the last."""
     names = files.combine_chunks()
     return np.append(np.asarray(pc.equal(names[1:], names[:-1])), False)
 
@@ -84,9 +84,9 @@ def first_session_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def missing_session_requests(batch: pa.RecordBatch, members: Members = MappingProxyType({})) -> pa.RecordBatch:
-    """Return a row for each request whose predecessor in its session was not logged, with ``reason`` and ``detail``.
+    """Return the requests before which a request of their session is missing, with ``reason`` and ``detail``.
 
-    Sessions in ``members`` are left out, because logs that were read earlier have their previous requests.
+    The first request of a session in ``members`` is left out if its predecessor is in logs that were read earlier.
     """
     went_on = {key for key, held in members.items() if any(epoch >= 0 for *_, own in held for _, epoch, _ in own)}
     epoch, previous = int64_array(batch.column("session_epoch")), int64_array(batch.column("previous_epoch"))
@@ -113,7 +113,7 @@ def missing_session_requests(batch: pa.RecordBatch, members: Members = MappingPr
 
 
 def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBatch:
-    """Add the partitions that each session had before the log to the session's first logged request."""
+    """Add the partitions that each session had before the log to the first logged request of the session."""
     if not members:
         return batch
     broker, session = int64_array(batch.column("broker_id")), int64_array(batch.column("session"))
@@ -129,7 +129,7 @@ def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBa
 
 
 def _piece_with_held(piece: bytes, held: Held) -> bytes:
-    """Return a request's packed partitions, with those added that its session had before the log."""
+    """Return a request's packed partitions with ``held``, its session's partitions from before the log, in front."""
     asked, gone, answered = unpacked.unpacked_fetches(pa.array([piece]))
     # All requests of a session identify topics by id, or all by name; a request without partitions fits both.
     by_id = any(each.is_id.any() for each in (asked, gone, answered)) or not (len(asked.is_id) or len(answered.is_id))

@@ -1,4 +1,4 @@
-"""Merge overlapping pieces (batches of rows) of the stream so that the rows of each set are in order of time."""
+"""Merge overlapping pieces of the replay's stream, so that the rows of each replica set are in chronological order."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -17,23 +17,25 @@ Piece: TypeAlias = "pa.RecordBatch | QuietRows"
 
 
 def in_set_order(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Merge pieces of the stream, so that the rows of each set are in order; memory is bounded by overlapping pieces.
+    """Merge overlapping pieces of the stream, so that the rows of each replica set are in order.
+
+    Memory is bounded by overlapping pieces.
 
     Parameters
     ----------
     pieces : iterator of RecordBatch or QuietRows
-        Pieces with SET_COLUMNS and ROW_ORDER (int64) among their columns. The rows of each piece are in order, with
-        those of a set adjacent, and no piece begins at an earlier time than a piece before it.
+        Pieces with SET_COLUMNS and ROW_ORDER (int64) among their columns. The rows of each piece are in order, with the
+        rows of a set adjacent. Within a set, no piece begins earlier than the previous piece.
 
     Yields
     ------
     RecordBatch or QuietRows
-        The same rows in order. A piece that overlaps with no other is passed on unchanged.
+        The same rows in order. A piece without overlap is yielded unchanged.
 
     Raises
     ------
     ValueError
-        When a piece begins earlier than the previous piece.
+        If a piece begins earlier than the previous piece of its set.
     """
     waiting: Piece | None = None
     begun: tuple[Key, int] | None = None
@@ -63,19 +65,19 @@ def in_set_order(pieces: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def _begin_of(piece: Piece) -> tuple[Key, Key, int]:
-    """Return the set of a piece's first row, the set of its last row, and the time of its first row."""
+    """Return the replica set of a piece's first row, that of its last row, and the time of its first row."""
     if isinstance(piece, QuietRows):
         return piece.of_set, piece.of_set, piece.first_us
     return set_of(piece, 0), set_of(piece, piece.num_rows - 1), piece.column("time_us")[0].as_py()
 
 
 def rows_of_piece(piece: Piece) -> pa.RecordBatch:
-    """Return a piece's rows; a quiet stretch is unpacked for this."""
+    """Return the rows of a piece. For a quiet stretch, its segment is unpacked."""
     return piece.rows() if isinstance(piece, QuietRows) else piece
 
 
 def set_changes(batch: pa.RecordBatch, names: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-    """Return, for each row, whether it differs from the row before in any of these columns; False for the first."""
+    """Return for each row whether it differs from the previous row in any of these columns; False for the first row."""
     found = np.zeros(batch.num_rows, np.bool_)
     for name in names:
         column = batch.column(name)
@@ -84,11 +86,11 @@ def set_changes(batch: pa.RecordBatch, names: tuple[str, ...]) -> npt.NDArray[np
 
 
 def set_order(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return the indices that sort the rows of each set; the order of sets does not change."""
+    """Return the indices that sort the rows of each replica set by ROW_ORDER; the order of sets does not change."""
     keys = [np.cumsum(set_changes(batch, SET_COLUMNS)), *(np.asarray(batch.column(name)) for name in ROW_ORDER)]
     return np.lexsort(keys[::-1])
 
 
 def set_of(batch: pa.RecordBatch, row: int) -> Key:
-    """Return the set of a row: its values of SET_COLUMNS."""
+    """Return the replica set of a row: its values of SET_COLUMNS."""
     return tuple(batch.column(name)[row].as_py() for name in SET_COLUMNS)

@@ -1,1 +1,6 @@
-"""Replay one partition's log on one leader: state, steps, causes of shrinks, and the ledger. All of it is compiled."""
+"""Replay one partition's log on one leader: state, steps, causes of shrinks, and the ledger. All of it is compiled.
+
+Functions share some arguments. ``state`` is a `State`, ``r`` the slot of a rule run (or of a group of rule runs) in its
+arrays, ``p`` the position of a replica in the assignment, ``now_us`` the present time in the replay, and ``out`` the
+`KernelOutput`, which receives result rows.
+"""

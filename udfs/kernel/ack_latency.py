@@ -1,7 +1,7 @@
 """Measure how long producers with acks=all wait: the waiting appends of each rule run, and a histogram of latencies.
 
-A bucket of the histogram is at most a sixteenth of its latency wide. So a day needs a few hundred counters, and
-percentiles over any rows of the table can be computed from the sums of these.
+The width of a bucket is at most a sixteenth of its latency, so a few hundred counters are enough for a day. Histograms
+of several rows of the table can be added, and percentiles computed from the sums.
 """
 
 import numpy as np
@@ -10,34 +10,35 @@ from udfs.jit import inlined, kernel
 from udfs.records import BUCKETS, Int64Array
 
 TIME, END, FIRST_RUN = 0, 1, 2
-"""Columns of ``waits``: time and log end of each append; then, for each rule run, how many of the row's appends wait in
-that run."""
+"""Columns of ``waits``: time and log end of each append. One column per rule run follows, with the number of the row's
+appends that wait in that rule run."""
 COUNT = -1
-"""Index of the last row of ``waits``. Its column TIME has the number of rows in use; the column of a rule run has the
-first row that this run still waits for."""
+"""Index of the last row of ``waits``. Its column TIME holds the number of rows in use. Its column of a rule run holds
+the index of the first row for which that rule run still waits."""
 FOR_NOTHING = np.int64(2**62)
-"""In place of a row's index: the rule run waits for no append, now or later, because it shares the state of a group."""
+"""Stored instead of a row's index if a rule run waits for no append, now or later, because it shares the state of a
+group."""
 
 
 def new_ack_waits(runs: int, capacity: int) -> Int64Array:
-    """Make ``waits``: the appends that some rule run has not acknowledged yet, in order.
+    """Return an empty ``waits``, which holds the appends that some rule run has not acknowledged yet, in order.
 
-    It is an int64 array of shape (capacity + 1, 2 + runs). Beyond the capacity, two neighbouring appends become one
-    row, with the time of the earlier and the log end of the later one. Latencies of a rule run that is this far behind
-    are then too long by up to the distance between these two.
+    It is an int64 array of shape (capacity + 1, 2 + runs). Beyond the capacity, two neighbouring appends are merged
+    into one row, with the time of the earlier and the log end of the later append. Latencies of a rule run that is this
+    far behind are then too long, by up to the time between the two appends.
     """
     return np.zeros((capacity + 1, FIRST_RUN + runs), np.int64)
 
 
 def middle_of_latency_bucket_us(buckets: Int64Array) -> Int64Array:
-    """Return the latency, in microseconds, in the middle of each bucket."""
+    """Return the latency in the middle of each of these buckets, in microseconds."""
     shift = np.maximum(buckets // 16 - 1, 0)
     return np.where(buckets < 16, buckets, ((16 + buckets % 16) << shift) + (1 << shift) // 2)
 
 
 @kernel
 def latency_bucket(latency_us):
-    """Return the number of the bucket for a latency: sixteen buckets per power of two, one per microsecond below 16."""
+    """Return the number of a latency's bucket: below 16 us one bucket per us, above 16 buckets per power of two."""
     if latency_us < 16:
         return latency_us
     # The highest bit is found by binary search, which takes fewer steps than bit by bit.
@@ -51,16 +52,16 @@ def latency_bucket(latency_us):
 
 @kernel
 def clear_ack_waits(waits):
-    """Clear the waits for a new term, in which no producer waits yet."""
+    """Empty ``waits`` at the start of a term."""
     for column in range(waits.shape[1]):
         waits[COUNT, column] = 0
 
 
 @kernel
 def _make_room_for_waits(waits):
-    """Free rows of ``waits``: drop those that no rule run waits for.
+    """Free rows of ``waits``: drop rows for which no rule run waits.
 
-    If these are less than half, merge pairs of rows.
+    If fewer than half of the rows can be dropped, merge pairs of the remaining rows.
     """
     used = waits[COUNT, TIME]
     done = used
@@ -90,7 +91,7 @@ def _make_room_for_waits(waits):
 
 @kernel
 def add_ack_wait(waits, log_end_offset, now_us):
-    """Add a row to ``waits`` for an append, and return its index; the caller notes which rule runs wait for it."""
+    """Add a row for an append to ``waits``, and return its index. The caller sets which rule runs wait for it."""
     if waits[COUNT, TIME] == len(waits) - 1:
         _make_room_for_waits(waits)
     i = waits[COUNT, TIME]
@@ -106,16 +107,16 @@ def add_ack_wait(waits, log_end_offset, now_us):
 
 @inlined
 def some_ack_waits_end(waits, r, high_watermark):
-    """Whether the high watermark of rule run ``r`` has reached the end of the first append that the run waits for."""
+    """Whether the high watermark of rule run ``r`` has reached the end of the first append for which the run waits."""
     i = waits[COUNT, FIRST_RUN + r]
     return i < waits[COUNT, TIME] and waits[i, END] <= high_watermark
 
 
 @kernel
 def acknowledge_waits(waits, r, high_watermark, now_us, latencies):
-    """Acknowledge the appends below the high watermark of rule run ``r``, and count their latencies.
+    """Acknowledge the appends up to the high watermark of rule run ``r``, and count their latencies in ``latencies``.
 
-    Returns how many appends were acknowledged, and the longest latency in microseconds.
+    Returns the number of acknowledged appends, and the longest latency in microseconds.
     """
     acknowledged, longest_us = 0, 0
     own = FIRST_RUN + r
@@ -134,7 +135,7 @@ def acknowledge_waits(waits, r, high_watermark, now_us, latencies):
 
 @kernel
 def forget_ack_waits(waits, r):
-    """Let rule run ``r`` wait for no append, present or future."""
+    """Mark in ``waits`` that rule run ``r`` waits for no append, present or future."""
     waits[COUNT, FIRST_RUN + r] = FOR_NOTHING
 
 
@@ -149,7 +150,7 @@ def take_over_ack_waits(waits, to, of):
 
 @kernel
 def ack_waits_alike(waits, r, other):
-    """Whether two slots (rule runs or groups) wait for the same appends."""
+    """Whether slots ``r`` and ``other`` (rule runs or groups) wait for the same appends."""
     r, other = FIRST_RUN + r, FIRST_RUN + other
     alike = waits[COUNT, r] == waits[COUNT, other]
     for i in range(waits[COUNT, r], waits[COUNT, TIME]):
@@ -159,7 +160,7 @@ def ack_waits_alike(waits, r, other):
 
 @kernel
 def count_given_up_ack_waits(waits, r, before_us):
-    """Return how many appends from before ``before_us`` still wait for their acknowledgement in rule run ``r``."""
+    """Return how many appends from before ``before_us`` still wait for acknowledgement in rule run ``r``."""
     never = 0
     for i in range(waits[COUNT, FIRST_RUN + r], waits[COUNT, TIME]):
         if waits[i, TIME] < before_us:

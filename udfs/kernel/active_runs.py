@@ -1,4 +1,4 @@
-"""Index the rule runs that are replayed on their own, not with a group that shares its state (`shared_runs`)."""
+"""Slots of the state that are replayed: groups, and rule runs that do not share a group's state (`shared_runs`)."""
 
 from udfs.jit import inlined
 

@@ -1,8 +1,8 @@
-"""Keep the appends that some follower lacks, to date the first record that each follower lacks.
+"""Keep the appends that some follower lacks, to find since when each follower has lacked records.
 
 A follower with log end offset ``o`` has lacked records since the first append that ended beyond ``o``. Appends that all
-followers have are dropped. If a follower is away so long that the appends it lacks do not fit, every second append is
-merged into the one before it. The date is then too early by at most the distance between two neighbouring appends.
+followers have are dropped. If a follower is away so long that the appends it lacks exceed the capacity, pairs of
+neighbouring appends are merged. The time found is then too early by at most the time between two neighbouring appends.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ CAPACITY = 1 << 15
 
 
 class AppendHistory(NamedTuple):
-    """Appends in order, as int64 arrays of log ends and times; the entries ``used[0]:used[1]`` are in use."""
+    """Appends in order, as int64 arrays of log ends and times. Entries ``used[0]`` to ``used[1]`` are in use."""
 
     log_end_offset: Int64Array
     time_us: Int64Array
@@ -24,13 +24,13 @@ class AppendHistory(NamedTuple):
 
 
 def new_append_history(capacity: int = CAPACITY) -> AppendHistory:
-    """Make an empty history of at most ``capacity`` appends."""
+    """Return an empty history of at most ``capacity`` appends."""
     return AppendHistory(np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.zeros(2, np.int64))
 
 
 @kernel
 def begin_append_history(history: AppendHistory, start_offset: int, start_us: int) -> None:
-    """Empty the history at the start of a term; every record that exists then is dated to the start."""
+    """Empty the history at the start of a term. Records below ``start_offset`` are dated to ``start_us``."""
     history.log_end_offset[0] = start_offset
     history.time_us[0] = start_us
     history.used[0] = 0
@@ -39,7 +39,10 @@ def begin_append_history(history: AppendHistory, start_offset: int, start_us: in
 
 @inlined
 def remember_append(history: AppendHistory, log_end_offset: int, time_us: int, held_by_all: int) -> None:
-    """Add an append that ended at ``log_end_offset``; drop those below ``held_by_all``, which all followers have."""
+    """Add an append that ended at ``log_end_offset``. All followers have the records below ``held_by_all``.
+
+    If the history is full, appends that all followers have are dropped; if most remain, pairs of neighbours are merged.
+    """
     first, end = history.used
     if end == len(history.time_us):
         while first < end and history.log_end_offset[first] <= held_by_all:

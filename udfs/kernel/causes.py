@@ -1,11 +1,11 @@
-"""Causes of a shrink: every cause that holds, as bits; the first of them is the primary one.
+"""Determine the causes of a shrink: all causes that hold, as bits. The first of them is the primary cause.
 
-Causes of spurious shrinks come first, each from the JIRA issue or KIP that describes it: a follower that lacks nothing
-(KAFKA-7152), one that keeps pace (KAFKA-4485), one that its leader kept waiting (KIP-501), one that lacks nothing that
-was acknowledged (KAFKA-10853). Causes of other shrinks follow.
+Causes of spurious shrinks come first, each from the JIRA issue or KIP that describes it: the follower lacks nothing
+(KAFKA-7152), keeps pace (KAFKA-4485), was kept waiting by its leader (KIP-501), or lacks no acknowledged record
+(KAFKA-10853). Causes of other shrinks follow.
 
-Only a follower that is alive can keep pace, or be excused because the records that it lacks were not acknowledged. If
-no fetch arrived from it for the lag time, it has stopped, or its leader has (docs/verdicts.md).
+Two causes require that the follower is alive: that it keeps pace, and that it lacks no acknowledged record. If no fetch
+arrived from the follower for the lag time, the follower or its leader has stopped (docs/verdicts.md).
 """
 
 import numpy as np
@@ -39,20 +39,19 @@ CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, CONTROLLER, FOLLOWER_STOPPED
 )
 
 ORDINARY_WORK = 10
-"""If the leader held the follower's fetches for less than this fraction of the lag time (a tenth), it is not to blame.
-"""
+"""The leader is not to blame if it held the follower's fetches for less than a tenth of the lag time."""
 
 
 NO_ARRIVAL_US = -1
-"""Last arrival of a follower that has not fetched in this term."""
+"""Last arrival of a fetch of a follower that has not fetched in this term."""
 
 CADENCES_A_LAG_TIME = 3
-"""A log with fewer fetches of a follower per lag time cannot show that the follower has stopped."""
+"""If the log has fewer fetches of a follower per lag time, it cannot show that the follower has stopped."""
 
 
 @kernel
 def _acknowledged_without(state, r, p):
-    """Return up to which offset records would have been acknowledged if the leader had not waited for this follower."""
+    """Return the offset up to which records would be acknowledged if the leader did not wait for follower ``p``."""
     leader, term = state.leaders[r], state.term[0]
     end = leader.log_end_offset
     for other in range(term.replicas):
@@ -63,7 +62,7 @@ def _acknowledged_without(state, r, p):
 
 @kernel
 def _may_depend_on_earlier(state, r, p, now_us):
-    """Whether the rule's decision about a follower may depend on fetches from before the log begins."""
+    """Whether a rule run's decision on follower ``p`` may depend on fetches from before the log begins."""
     follower, term = state.followers[r, p], state.term[0]
     shown = follower.last_caught_up_time_ms > term.start_us // 1000
     return not shown and now_us < ledger_known_from_us(term, state.params[r])
@@ -71,20 +70,20 @@ def _may_depend_on_earlier(state, r, p, now_us):
 
 @kernel
 def _is_shrink_explained(fetch, held_us, lag_time_us, now_us):
-    """Whether the follower would still be in sync if the leader had not made it wait for ``held_us``."""
+    """Whether the follower would still be in sync if the leader had not delayed it by ``held_us``."""
     return held_us * ORDINARY_WORK > lag_time_us and now_us - fetch.since_us - held_us <= lag_time_us
 
 
 @kernel
 def _has_stopped(fetch, lag_time_us, now_us):
-    """Return the cause FOLLOWER_STOPPED, or UNKNOWN if the log has too few fetches of the follower to show this."""
+    """Return the cause FOLLOWER_STOPPED; UNKNOWN if the log has too few fetches of the follower to show that."""
     thin = now_us < fetch.thin_until_us and fetch.cadence_us * CADENCES_A_LAG_TIME > lag_time_us
     return UNKNOWN if thin else FOLLOWER_STOPPED
 
 
 @kernel
 def causes_of_shrink(state, r, p, now_us):
-    """Return all causes (bits of CAUSES) that hold when the rule drops follower ``p`` at ``now_us``."""
+    """Return all causes that hold when rule run ``r`` drops follower ``p`` at ``now_us``, as bits of CAUSES."""
     fetch, term = state.fetches[p], state.term[0]
     settle_truth(fetch, term, now_us)
     lag_time_us = state.params[r].replica_lag_time_max_ms * 1000
@@ -119,7 +118,7 @@ def causes_of_shrink(state, r, p, now_us):
 
 @kernel
 def excused_by(causes):
-    """Return the value of ``excused`` in the ledger of a follower that is dropped for these causes (`excuses`)."""
+    """Return the value for ``excused`` in the ledger of a follower that is dropped for these causes (see `excuses`)."""
     if causes & (CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY) == 0:
         return np.int64(0)
     return HEARD if causes & SLOW_LEADER != 0 else UNHEARD

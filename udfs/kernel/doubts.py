@@ -1,16 +1,17 @@
-"""Find out whether a shrink depends on something that the log leaves open: check time, order of events, membership.
+"""Decide whether a shrink depends on something that the log leaves open: check time, order of events, membership.
 
-The time of a check is known only as an interval. Timestamps are cut to milliseconds, and a leader logs an action a
-little after it. So the interval is as wide as the error of timestamps plus the leader's recent delay. If the leader was
-silent when the check was due, and no line shows when it ran, it ran some time after the leader woke up. If the log does
-not show the phase of the periodic check, it ran at some time within a period. If a check must have run late, because
-the line that it would have logged is missing, it ran at some time after it was due.
+The time of a check is known only as an interval. Timestamps are truncated to milliseconds, and a leader logs an action
+a little after it. So the interval is as wide as the error of timestamps plus the leader's recent delay. It is wider in
+three cases. If the leader was silent when the check was due, and no log line shows when it ran, the check ran some time
+after the leader woke up. If the log does not show the phase of the periodic check, the check ran at some time within a
+period. If a check must have run late, because the line that it would have logged is missing, it ran at some time after
+it was due.
 
-If a line shows that the leader dropped this follower, part of the order is known: at that check the follower lacked
+If a log line shows that the leader dropped this follower, part of the order is known: at that check the follower lacked
 records, and no fetch from the log end had come before. The line only reflects the brokers' own rule. Other fetches, on
 which another rule may depend, remain in doubt.
 
-If a log begins in mid-term and no line names the ISR, a follower that has not fetched from the log end may not have
+If a log begins in mid-term and no line shows the ISR, a follower that has not fetched from the log end may not have
 been a member.
 
 A shrink is certain if the rule makes it wherever in this interval the check ran. Every other shrink is possible: a row
@@ -28,25 +29,25 @@ DEPENDS_ON = (None, "event_order", "check_time", "check_phase", "isr_at_start")
 NOTHING, EVENT_ORDER, CHECK_TIME, CHECK_PHASE, ISR_AT_START = np.arange(len(DEPENDS_ON))
 
 STAMP_US = 1_000
-"""Error of timestamps, because log lines and Kafka's clock are truncated to milliseconds."""
+"""Error of timestamps in microseconds: log lines and Kafka's clock are truncated to milliseconds."""
 AWAKE_US = 100_000
 """A leader that wakes up runs its overdue checks within this time, in microseconds (measured: 3 to 60 ms)."""
 LATE_FOR_US = 5_000_000
-"""A delay of the leader widens the error of event times for this long after it, in microseconds."""
+"""How long after a delay of the leader the error of event times stays as large as this delay, in microseconds."""
 STARVED_US = 100_000
-"""A leader that was late by this, in microseconds, may also log late: the timestamps of two fetches then do not show
-their order."""
+"""A leader with a longer delay than this, in microseconds, may also log late. The timestamps of two fetches then do not
+show their order."""
 
 
 @kernel
 def is_late_no_more(late_at_us, now_us):
-    """Whether the leader's last large delay is more than LATE_FOR_US ago."""
+    """Whether the leader's last large delay, at ``late_at_us``, was more than LATE_FOR_US ago."""
     return now_us - late_at_us > LATE_FOR_US
 
 
 @kernel
 def note_lateness_for_doubts(term, from_us, until_us, now_us):
-    """Note how long the leader worked on a fetch, apart from silences, if no recent delay was longer."""
+    """Store in ``term`` how long the leader worked on a fetch, without silences, unless a recent delay was longer."""
     late_us = until_us - from_us - overlap_of_spans(from_us, until_us, term.silent_from_us, term.silent_until_us)
     if late_us >= term.late_us or is_late_no_more(term.late_at_us, now_us):
         term.late_us = late_us
@@ -55,13 +56,13 @@ def note_lateness_for_doubts(term, from_us, until_us, now_us):
 
 @kernel
 def error_us(term, now_us):
-    """Return by how many microseconds the time of an event may be wrong: truncation plus the leader's recent delay."""
+    """Return the maximum error of an event's time in microseconds: truncation plus the leader's recent delay."""
     return STAMP_US + (0 if is_late_no_more(term.late_at_us, now_us) else term.late_us)
 
 
 @kernel
 def check_error_us(leader, term, params, now_us):
-    """Return by how much later a check may have run than its time says, in microseconds.
+    """Return how much later than its given time a check may have run, in microseconds.
 
     This is `error_us`, or more if no line shows when the check ran.
     """
@@ -79,7 +80,7 @@ def check_error_us(leader, term, params, now_us):
 
 @kernel
 def write_doubt(out, mine, r, p, depends_on):
-    """Write a DOUBT row for the follower's last shrink: the shrink is only possible, for the reason ``depends_on``."""
+    """Write a DOUBT row, which marks the last shrink of follower ``p`` as only possible, with the reason."""
     mine.depends_on = depends_on
     mine.doubt_until_us = 0
     row = out.change[out.filled[2]]
@@ -91,9 +92,9 @@ def write_doubt(out, mine, r, p, depends_on):
 
 @kernel
 def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
-    """Begin to watch for fetches that may have come before the check that drops a follower now.
+    """Start to watch for fetches that may have come before the check that drops a follower now.
 
-    Returns the reason if the shrink is already known to be only possible, otherwise NOTHING.
+    Returns the reason if the shrink is already known to be only possible, else NOTHING.
 
     Parameters
     ----------
@@ -117,11 +118,11 @@ def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
         return EVENT_ORDER
     # A rule's time may be far below 0 (kip-16-catch-up-time subtracts the time that missing messages take).
     if now_us < mine.joined_us:
-        # The fetch by which the follower returned may have been recorded after this check: it depends on that.
+        # The fetch by which the follower returned may have been recorded after this check.
         return EVENT_ORDER
     if mine.joined_by != NOTHING and follower.last_caught_up_time_ms * 1000 < mine.joined_us:
-        # The follower has not been caught up since it returned after a possible shrink, so it may not have returned at
-        # all.
+        # The follower returned after a shrink that is only possible, and was not caught up since. So this shrink is
+        # only possible as well.
         return mine.joined_by
     at_log_end = fetch.missing_since_us == NEVER_US or fetch.caught_us > term.start_us
     if term.isr_inferred != 0 and not (mine.named != 0 or mine.joined_us != 0 or at_log_end):
@@ -134,10 +135,10 @@ def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
 
 @kernel
 def doubt_is_over(mine, fetch, now_us):
-    """Whether neither this fetch nor a later one can make the follower's last shrink doubtful.
+    """Whether neither this fetch nor a later one can show that the follower's last shrink is only possible.
 
-    A fetch after ``doubt_until_us`` comes too late, and results of another day are stored separately. If a Shrinking
-    line names the follower, a fetch from the log end came after that check.
+    A fetch after ``doubt_until_us`` is too late, and results of another day are stored separately. If a log line shows
+    that the leader dropped the follower, any fetch from the log end came after that check.
     """
     at_log_end = fetch.stage >= READ and fetch.error_code == 0 and fetch.fetch_offset >= fetch.leader_log_end_offset
     later = fetch.arrival_us > mine.doubt_until_us or (mine.named != 0 and at_log_end)
@@ -146,9 +147,9 @@ def doubt_is_over(mine, fetch, now_us):
 
 @kernel
 def what_doubt_depends_on(mine, term, fetch):
-    """Return why a shrink is only possible, if this fetch shows the follower in sync.
+    """Return why a shrink is only possible, given a fetch that may have come before the check.
 
-    The fetch may have come before the check that made the shrink.
+    Had it come before the check, the check would have kept the follower.
     """
     if fetch.arrival_us <= mine.order_until_us:
         return EVENT_ORDER
@@ -157,7 +158,7 @@ def what_doubt_depends_on(mine, term, fetch):
 
 @kernel
 def note_expand_in_doubt(mine, term, fetch, r, p, now_us, out):
-    """Process a follower's return to the ISR, after which the shrink before may be only possible.
+    """Process a follower's return to the ISR: write a DOUBT row if the shrink before it is only possible.
 
     It is only possible if the fetch by which the follower returns may have come before the check that dropped it.
     """
@@ -165,6 +166,6 @@ def note_expand_in_doubt(mine, term, fetch, r, p, now_us, out):
         write_doubt(out, mine, r, p, what_doubt_depends_on(mine, term, fetch))
     mine.doubt_until_us = 0
     late_us = error_us(term, now_us)
-    # A leader short of CPU may have recorded this fetch late, and let the follower rejoin only at the next one.
+    # A leader short of CPU may have recorded this fetch late, so that the follower rejoined only with its next fetch.
     mine.joined_us = NEVER_US if late_us > STARVED_US else now_us + late_us
     mine.joined_by = mine.depends_on

@@ -5,16 +5,16 @@ import numpy as np
 from udfs.jit import kernel
 
 UNHEARD, HEARD = np.int64(1), np.int64(2)
-"""Values of ``excused`` in a follower's ledger after a spurious shrink: it has not fetched since (UNHEARD); or it has,
-or the shrink was the leader's fault (HEARD)."""
+"""Values of ``excused`` in a follower's ledger after a spurious shrink. UNHEARD: the follower has not fetched since
+then. HEARD: it has, or the leader was to blame for the shrink."""
 IN_FLIGHT_US = 600_000
-"""How long before the end of a log fetches may be missing, in microseconds: a fetch is logged when it completes, and
-most wait half a second for data."""
+"""Time before the end of a log in which fetches may be missing, in microseconds. A fetch is logged when it completes,
+and most fetches wait half a second for data."""
 
 
 @kernel
 def note_excuse(mine, fetch, term, excused):
-    """Note in a follower's ledger that it was dropped, and which side is to blame.
+    """Store in a follower's ledger that it was dropped, and what is to blame.
 
     ``excused`` is 0 (the follower), HEARD (its leader), or UNHEARD (the rule, unless the follower turns out to be
     dead).
@@ -25,7 +25,7 @@ def note_excuse(mine, fetch, term, excused):
 
 @kernel
 def count_early(state, r, p, heard_us):
-    """Count the follower's last spurious shrink as early if it had not fetched for a lag time by ``heard_us``.
+    """Count the last spurious shrink of follower ``p`` as early if it then did not fetch for a lag time.
 
     ``heard_us`` is the time of its next fetch, or the end of the log.
     """

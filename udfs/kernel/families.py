@@ -1,6 +1,6 @@
-"""Find families of rules: under all rules of a family, a fetch or an append changes a follower's state in the same way.
+"""Find families of rules. Under all rules of a family, fetches and appends change a follower's state in the same way.
 
-Two rules are of one family if their functions have the same code, or if one declares it (``Rule.knows_as``).
+Two rules are of one family if their functions have the same code, or if one rule declares it (``Rule.knows_as``).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,16 +13,16 @@ from udfs.rules.base import Rule
 
 OTHER_INSTANTS = ("on_arrival", "on_read", "on_completed", "on_append", "outvoted")
 INSTANTS = ("on_recorded", *OTHER_INSTANTS)
-"""Names of the rule functions that change a follower's state at an instant of a fetch or an append."""
+"""Names of the rule functions that may change a follower's state at an instant of a fetch or at an append."""
 
 
 def families(rules: Sequence[Rule]) -> tuple[int, ...]:
-    """Return the family of each rule: the index in ``rules`` of the family's first rule.
+    """Return the family of each rule, as the index in ``rules`` of the family's first rule.
 
     Raises
     ------
     ValueError
-        If a rule declares that it knows the same as another rule, but acts at other instants of a fetch.
+        If a rule names another rule in ``knows_as``, but acts at other instants of a fetch than that rule.
     """
     by_id = {rule.id: rule for rule in rules}
     same = {}
@@ -38,19 +38,19 @@ def families(rules: Sequence[Rule]) -> tuple[int, ...]:
 
 
 def params_of_knowing(rules: Sequence[Rule]) -> tuple[str, ...]:
-    """Return the names of the parameters that the functions in INSTANTS read, of any rule."""
+    """Return the names of all rules' own parameters that functions in INSTANTS read."""
     names = {name for rule in rules for name in rule.params}
     read = set().union(*(_attributes_read(getattr(rule, name)) for rule in rules for name in INSTANTS))
     return tuple(sorted(names & read))
 
 
 def _texts_of_rule(rule: Rule, names: Sequence[str]) -> tuple[object, ...]:
-    """Return the code of a rule's functions ``names``, to compare it with that of another rule."""
+    """Return a comparable form of the code of a rule's functions ``names``."""
     return tuple(compiled_text(getattr(rule, name)) for name in names)
 
 
 def _attributes_read(function: Callable[..., Any]) -> set[str]:
-    """Return the names of the record fields that a rule's function reads, directly or in functions that it calls."""
+    """Return the names of record fields that a rule's function reads, directly or in functions that it calls."""
     python = getattr(function, "py_func", None)
     if python is None:
         return set()

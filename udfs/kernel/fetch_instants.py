@@ -1,4 +1,4 @@
-"""Process an append, and each instant of a fetch, for the true state of followers and under every rule."""
+"""Process appends and the instants of fetches: update the true state of followers, and their state by rule."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +12,12 @@ from udfs.records import ARRIVED, BEHIND, COMPLETED, NOBODY_WAITS, READ, RECORDE
 from udfs.rules.base import NOTHING, SHOW, nothing
 
 ALL = UNKNOWN
-"""The value of ``acks`` in appends of producers that wait for all in-sync replicas (acks=all)."""
+"""Value of ``acks`` for acks=all: the producer waits for all in-sync replicas."""
 
 
 @kernel
 def _end_wait(state, now_us):
-    """Run the check that had to wait until the log reached the log end that the check's line shows."""
+    """Run the check that has waited until the log reached the log end in the check's log line."""
     term = state.term[0]
     if term.log_end_offset >= term.awaited_offset:
         for r in range(term.runs):
@@ -29,7 +29,7 @@ def _end_wait(state, now_us):
 
 @inlined
 def take_in_append(state, log_end_offset, acks, now_us, out):
-    """Process an append to the leader's log: update the followers' true state, and call every rule."""
+    """Process an append to the leader's log: update the true state of followers, and the state under every rule run."""
     term = state.term[0]
     if acks == ALL:
         ledger.produce_in_ledger(term, state.active, state.ledger, state.leaders, state.params, log_end_offset, now_us)
@@ -69,21 +69,21 @@ def take_in_append(state, log_end_offset, acks, now_us, out):
 
 @kernel
 def take_in_append_called(state, log_end_offset, acks, now_us, out):
-    """Do what ``take_in_append`` does, as a call that is not inlined, where code size matters more than speed."""
+    """Do the same as ``take_in_append``, but as a call that is not inlined, where code size matters more than speed."""
     take_in_append(state, log_end_offset, acks, now_us, out)
 
 
 def _for_all_rules(instant: str) -> Callable[..., Any]:
-    """Compile the function that processes one instant of a fetch (such as ``on_read``) under all rules that use it."""
+    """Return the compiled function that processes one instant of a fetch (such as ``on_read``) under all rules."""
     call = getattr(rule_calls, instant)
     heeds = rule_bits(getattr(rule, instant) is not nothing for rule in RULES)
     has_to_say_so = caught_up_times(instant)
 
     @inlined
     def decide(state, p, now_us, out):
-        """Call each rule's function for this instant, and take the steps that it returns.
+        """Call each rule's function for this instant of a fetch of follower ``p``, and take the steps that it returns.
 
-        These are to expand the ISR, to advance the high watermark, or only to write the change to the timeline.
+        These steps are to expand the ISR, to advance the high watermark, or only to write changes to the timeline.
         """
         if heeds & state.term[0].rules == 0:
             return
@@ -112,11 +112,11 @@ on_recorded, on_completed = _for_all_rules("on_recorded"), _for_all_rules("on_co
 
 @inlined
 def serve_fetch(state, p, stage, now_us, out):
-    """Process the next instant of a follower's fetch (``stage``): its true state, and its state under every rule."""
+    """Process that follower ``p``'s fetch enters ``stage``: update its true state, and its state under every rule."""
     fetch = state.fetches[p]
     if stage == READ:
         if fetch.leader_log_end_offset > state.term[0].log_end_offset:
-            # The fetch proves an append whose row comes later, or is missing.
+            # The fetch shows an append whose row comes later or is missing.
             take_in_append_called(state, fetch.leader_log_end_offset, NOBODY_WAITS, now_us, out)
         follower_truth.truth_after_read(fetch, state.term[0], now_us)
     follower_truth.enter_instant_of_truth(fetch, stage)
@@ -139,22 +139,22 @@ def serve_fetch(state, p, stage, now_us, out):
 
 @kernel
 def take_in(state, p, stage, now_us, out):
-    """Do what ``serve_fetch`` does, as a call that is not inlined."""
+    """Do the same as ``serve_fetch``, but as a call that is not inlined."""
     serve_fetch(state, p, stage, now_us, out)
 
 
 @inlined
 def take_in_fetch(state, p, rows, i, out):
-    """Process the arrival of a follower's fetch, which is row ``i`` of ``rows``."""
+    """Process the arrival of a fetch of follower ``p``, which is row ``i`` of ``rows``."""
     term, now_us = state.term[0], rows.time_us[i]
-    # If a follower has two connections, the fetch on the older one ends before this one is processed.
+    # If a follower has two connections, its previous fetch is completed before this one is processed.
     state.fetches[p].completed_us = min(state.fetches[p].completed_us, now_us)
     for stage in range(READ, COMPLETED + 1):
         if ARRIVED <= state.fetches[p].stage < stage:
             take_in(state, p, stage, now_us, out)
     offset, code = rows.offset[i], rows.code[i]
     if offset == UNKNOWN and state.fetches[p].log_end_offset >= 0:
-        # The fetch has no known offset: the partition was not listed since, so the offset is the same as before.
+        # No request has listed the partition since its last known offset, so the offset has not changed.
         offset = state.fetches[p].log_end_offset
         code = 0 if code == SENT_FROM_UNKNOWN else code
     elif offset == UNKNOWN:

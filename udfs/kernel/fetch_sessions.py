@@ -1,7 +1,7 @@
 """Reconstruct fetch sessions (KIP-227): which partitions each fetch request read, whether it listed them or not.
 
-In a request, a follower lists only the partitions whose fetch offset changed; the leader also reads all other
-partitions of the session, at the offsets that it remembers. This kernel keeps the same state as the leader.
+In a request, a follower only lists partitions whose fetch offset has changed. The leader also reads all other
+partitions of the session, at the offsets that it has stored. This kernel keeps the same state as the leader.
 """
 
 from typing import NamedTuple
@@ -17,11 +17,11 @@ NEVER_FELL = -1
 
 
 class SessionCache(NamedTuple):
-    """The current fetch session as its leader keeps it; arrays are indexed by partition number.
+    """The current fetch session as its leader keeps it. Arrays are indexed by partition number.
 
-    ``members[:used[0]]`` are the partitions in the session, in the order in which they joined, and ``position`` is the
-    index of a partition in ``members`` (-1: not in the session). ``failed`` is the partition's error in the last
-    request that read it. ``error``, ``high_watermark``, ``records_size`` and ``fell_from`` belong to the current
+    ``members[:used[0]]`` are the partitions in the session, in the order in which they joined. ``position`` is the
+    index of a partition in ``members``, or -1 if it is not in the session. ``failed`` is the partition's error in the
+    last request that read it. ``error``, ``high_watermark``, ``records_size`` and ``fell_from`` belong to the current
     request only.
     """
 
@@ -38,12 +38,12 @@ class SessionCache(NamedTuple):
 
 
 class SessionRequests(NamedTuple):
-    """Fetch requests of a batch, each session's in order.
+    """Fetch requests of a batch. The requests of each session are in order.
 
-    ``clear`` (bool, n): whether all state is dropped before the request, because it begins another session or is a full
-    fetch. ``skip`` (bool, n): whether it was refused as a whole, so that nothing was read. Listed, forgotten and
-    answered partitions of request i are the entries ``*_start[i]`` to ``*_start[i + 1]`` (int64, n + 1) of the flat
-    arrays; partitions are numbered from 0 by the caller.
+    ``clear`` (bool, n): whether the session's state is reset before the request, because the request begins another
+    session or is a full fetch. ``skip`` (bool, n): whether the request was refused as a whole, so that nothing was
+    read. The partitions that request i lists, forgets, or gets in its response are the entries ``*_start[i]`` to
+    ``*_start[i + 1]`` (int64, n + 1) of the flat arrays. The caller numbers partitions from 0.
     """
 
     clear: npt.NDArray[np.bool_]
@@ -62,10 +62,10 @@ class SessionRequests(NamedTuple):
 
 
 class SessionFetches(NamedTuple):
-    """Partitions that were read in fetch sessions: room for a row for each partition that a request read.
+    """Room for one row for each partition that a request of a fetch session read.
 
-    ``request`` is the request's row in the batch. ``fell_from`` is the offset of the request before, if it was larger
-    in the same leader epoch although no response made the follower truncate its log; in all other cases it is
+    ``request`` is the request's row in the batch. ``fell_from`` is the offset of the previous request if it was larger
+    in the same leader epoch, although no response made the follower truncate its log. In all other cases it is
     `NEVER_FELL`.
     """
 
@@ -80,7 +80,7 @@ class SessionFetches(NamedTuple):
 
 
 def empty_session_cache(partitions: int) -> SessionCache:
-    """Make the state of a session without partitions, for partition numbers below ``partitions``."""
+    """Return the state of a session without partitions, with room for partition numbers below ``partitions``."""
     return SessionCache(
         used=np.zeros(1, np.int64),
         members=np.zeros(partitions, np.int64),
@@ -96,7 +96,7 @@ def empty_session_cache(partitions: int) -> SessionCache:
 
 
 def room_for_session_fetches(rows: int) -> SessionFetches:
-    """Allocate room for ``rows`` rows of `SessionFetches`."""
+    """Allocate arrays for ``rows`` rows of `SessionFetches`."""
     return SessionFetches(
         request=np.empty(rows, np.int64),
         partition=np.empty(rows, np.int64),
@@ -111,7 +111,7 @@ def room_for_session_fetches(rows: int) -> SessionFetches:
 
 @kernel
 def _remove_from_session(cache, partition):
-    """Remove a partition from the session, if it is in it."""
+    """Remove a partition from the session. Do nothing if it is not in the session."""
     gap = cache.position[partition]
     if gap < 0:
         return
@@ -151,18 +151,19 @@ def _list_in_session(cache, partition, fetch_offset, leader_epoch):
 
 @entry
 def read_session_partitions(first, requests: SessionRequests, cache: SessionCache, out: SessionFetches):
-    """Process the requests from number ``first`` on, until all are done or ``out`` is full.
+    """Process the requests from index ``first`` on, until all are done or ``out`` is full.
 
-    A request that lists a partition and forgets it does not read it: the leader adds first.
+    If a request both lists and forgets a partition, it does not read the partition, because the leader first adds
+    listed partitions and then removes forgotten ones.
 
     Parameters
     ----------
     first : int64
-        Request to begin with: 0, or the result of the previous call.
+        Index of the first request: 0, or the result of the previous call.
     requests : SessionRequests
         Requests of the batch.
     cache : SessionCache
-        State of the session, which is changed in place, and needed for the next batch.
+        State of the session. It is changed in place, and needed for the next batch.
     out : SessionFetches
         Receives rows from row 0 on. It must have room for every partition number of the cache.
 
@@ -183,8 +184,8 @@ def read_session_partitions(first, requests: SessionRequests, cache: SessionCach
         for k in range(requests.forgotten_start[i], requests.forgotten_start[i + 1]):
             _remove_from_session(cache, requests.forgotten[k])
         if filled + cache.used[0] > room:
-            # The next call processes this request again. Applying its lists, or clearing the state, twice has the same
-            # effect.
+            # The next call processes this request again. Clearing the state or applying its lists twice changes
+            # nothing.
             return i, filled
         for k in range(requests.answered_start[i], requests.answered_start[i + 1]):
             cache.error[requests.answered[k]] = requests.error[k]

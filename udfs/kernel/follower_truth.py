@@ -1,7 +1,7 @@
-"""Track each follower's true state, whatever the rule: its log end, since when it lacks records, who delayed it.
+"""Track each follower's true state, which no rule affects: its log end, since when it lacks records, who delayed it.
 
-The state is in FETCH_STATE and TERM of ``udfs.records``. When a fetch arrives, its later instants are known already,
-because the log was written afterwards.
+The state is in FETCH_STATE and TERM of ``udfs.records``. When the arrival of a fetch is processed, its later instants
+are already known, because its log line was written after them.
 """
 
 from udfs.jit import inlined, kernel
@@ -11,7 +11,7 @@ from udfs.records import ARRIVED, NEVER_US, NO_FETCH, NOT_DUE, READ, RECORDED, S
 
 @kernel
 def overlap_of_spans(from_us, until_us, other_from_us, other_until_us):
-    """Return the length of the intersection of two spans."""
+    """Return the length of the intersection of two time spans."""
     return max(0, min(until_us, other_until_us) - max(from_us, other_from_us))
 
 
@@ -19,10 +19,9 @@ def overlap_of_spans(from_us, until_us, other_from_us, other_until_us):
 def settle_truth(fetch, term, now_us):
     """Add the time up to ``now_us`` to the sums of how long the leader delayed the follower.
 
-    Three kinds of time are summed. In held time, the follower's fetch was in the request queue, was being processed, or
-    waited longer than it had asked to. In silent time, the leader handled no request at all, and did not hold a fetch
-    of this follower (that time is held time). In idle time, no follower fetched from the leader, which may have been
-    silent.
+    There are three sums. Held time: the follower's fetch was in the request queue, was being processed, or waited
+    longer than it had asked to. Silent time: the leader handled no request at all, and held no fetch of this follower
+    (that would be held time). Idle time: no follower fetched from the leader, which may have been silent.
     """
     from_us = fetch.settled_us
     if now_us <= from_us:
@@ -40,14 +39,14 @@ def settle_truth(fetch, term, now_us):
 
 @kernel
 def _held_by_leader_us(fetch, from_us, now_us):
-    """Return how much of the time from ``from_us`` to ``now_us`` the leader held the follower's fetch."""
+    """Return for how much of the time from ``from_us`` to ``now_us`` the leader held the follower's fetch."""
     queued_us = overlap_of_spans(from_us, now_us, fetch.arrival_us, fetch.processed_us)
     return queued_us + overlap_of_spans(from_us, now_us, fetch.released_us, fetch.completed_us)
 
 
 @kernel
 def _follower_truly_idle_us(fetch, term, from_us, until_us):
-    """Return how much of a time span the leader was not silent and held no fetch of this follower."""
+    """Return for how much of a time span the leader was not silent and held no fetch of this follower."""
     if until_us <= from_us:
         return 0
     held_us = 0 if fetch.stage == NO_FETCH else _held_by_leader_us(fetch, from_us, until_us)
@@ -56,7 +55,7 @@ def _follower_truly_idle_us(fetch, term, from_us, until_us):
 
 @kernel
 def _leader_silent_us(fetch, term, from_us, now_us):
-    """Return how much of a time span the leader was silent and held no fetch of this follower."""
+    """Return for how much of a time span the leader was silent and held no fetch of this follower."""
     silent = overlap_of_spans(from_us, now_us, term.silent_from_us, term.silent_until_us)
     if fetch.stage != NO_FETCH:
         silent -= overlap_of_spans(
@@ -70,7 +69,7 @@ def _leader_silent_us(fetch, term, from_us, now_us):
 
 @kernel
 def truth_before_pause(state, kind, from_us, until_us):
-    """Begin a period without fetches: the leader is silent (SILENCE), or the reason is unknown (IDLE)."""
+    """Begin a period without fetches: the leader is silent (``kind`` SILENCE), or the reason is unknown (IDLE)."""
     term = state.term[0]
     for p in range(term.replicas):
         settle_truth(state.fetches[p], term, from_us)
@@ -91,7 +90,7 @@ def position_of(state, replica_id):
 
 @kernel
 def enter_instant_of_truth(fetch, stage):
-    """Move a follower's fetch to ``stage``, and set ``due`` to the time of its next stage."""
+    """Set the stage of a follower's fetch to ``stage``, and ``due`` to the time of its next stage."""
     fetch.stage = stage
     if stage == ARRIVED:
         fetch.due = 2 * min(fetch.handled_us, NOT_DUE // 2) + 1
@@ -105,7 +104,7 @@ def enter_instant_of_truth(fetch, stage):
 
 @kernel
 def _caught_up(fetch, now_us):
-    """Note that the follower lacks no record at ``now_us``; later delays are counted from here."""
+    """Store that the follower lacks no record at ``now_us``. Later delays are counted from here."""
     fetch.caught_us = now_us
     fetch.held_at_caught_us = fetch.held_us
     fetch.silent_at_caught_us = fetch.silent_us
@@ -114,7 +113,10 @@ def _caught_up(fetch, now_us):
 
 @kernel
 def _was_caught_up_at_previous_read(fetch):
-    """Note that the follower was caught up when its previous fetch was read: it has reached the log end of then."""
+    """Store that the follower was caught up when its previous fetch was read, unless it was caught up later.
+
+    It is called if the follower's log has reached what was the leader's log end at that read.
+    """
     if fetch.previous_read_us > fetch.caught_us:
         fetch.caught_us = fetch.previous_read_us
         fetch.held_at_caught_us = fetch.held_at_previous_read_us
@@ -124,7 +126,7 @@ def _was_caught_up_at_previous_read(fetch):
 
 @kernel
 def _explain_since_caught(fetch):
-    """Restart the sums of delays at the time when the follower was last caught up; called when a fetch arrives."""
+    """When a fetch arrives, let the sums of delays begin at the time when the follower was last caught up."""
     fetch.since_us = fetch.caught_us
     fetch.held_us -= fetch.held_at_caught_us
     fetch.silent_us -= fetch.silent_at_caught_us
@@ -139,7 +141,7 @@ def _explain_since_caught(fetch):
 
 @inlined
 def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offset, error_code):
-    """Process the arrival of a fetch (row ``i``): the follower has all records below its fetch offset."""
+    """Process the arrival of a fetch (row ``i``), which shows that the follower has all records below its offset."""
     now_us = rows.time_us[i]
     settle_truth(fetch, term, now_us)
     if fetch.missing_since_us == NEVER_US:
@@ -167,7 +169,7 @@ def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offs
 
 @inlined
 def truth_after_read(fetch, term, now_us):
-    """Process the read of a fetch by an io thread; a log end that the line does not name follows from the appends."""
+    """Process that an I/O thread reads the log for a fetch. If the log line has no log end, appends determine it."""
     settle_truth(fetch, term, now_us)
     fetch.read_us = now_us
     fetch.held_at_read_us = fetch.held_us
@@ -179,7 +181,7 @@ def truth_after_read(fetch, term, now_us):
 
 @kernel
 def truth_after_record(fetch):
-    """Process the recording of a fetch: keep the log end that it found, to compare the next fetch with it."""
+    """Process that a fetch is recorded: store the log end at its read, for comparison with the next fetch."""
     if fetch.error_code == 0:
         fetch.previous_leader_log_end_offset = fetch.leader_log_end_offset
         fetch.previous_read_us = fetch.read_us
@@ -190,7 +192,7 @@ def truth_after_record(fetch):
 
 @inlined
 def truth_after_append(fetch, term, now_us):
-    """Process an append: a follower that lacked no record lacks some from ``now_us`` on."""
+    """Process an append: a follower that lacked no record lacks one from ``now_us`` on."""
     if fetch.missing_since_us == NEVER_US and fetch.log_end_offset < term.log_end_offset:
         settle_truth(fetch, term, now_us)
         _caught_up(fetch, now_us)
@@ -199,7 +201,7 @@ def truth_after_append(fetch, term, now_us):
 
 @kernel
 def begin_truth(fetch, term):
-    """Reset a follower's true state at the start of a term; its log end is unknown until it fetches."""
+    """Reset a follower's true state at the start of a term. Its log end is unknown unless the log shows it."""
     enter_instant_of_truth(fetch, NO_FETCH)
     held = max(fetch.held_at_start, UNKNOWN) if term.begins_mid_term != 0 else 0 if term.start_offset == 0 else UNKNOWN
     fetch.log_end_offset = held
@@ -228,9 +230,9 @@ def true_lag_us(fetch, now_us):
 
 @kernel
 def truly_late_at_us(fetch, lag_time_ms):
-    """Return from when on the rule `true-lag`, in whole milliseconds, finds the follower out of sync.
+    """Return the time from which the rule `true-lag` finds the follower out of sync, in microseconds.
 
-    It is NEVER_US if the follower lacks no record.
+    It is a whole millisecond, or NEVER_US if the follower lacks no record.
     """
     if fetch.missing_since_us == NEVER_US:
         return NEVER_US
@@ -239,7 +241,7 @@ def truly_late_at_us(fetch, lag_time_ms):
 
 @kernel
 def true_miss_at_us(fetch, lag_time_ms):
-    """Return when the true lag exceeds 1.5 lag times, by which every rule should have dropped the follower."""
+    """Return when the true lag exceeds 1.5 lag times, in microseconds. By then every rule should drop the follower."""
     if fetch.missing_since_us == NEVER_US:
         return NEVER_US
     return (fetch.missing_since_us // 1000 + lag_time_ms * 3 // 2 + 1) * 1000 + 1

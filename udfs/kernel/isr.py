@@ -8,7 +8,8 @@ from udfs.kernel.active_runs import active_run
 from udfs.kernel.causes import CONTROLLER, causes_of_shrink, excused_by
 from udfs.kernel.excuses import note_excuse
 from udfs.kernel.follower_truth import true_lag_us
-from udfs.kernel.ledger import ISR_WRITES, settle_ledger_of_follower, show_leader_in_ledger
+from udfs.kernel.ledger import settle_ledger_of_follower, show_leader_in_ledger
+from udfs.kernel.ledger_page import ISR_WRITES
 from udfs.kernel.rule_calls import (
     advances_on_commit,
     at_shrink,
@@ -31,7 +32,7 @@ NO_CAUSE = np.int64(0)
 
 @kernel
 def _write_isr_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader, fetch, causes, error_us):
-    """Write a row for a change of the ISR (shrink, expand or loss of leadership) to the output, with its causes."""
+    """Write a result row for an ISR change: a shrink, an expansion, or a loss of leadership."""
     row = out.change[out.filled[2]]
     out.filled[2] += 1
     row[0] = r
@@ -56,7 +57,7 @@ def _write_isr_change(out, r, p, now_us, kind, made_by, isr_after, follower, lea
 
 @inlined
 def _has_to_leave_isr(state, r, code, p, now_ms, params):
-    """Whether the rule finds a follower out of sync and does not spare it because the other followers lag as well."""
+    """Whether the rule finds follower ``p`` out of sync, and does not spare it because of other followers' state."""
     leader = state.leaders[r]
     return out_of_sync(code, state.followers[r, p], leader, state.fetches[p], now_ms, params) and not spares(
         code, state.followers[r], p, state.term[0].leader, leader, now_ms, params
@@ -65,11 +66,14 @@ def _has_to_leave_isr(state, r, code, p, now_ms, params):
 
 @inlined
 def advance_high_watermark(state, r, clock_ms):
-    """Advance the high watermark to the smallest log end of the replicas it waits for; it never goes back."""
+    """Advance rule run ``r``'s high watermark to the lowest log end of the replicas for which it waits.
+
+    It never moves back.
+    """
     leader = state.leaders[r]
     params = state.params[r]
     code = state.codes[r]
-    # Often the high watermark cannot rise: it is at the log end, or at that of the follower that holds it back.
+    # Often the high watermark cannot rise: it is at the leader's log end, or at that of the slowest follower.
     if leader.high_watermark >= leader.log_end_offset or not may_advance(code, leader, params):
         return
     candidate = leader.log_end_offset
@@ -92,7 +96,7 @@ def advance_high_watermark(state, r, clock_ms):
 
 @kernel
 def install_isr(state, r, isr, now_us):
-    """Set the ISR of a rule run, and forget an ISR write that is in flight."""
+    """Set the committed ISR of rule run ``r`` to ``isr`` (bits), and discard an ISR write in flight."""
     leader = state.leaders[r]
     leader.isr = isr
     leader.pending_isr = isr
@@ -113,7 +117,7 @@ def install_isr(state, r, isr, now_us):
 
 @inlined
 def show_followers(state, r, now_us, out, since):
-    """Write a timeline row for each follower whose state changed; rows from ``since`` on have the same time."""
+    """Write a timeline row for each follower whose state changed. Rows from ``since`` on have the same time."""
     leader = state.leaders[r]
     for p in range(leader.replicas):
         if p != state.term[0].leader:
@@ -122,14 +126,14 @@ def show_followers(state, r, now_us, out, since):
 
 @inlined
 def show_all(state, r, now_us, out):
-    """Write the changed states of the partition and its followers under one rule run to both timelines."""
+    """Write the changed state of the partition and its followers under rule run ``r`` to the timelines."""
     show_followers(state, r, now_us, out, out.filled[0])
     show_leader_in_ledger(state, r, now_us, out)
 
 
 @kernel
 def commit_isr(state, r, now_us):
-    """Process the response to an ISR write of a rule run: the requested ISR becomes the committed one."""
+    """Process the response to an ISR write of rule run ``r``: the requested ISR becomes the committed ISR."""
     leader = state.leaders[r]
     expanding = leader.pending_isr & ~leader.isr != 0
     install_isr(state, r, leader.pending_isr, now_us)
@@ -140,7 +144,7 @@ def commit_isr(state, r, now_us):
 
 @kernel
 def _write_isr(state, r, isr, now_us):
-    """Request a new ISR in a rule run; without write latency, the response comes at once."""
+    """Send an ISR write that requests ``isr`` for rule run ``r``. Without write latency, the response comes at once."""
     leader = state.leaders[r]
     latency_us = state.params[r].isr_write_latency_ms * 1000
     state.ledger.pages[r, ISR_WRITES] += 1
@@ -148,7 +152,7 @@ def _write_isr(state, r, isr, now_us):
     leader.commit_us = now_us + latency_us
     term = state.term[0]
     if latency_us != 0 and term.write_asked_us <= now_us < term.write_answered_us:
-        # If log lines show a write that began now, or was in flight, its duration is used.
+        # If log lines show an ISR write that was sent now or is in flight, the response comes when it was answered.
         same = now_us <= term.write_asked_us + doubts.STAMP_US
         leader.commit_us = term.write_answered_us if same else max(leader.commit_us, term.write_answered_us)
     if latency_us == 0:
@@ -159,7 +163,7 @@ def _write_isr(state, r, isr, now_us):
 
 @kernel
 def _settle_doubt(state, r, p, now_us, out):
-    """Mark the last shrink of a rule run as possible if the check would have kept the follower after this fetch.
+    """If this fetch may have prevented rule run ``r``'s last shrink of follower ``p``, mark it as only possible.
 
     The fetch may have been recorded as soon as it was handled, and the check may have run right after that.
     """
@@ -168,7 +172,7 @@ def _settle_doubt(state, r, p, now_us, out):
         mine.doubt_until_us = 0
         return
     leader, follower = state.leaders[r], state.followers[r, p]
-    # Restored as at the check: the follower was in the ISR, and the check's ISR write was not sent yet.
+    # State as before the check: the follower was in the ISR, and the check's ISR write was not sent yet.
     changed_ms, written_ms, in_isr = leader.last_isr_change_time_ms, leader.last_isr_write_time_ms, follower.in_isr
     leader.last_isr_change_time_ms = leader.last_isr_write_time_ms = LONG_AGO
     follower.in_isr = 1
@@ -182,7 +186,7 @@ def _settle_doubt(state, r, p, now_us, out):
 
 @kernel
 def note_returns(state, p, now_us):
-    """Process the first fetch recorded after the follower returned to the ISR of some rule runs."""
+    """Process the first recorded fetch of follower ``p`` since it returned to the ISR of some rule runs."""
     state.fetches[p].is_back = 1
     for k in range(state.term[0].active):
         mine = state.ledger.followers[active_run(state.active, k), p]
@@ -192,7 +196,7 @@ def note_returns(state, p, now_us):
 
 @kernel
 def settle_doubts(state, p, now_us, out):
-    """For each rule run that has dropped the follower, decide whether this fetch makes the shrink doubtful."""
+    """For each rule run that dropped follower ``p``, decide whether this fetch makes the shrink only possible."""
     for k in range(state.term[0].active):
         r = active_run(state.active, k)
         if state.ledger.followers[r, p].doubt_until_us != 0:
@@ -201,7 +205,7 @@ def settle_doubts(state, p, now_us, out):
 
 @kernel
 def _expand_isr(state, r, p, now_us, out):
-    """Add a follower to the ISR under one rule run."""
+    """Request that follower ``p`` joins the ISR of rule run ``r``."""
     mine, fetch = state.ledger.followers[r, p], state.fetches[p]
     doubts.note_expand_in_doubt(mine, state.term[0], fetch, r, p, now_us, out)
     if mine.joined_us == NEVER_US:
@@ -216,9 +220,10 @@ def _expand_isr(state, r, p, now_us, out):
 
 @inlined
 def after_fetch(state, r, p, todo, now_us, out, since):
-    """Take the steps that a rule returned for an instant of a fetch: expand the ISR, advance the high watermark.
+    """Take the steps ``todo`` that a rule returned for a fetch of follower ``p``.
 
-    The caller calls ``show_leaders`` once for all rule runs afterwards. Rows from ``since`` on have the same time.
+    They are to expand the ISR and to advance the high watermark. The caller then calls ``show_leaders_in_ledger`` once
+    for all rule runs. Rows of ``out`` from ``since`` on have the same time.
     """
     leader = state.leaders[r]
     follower = state.followers[r, p]
@@ -230,7 +235,7 @@ def after_fetch(state, r, p, todo, now_us, out, since):
     ):
         _expand_isr(state, r, p, now_us, out)
     if todo & ADVANCE_HIGH_WATERMARK:
-        # Kafka uses the time of the read as now; for a failed read that is -1, at which no follower is late.
+        # Kafka uses the time of the read as the present time. After a failed read it is -1, so no follower is late.
         fetch = state.fetches[p]
         advance_high_watermark(state, r, fetch.handled_us // 1000 if fetch.error_code == 0 else -1)
     show_follower_in_timeline(out, since, p, now_us, follower, leader, state.term[0])
@@ -238,7 +243,7 @@ def after_fetch(state, r, p, todo, now_us, out, since):
 
 @kernel
 def relinquish_leadership(state, r, now_us, out):
-    """Give up leadership to the next ISR member, under one rule run: its epoch ends, and one begins with this ISR."""
+    """Let the leader give up leadership under rule run ``r``: a new leader epoch begins with the same ISR."""
     part_shared_run(state, r)
     leader = state.leaders[r]
     term = state.term[0]
@@ -268,7 +273,7 @@ def relinquish_leadership(state, r, now_us, out):
 
 @kernel
 def check_isr(state, r, now_us, out):
-    """Run one check (isr-expiration) of a rule run: drop every member that is out of sync, and write the causes."""
+    """Run one check (isr-expiration) of rule run ``r``: drop every member that is out of sync, and write the causes."""
     params = state.params[r]
     if state.leaders[r].commit_us != NEVER_US:
         return
@@ -292,7 +297,7 @@ def check_isr(state, r, now_us, out):
             isr = leader.isr
     if isr == leader.isr:
         if params.check_period_ms == 0:
-            # Even if no follower has to leave, the high watermark may no longer have to wait for one outside the ISR.
+            # No member has to leave. But the high watermark may no longer have to wait for a follower outside the ISR.
             advance_high_watermark(state, r, now_us // 1000)
             show_leader_in_ledger(state, r, now_us, out)
         join_shared_run(state, r, now_us)
@@ -321,7 +326,7 @@ def check_isr(state, r, now_us, out):
 
 @kernel
 def remove_from_isr(state, r, p, now_us, out):
-    """Remove a replica from the ISR of a rule run because the controller did; no rule decides this."""
+    """Remove replica ``p`` from the ISR of rule run ``r``, because the controller did; the rule is not asked."""
     leader = state.leaders[r]
     follower = state.followers[r, p]
     if follower.in_maximal_isr == 0:

@@ -1,8 +1,8 @@
-"""Count what a rule costs and how often it is right, during the replay of one set: exact integrals, no samples.
+"""Count what a rule costs and how often it is right, during the replay of one replica set: exact integrals, no samples.
 
 docs/verdicts-reasoning.md defines the counters. Integrals over time are those of the states in partition_timeline. A
-rule run's counters of one UTC day are called a page here. They are written and cleared at midnight and at the end of a
-term: one row per rule run, and one per rule run and follower.
+rule run's counters of one UTC day are called a page here. At midnight and at the end of a term, pages are written and
+cleared. There is one output row per rule run, and one per rule run and follower.
 """
 
 from typing import NamedTuple
@@ -23,66 +23,45 @@ from udfs.kernel.ack_latency import (
 from udfs.kernel.active_runs import active_run
 from udfs.kernel.excuses import IN_FLIGHT_US, count_early
 from udfs.kernel.follower_truth import true_miss_at_us, truly_late_at_us
-from udfs.kernel.timeline_rows import show_leader_in_timeline
-from udfs.records import BUCKETS, FOLLOWER_MEASURES, MEASURES, NEVER_US, Int64Array, int64_record
-
-DAY_US = 86_400_000_000
-NO_VIOLATION = np.int64(-1)
-EACH = np.int64(-1)
-
-(
-    EXPOSURE_US,
-    UNDER_MIN_ISR_US,
+from udfs.kernel.ledger_page import (
+    ACKNOWLEDGED_APPENDS,
+    ACKS_ALL_LATENCY_MAX_US,
     AT_MIN_ISR_US,
-    LEADER_ALONE_US,
-    UNDER_REPLICATED_US,
+    AT_RISK,
+    EXPOSURE_US,
+    FIRST_VIOLATION,
+    FIRST_VIOLATION_US,
+    FOLLOWER_PAGE,
+    HIGH_WATERMARK_DECREASES,
     HIGH_WATERMARK_STALLED_US,
+    ISR_OUTSIDE_ASSIGNMENT,
+    LATENCIES,
+    LEADER_ALONE_US,
+    LEADER_OUTSIDE_ISR,
     LOSS_EXPOSED_US,
     LOSS_RECORDS_MAX,
-    ISR_WRITES,
-    REFUSED_APPENDS,
-    ACKNOWLEDGED_APPENDS,
-    NEVER_ACKNOWLEDGED,
-    ACKS_ALL_LATENCY_MAX_US,
-    HIGH_WATERMARK_DECREASES,
     MEMBERS_BELOW_HIGH_WATERMARK,
+    NEVER_ACKNOWLEDGED,
+    NO_VIOLATION,
     PASSED_WITHIN_LAG_TIME,
-    LEADER_OUTSIDE_ISR,
-    ISR_OUTSIDE_ASSIGNMENT,
-    FIRST_VIOLATION_US,
-    FIRST_VIOLATION,
-) = np.arange(len(MEASURES))
-"""Indices of MEASURES in a rule run's counters of the current day."""
-SETTLED_US, AT_RISK = len(MEASURES) + np.arange(2)
-"""Indices of further entries: the time up to which integrals are computed, and the number of acknowledged records that
-the worst member of the ISR lacks."""
-LATENCIES = len(MEASURES) + 2
-"""Index of a page's first latency bucket: the number of acks=all appends that were acknowledged with such a latency."""
-PLACES = LATENCIES + BUCKETS
-NO_SUMS = (SETTLED_US, AT_RISK, LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US, FIRST_VIOLATION_US, FIRST_VIOLATION)
-"""Indices of the entries of a page that are not sums, such as maxima."""
-
-FOLLOWER_PAGE = int64_record(
-    *FOLLOWER_MEASURES,
-    "judged",  # 1: the rule's answers are scored from settled_us on
-    "settled_us",
-    "looked_at_us",  # the missing_since_us for which a miss was last searched
-    "missed",  # 1: a miss is counted, and it was not caught up since
-    "excused",  # UNHEARD or HEARD: out of the ISR by a spurious shrink; 0: not
-    "heard_us",  # arrival of its last fetch before that spurious shrink
-    "dropped_us",  # time of its last shrink by the rule
-    "depends_on",  # why that shrink is only possible; 0: it is certain
-    "joined_us",  # latest time of its last return to the ISR; 0: it has not been outside
-    "joined_by",  # depends_on of the shrink that this return undid
-    "named",  # 1: a line shows that the leader dropped it at that time
-    "order_until_us",  # a fetch that arrived by then may have preceded the shrink, by the error of timestamps alone
-    "doubt_until_us",  # a fetch that arrived by then may have preceded the check that dropped it; 0: none can
+    PLACES,
+    REFUSED_APPENDS,
+    SETTLED_US,
+    STALLED_UNDER_MIN_ISR_US,
+    UNDER_MIN_ISR_US,
+    UNDER_REPLICATED_US,
+    UNLESS_KNOWN,
 )
-"""One follower's counters of the current day under one rule run."""
+from udfs.kernel.lost_records import look_at_heirs
+from udfs.kernel.timeline_rows import show_leader_in_timeline
+from udfs.records import NEVER_US, Int64Array
+
+DAY_US = 86_400_000_000
+EACH = np.int64(-1)
 
 
 class Ledger(NamedTuple):
-    """All counters of the current day of one set, for R rule runs and n replicas."""
+    """All counters of the current day of one replica set, for R slots (rule runs and groups) and n replicas."""
 
     pages: Int64Array
     """The counters of each rule run: MEASURES, then working entries, then latency buckets; shape (R, PLACES)."""
@@ -93,7 +72,7 @@ class Ledger(NamedTuple):
 
 
 def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
-    """Make an empty ledger with room for ``waits`` waiting appends; beyond that, neighbouring appends are merged."""
+    """Return an empty ledger with room for ``waits`` waiting appends. Beyond that, neighbouring appends are merged."""
     return Ledger(
         np.zeros((runs, PLACES), np.int64), np.zeros((runs, replicas), FOLLOWER_PAGE), new_ack_waits(runs, waits)
     )
@@ -101,10 +80,7 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
 
 @kernel
 def ledger_known_from_us(term, params):
-    """Return when a lag time and a check period have passed since a log that begins in mid-term began.
-
-    From then on, a rule run's state no longer depends on events from before the log.
-    """
+    """Return when a rule run's state no longer depends on events before the log, if the log begins in mid-term."""
     if term.begins_mid_term == 0:
         return term.start_us
     return term.start_us + (params.replica_lag_time_max_ms + params.check_period_ms + 1) * 1000
@@ -120,24 +96,22 @@ def _count_violation_in_ledger(page, promise, now_us):
 
 @kernel
 def clear_ledger(page, followers):
-    """Clear a rule run's counters after they were written; the number of records at risk stays."""
+    """Clear a rule run's counters after they were written, except the number of records at risk."""
     for place in range(PLACES):
         if place not in (SETTLED_US, AT_RISK):
             page[place] = 0
-    page[FIRST_VIOLATION_US] = NO_VIOLATION
-    page[FIRST_VIOLATION] = NO_VIOLATION
+    for place in UNLESS_KNOWN:
+        page[place] = NO_VIOLATION
     for p in range(len(followers)):
         follower = followers[p]
-        follower.judged_us = 0
-        follower.agreed_us = 0
-        follower.agreed_by_blame_us = 0
-        follower.misses = 0
-        follower.early = 0
+        follower.judged_us = follower.agreed_us = follower.agreed_by_blame_us = 0
+        follower.misses = follower.early = 0
+        follower.late_in_isr_us = 0
 
 
 @kernel
 def begin_ledger(state, isr_at_start):
-    """Open a term's ledger; ISR members are judged after a lag time at the latest, others when they fetch."""
+    """Open a term's ledger. Members of the ISR are judged after a lag time at the latest, others once they fetch."""
     ledger, term = state.ledger, state.term[0]
     clear_ack_waits(ledger.waits)
     term.day_ends_us = (term.start_us // DAY_US + 1) * DAY_US
@@ -168,7 +142,7 @@ def begin_ledger(state, isr_at_start):
 
 @kernel
 def settle_ledger(page, leader, params, now_us):
-    """Add the time from the last update to ``now_us`` to the integrals, under the rule run's current state."""
+    """Add the time since the last update, up to ``now_us``, to a rule run's integrals over time."""
     elapsed_us = now_us - page[SETTLED_US]
     if elapsed_us <= 0:
         return
@@ -186,6 +160,8 @@ def settle_ledger(page, leader, params, now_us):
         page[UNDER_REPLICATED_US] += elapsed_us
     if leader.shown_high_watermark < leader.shown_log_end_offset:
         page[HIGH_WATERMARK_STALLED_US] += elapsed_us
+        if members < wanted:
+            page[STALLED_UNDER_MIN_ISR_US] += elapsed_us
     if page[AT_RISK] > 0:
         page[LOSS_EXPOSED_US] += elapsed_us
         page[LOSS_RECORDS_MAX] = max(page[LOSS_RECORDS_MAX], page[AT_RISK])
@@ -193,12 +169,13 @@ def settle_ledger(page, leader, params, now_us):
 
 @kernel
 def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
-    """Add the time from the last update to ``now_us`` in which the rule's answer about a follower was right."""
+    """Add the time since the last update, up to ``now_us``, for which a rule's answer about a follower was right."""
     if mine.judged == 0 or now_us <= mine.settled_us:
         return
     late_us = min(max(truly_late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)
     if in_isr != 0:
         mine.agreed_us += late_us - mine.settled_us
+        mine.late_in_isr_us += now_us - late_us
         if mine.missed == 0:
             mine.agreed_by_blame_us += now_us - mine.settled_us
     else:
@@ -212,11 +189,11 @@ def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
 
 @kernel
 def settle_ledger_of_follower(state, r, p, now_us):
-    """Add the time up to ``now_us`` in which a rule run's answer about a follower was right, by two measures.
+    """Add the time up to ``now_us`` for which rule run ``r``'s answer about follower ``p`` was right, in two measures.
 
-    By lag, a follower belongs in the ISR if `true-lag` finds it in sync, unless it is outside the ISR and below the
-    high watermark. By blame, a spurious shrink is wrong until the follower is back, and a member of the ISR is right
-    until it is a miss.
+    By lag, a follower belongs in the ISR if `true-lag` finds it in sync; but outside the ISR and below the high
+    watermark, it belongs outside. By blame, a rule run is wrong from a spurious shrink until the follower is back, and
+    during a miss.
     """
     in_isr, high_watermark = state.followers[r, p].in_isr, state.leaders[r].shown_high_watermark
     _sum_up_accuracy(state.ledger.followers[r, p], state.fetches[p], in_isr, high_watermark, state.params[r], now_us)
@@ -224,7 +201,7 @@ def settle_ledger_of_follower(state, r, p, now_us):
 
 @kernel
 def look_at_risk_for_ledger(page, leader, term, fetches, now_us):
-    """Count the acknowledged records that would be lost if the worst ISR member became leader; 0 under a sound rule."""
+    """Count the committed records that would be lost if the worst ISR member became leader (0 under a sound rule)."""
     at_risk = 0
     for p in range(term.replicas):
         known = fetches[p].log_end_offset
@@ -252,7 +229,7 @@ def _count_acknowledged_in_ledger(waits, page, r, high_watermark, now_us):
 
 @inlined
 def is_in_ledger(leader):
-    """Whether the state that the ledger last counted is still the partition's state under this rule run."""
+    """Whether the partition's state under a rule run has not changed since the ledger counted it."""
     return (
         leader.log_end_offset == leader.shown_log_end_offset
         and leader.high_watermark == leader.shown_high_watermark
@@ -263,14 +240,14 @@ def is_in_ledger(leader):
 
 @inlined
 def show_leader_in_ledger(state, r, now_us, out):
-    """After a change of the partition's state under one rule run, write a timeline row and update the ledger."""
+    """If the partition's state under rule run ``r`` has changed, write a timeline row and update the ledger."""
     if not is_in_ledger(state.leaders[r]):
         _show_in_ledger(state, r, now_us, out)
 
 
 @inlined
 def show_leaders_in_ledger(state, now_us, out):
-    """Do what ``show_leader_in_ledger`` does for all rule runs."""
+    """Do the same as ``show_leader_in_ledger``, for all rule runs."""
     _show_in_ledger(state, EACH, now_us, out)
 
 
@@ -316,6 +293,7 @@ def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_u
     leader.shown_high_watermark = leader.high_watermark
     leader.shown_isr = leader.isr
     leader.shown_isr_size = leader.isr_size
+    look_at_heirs(page, leader, term, followers, fetches, params)
     if changed or page[AT_RISK] > 0:
         look_at_risk_for_ledger(page, leader, term, fetches, now_us)
     if rises and now_us >= ledger_known_from_us(term, params):
@@ -333,7 +311,7 @@ def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_u
 
 @inlined
 def produce_in_ledger(term, active, ledger, leaders, params, log_end_offset, now_us):
-    """Count an acks=all append under each rule run: refused if the ISR is below min.insync.replicas, else waiting."""
+    """Count an acks=all append in each rule run: refused if the ISR is below min.insync.replicas, else waiting."""
     place = add_ack_wait(ledger.waits, log_end_offset, now_us)
     for k in range(term.active):
         r = active_run(active, k)
@@ -361,7 +339,7 @@ def _write_ledger(ledger, r, day, out):
 
 @kernel
 def close_ledger(state, now_us, out):
-    """Write the counters of the day as score rows, and clear them for the next day."""
+    """Write the day's counters as score rows, and clear them for the next day."""
     ledger, term = state.ledger, state.term[0]
     day = term.day_ends_us // DAY_US - 1
     term.day_ends_us += DAY_US
@@ -382,12 +360,13 @@ def close_ledger(state, now_us, out):
                 row[5] = mine.misses
                 row[6] = mine.agreed_by_blame_us
                 row[7] = mine.early
+                row[8] = mine.late_in_isr_us
         clear_ledger(ledger.pages[r], ledger.followers[r])
 
 
 @kernel
 def end_ledger(state, now_us, out):
-    """Write the counters at the end of a term; appends that waited over a lag time were never acknowledged."""
+    """Write the counters at the end of a term. Appends that have waited for over a lag time were never acknowledged."""
     last_us = now_us - IN_FLIGHT_US * state.term[0].ends_mid_term
     for r in range(state.term[0].runs):
         lag_us = state.params[r].replica_lag_time_max_ms * 1000

@@ -1,7 +1,9 @@
-"""Find misses, and update each rule run's ledger when a fetch may change whether its answer about a follower is right.
+"""Find misses, and update the ledgers when a fetch may change whether a rule run's answer about a follower is right.
 
-Most fetches change nothing under any rule run. The records TERM and FETCH_STATE have summaries over all rule runs that
-show this, so only the other fetches are examined under each rule run.
+A rule run's answer is whether the follower is in its ISR. A miss: the follower is still in the ISR 1.5 lag times after
+it began to lack records, although a shrink would be genuine. Most fetches do not change whether an answer is right,
+under any rule run. Summaries over all rule runs in TERM and FETCH_STATE show this, so that only the remaining fetches
+are examined under each rule run.
 """
 
 from udfs.jit import inlined, kernel
@@ -10,12 +12,12 @@ from udfs.kernel.causes import CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONL
 from udfs.kernel.excuses import count_early
 from udfs.kernel.follower_truth import true_miss_at_us, truly_late_at_us
 from udfs.kernel.ledger import (
-    AT_RISK,
     ledger_known_from_us,
     look_at_risk_for_ledger,
     settle_ledger,
     settle_ledger_of_follower,
 )
+from udfs.kernel.ledger_page import AT_RISK
 from udfs.kernel.shared_runs import join_shared_runs, part_shared_run, part_shared_runs, shared_runs_part_at_us
 from udfs.records import NEVER_US
 
@@ -24,7 +26,7 @@ NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
 
 @inlined
 def note_lack_for_misses(state, p, now_us):
-    """Schedule the search for misses, because the follower now lacks records since another time."""
+    """Schedule the search for misses, because the time since which follower ``p`` lacks records has changed."""
     term = state.term[0]
     due_us = max(shared_runs_part_at_us(state.fetches[p], term.least_lag_time_ms), now_us + 1)
     term.miss_due_us = min(term.miss_due_us, due_us)
@@ -32,9 +34,9 @@ def note_lack_for_misses(state, p, now_us):
 
 @inlined
 def misses_before_arrival(state, p, now_us, log_end_offset):
-    """Update the ledgers before a fetch changes what is known of the follower's log end.
+    """Update the ledgers before a fetch changes what is known about the log end of follower ``p``.
 
-    ``log_end_offset`` is the log end that the fetch shows, -1 if it shows none.
+    ``log_end_offset`` is the log end that the fetch shows, or -1.
     """
     fetch = state.fetches[p]
     back = log_end_offset < fetch.log_end_offset
@@ -44,7 +46,10 @@ def misses_before_arrival(state, p, now_us, log_end_offset):
 
 @kernel
 def _settle_misses_of_runs(state, p, now_us, back):
-    """Update the ledgers of rule runs in which the follower is outside the ISR or late, or of all if its log shrank."""
+    """Update the ledgers of rule runs that have follower ``p`` outside the ISR, or by whose lag time it is late.
+
+    If ``back`` (the follower's log became shorter), all ledgers are updated.
+    """
     fetch = state.fetches[p]
     for k in range(state.term[0].active):
         r = active_run(state.active, k)
@@ -56,7 +61,7 @@ def _settle_misses_of_runs(state, p, now_us, back):
 
 @inlined
 def misses_after_arrival(state, p, now_us):
-    """Update the ledgers after a fetch has changed what is known of the follower's log end."""
+    """Update the ledgers after a fetch has changed what is known about the log end of follower ``p``."""
     fetch, term = state.fetches[p], state.term[0]
     below = fetch.error_code == 0 and fetch.log_end_offset < term.highest_high_watermark
     if fetch.quiet == 0 or term.runs_at_risk > 0 or below:
@@ -67,7 +72,10 @@ def misses_after_arrival(state, p, now_us):
 
 @kernel
 def _look_at_misses_of_runs(state, p, now_us):
-    """Update each rule run's ledger for a fetch, and note whether anything about the follower is undecided in any."""
+    """Update each rule run's ledger for a fetch of follower ``p``.
+
+    The follower's field ``quiet`` becomes 1 if no rule run needs to look at its next fetches.
+    """
     fetch = state.fetches[p]
     fetch.quiet = 1
     for k in range(state.term[0].active):
@@ -93,7 +101,7 @@ def _look_at_misses_of_runs(state, p, now_us):
 
 @kernel
 def stop_judging_misses(state, p, now_us):
-    """Stop judging answers about a follower that the controller removed, until the follower fetches again."""
+    """Stop judging answers about follower ``p``, which the controller removed, until the follower fetches again."""
     state.fetches[p].quiet = 0
     part_shared_runs(state)
     for r in range(state.term[0].runs):
@@ -103,7 +111,7 @@ def stop_judging_misses(state, p, now_us):
 
 @kernel
 def look_for_misses(state, now_us):
-    """Count a miss for each rule run that keeps a follower in the ISR 1.5 lag times after it failed.
+    """Count a miss for each rule run that keeps a failed follower in the ISR for more than 1.5 lag times.
 
     A rule run leaves its group before the follower is late by the run's lag time (`shared_runs`).
     """

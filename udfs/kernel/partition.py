@@ -1,4 +1,4 @@
-"""The steps of one partition: a row of the log arrives, or an instant of a fetch or a timer is due.
+"""The steps of one partition: process a row of the log, and process instants of fetches and timers that are due.
 
 The replay (``udfs.kernel.replay``) and the simulation (``udfs.simulation.loop``) take the same steps.
 """
@@ -29,14 +29,17 @@ from udfs.records import (
 )
 
 CHECK_SLACK_US = 2_000
-"""A check that a line shows is the one that was due if both times differ by at most this, because timestamps are
-truncated."""
+"""A check in a log line and a check that was due are the same if their times differ by at most this, in microseconds.
+Timestamps are truncated."""
 NOBODY = np.int64(-1)
 
 
 @kernel
 def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out):
-    """Reset the state for a term; the caller has filled in ``state.term`` and ``state.params``."""
+    """Reset the state at the start of a term, whose description the caller has put into ``state.term``.
+
+    The caller has also set ``state.params``.
+    """
     term = state.term[0]
     shared_runs.part_shared_runs(state)
     term.log_end_offset = term.start_offset
@@ -95,7 +98,7 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
 
 @inlined
 def come_to(state, until_us, out):
-    """Advance the state to ``until_us``: fire all timers and process all instants of fetches that are due, by time.
+    """Advance the state to ``until_us``: process timers and instants of fetches that are due, in time order.
 
     At equal times the order is: responses, leadership given up, answers to ISR writes, checks, reads, and the search
     for misses.
@@ -136,7 +139,7 @@ def come_to(state, until_us, out):
             timers.reset_timer(state.due_us, state.leaders, which)
         else:
             isr.check_isr(state, which, due_us, out)
-            # A check whose line is slightly earlier than it was due must not run again when it was due.
+            # If the line of a check is slightly earlier than the check was due, the check must not run again when due.
             timers.schedule_check(state, which, max(due_us, state.leaders[which].check_due_us))
             timers.schedule_crossing(state, which, due_us)
             timers.reset_timer(state.due_us, state.leaders, which)
@@ -144,15 +147,16 @@ def come_to(state, until_us, out):
 
 @kernel
 def fire_timers(state, until_us, out):
-    """Do what ``come_to`` does, as a call that is not inlined."""
+    """Do the same as ``come_to``, but as a call that is not inlined."""
     come_to(state, until_us, out)
 
 
 @kernel
 def _note_check(state, r, due_us, ran_us, code, log_end_offset):
-    """Note when a check of a rule run ran, by a line; the leader's wake-up outweighs a line about another partition.
+    """Set when a check of rule run ``r`` ran, as a log line shows it.
 
-    The timestamp of the line is truncated to a millisecond. Within that, the check came after the append that the line
+    A line about another partition is ignored if the check runs when the leader wakes up from a silence. The timestamp
+    of the line is truncated to a millisecond. Within this millisecond, the check came after the append that the line
     shows. An absent line proves that the check had not run yet.
     """
     term, leader = state.term[0], state.leaders[r]
@@ -194,8 +198,8 @@ def take_in_row(state, rows, i, out):
         if p >= 0:
             state.fetches[p].named_us = rows.until_us[i]
             if log_end_offset == UNKNOWN:
-                # From the rule of 2.1 on, a follower that lacks no records is not dropped, so the leader's line proves
-                # a lack.
+                # Since 2.1, a follower that lacks no records is not dropped. So the leader's line shows that this
+                # follower lacked records.
                 log_end_offset = state.fetches[p].log_end_offset + 1
         for r in range(term.runs):
             _note_check(state, r, now_us, rows.until_us[i], rows.code[i], log_end_offset)
@@ -222,5 +226,5 @@ def take_in_row(state, rows, i, out):
 
 @kernel
 def take_in_row_called(state, rows, i, out):
-    """Do what ``take_in_row`` does, not inlined, because the simulation calls it in several places."""
+    """Do the same as ``take_in_row``, but not inlined, because the simulation calls it in several places."""
     take_in_row(state, rows, i, out)

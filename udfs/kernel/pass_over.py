@@ -1,12 +1,12 @@
 """Skip a quiet stretch of the log (``udfs.kernel.quiet``) without replaying its rows.
 
 State, ledger and timers become the same as after a replay of the rows: sums are added, and each follower's latest fetch
-is applied. This is only correct if no rule run does anything in the stretch, so the state and every rule are checked
+is applied. This is only correct if no rule run does anything in the stretch. So the state and every rule are checked
 first.
 """
 
 from udfs.jit import kernel
-from udfs.kernel import ledger
+from udfs.kernel import ledger, ledger_page
 from udfs.kernel.active_runs import active_run
 from udfs.kernel.append_history import remember_append
 from udfs.kernel.doubts import is_late_no_more
@@ -33,15 +33,15 @@ from udfs.records import COMPLETED, NEVER_US, READ, RECORDED
 from udfs.rules.base import nothing
 
 ADVANCED_BY_ARRIVAL = rule_bits(rule.on_recorded is nothing for rule in RULES)
-"""The rules, as bits, whose high watermark advances when a fetch arrives, because they do nothing when it is recorded.
-"""
+"""The rules, as bits, under which the arrival of a fetch advances the high watermark, because they do nothing when it
+is recorded."""
 
 
 @kernel
 def may_pass_over(state, quiet, latest):
-    """Whether the replay may skip a quiet stretch: no rule run does anything within it.
+    """Whether the replay may skip a quiet stretch, because no rule run acts within it.
 
-    At its start, each follower's latest fetch is from the log end, so no producer waits for an acknowledgement and no
+    At its start, each follower's latest fetch is from the log end. So no producer waits for an acknowledgement, and no
     record is at risk.
     """
     term = state.term[0]
@@ -70,7 +70,7 @@ def may_pass_over(state, quiet, latest):
 
 @kernel
 def pass_over(state, quiet, latest, latencies, out):
-    """Advance the state to the end of a quiet stretch; ``latest`` has each follower's two latest fetches, by time."""
+    """Advance the state to the end of a quiet stretch. ``latest`` has each follower's two latest fetches, by time."""
     term = state.term[0]
     late_us, late_at_us = term.late_us, term.late_at_us
     if _is_latest_within(term, quiet):
@@ -103,7 +103,7 @@ def pass_over(state, quiet, latest, latencies, out):
 
 @kernel
 def _take_in_latest_fetches(state, p, until_us, latest, out):
-    """Process a follower's latest fetch of the stretch; of the one before it, only the rules need to know."""
+    """Process the latest fetch of follower ``p`` in a skipped stretch. The fetch before it is only passed to rules."""
     fetch, last = state.fetches[p], 0
     for i in range(len(latest.time_us)):
         if latest.replica_id[i] == fetch.replica_id:
@@ -135,7 +135,7 @@ def _take_in_latest_fetches(state, p, until_us, latest, out):
 
 @kernel
 def _is_latest_within(term, quiet):
-    """Whether the leader's largest recent delay at the end of the stretch is one from within it."""
+    """Whether the leader's largest recent delay at the end of the stretch is a delay from within the stretch."""
     return term.late_us <= quiet.latest_peak_us or is_late_no_more(term.late_at_us, quiet.latest_peak_at_us)
 
 
@@ -147,7 +147,7 @@ def _stays_late_after_stretch(term, quiet):
 
 @kernel
 def _may_pass_over(state, replica_id):
-    """Whether a follower is in every rule run's ISR, with nothing open, and its leader awake since its fetch."""
+    """Whether a follower is in every ISR, nothing about it is open, and its leader was awake since its last fetch."""
     term = state.term[0]
     for p in range(term.replicas):
         fetch = state.fetches[p]
@@ -159,19 +159,19 @@ def _may_pass_over(state, replica_id):
 
 @kernel
 def _pass_over_run(state, r, quiet, latencies):
-    """Add a skipped stretch to a rule run's ledger, and move its high watermark to the log end after the stretch."""
+    """Add a skipped stretch to rule run ``r``'s ledger, and move its high watermark to the log end after it."""
     leader, page = state.leaders[r], state.ledger.pages[r]
     way = BY_ARRIVAL if ADVANCED_BY_ARRIVAL >> state.codes[r] & 1 else BY_RECORD
     ledger.settle_ledger(page, leader, state.params[r], quiet.until_us)
     stalled_us, longest_us = quiet.stalled_us, quiet.longest_ack_us
     if way == BY_ARRIVAL:
         stalled_us, longest_us = quiet.stalled_by_arrival_us, quiet.longest_ack_by_arrival_us
-    page[ledger.HIGH_WATERMARK_STALLED_US] += stalled_us
-    page[ledger.ACKS_ALL_LATENCY_MAX_US] = max(page[ledger.ACKS_ALL_LATENCY_MAX_US], longest_us)
+    page[ledger_page.HIGH_WATERMARK_STALLED_US] += stalled_us
+    page[ledger_page.ACKS_ALL_LATENCY_MAX_US] = max(page[ledger_page.ACKS_ALL_LATENCY_MAX_US], longest_us)
     for i in range(len(latencies)):
         if latencies[i, 0] == way:
-            page[ledger.LATENCIES + latencies[i, 1]] += latencies[i, 2]
-            page[ledger.ACKNOWLEDGED_APPENDS] += latencies[i, 2]
+            page[ledger_page.LATENCIES + latencies[i, 1]] += latencies[i, 2]
+            page[ledger_page.ACKNOWLEDGED_APPENDS] += latencies[i, 2]
     leader.log_end_offset = leader.high_watermark = quiet.log_end_at_end
     leader.shown_log_end_offset = leader.shown_high_watermark = quiet.log_end_at_end
     leader.acknowledged_offset = max(leader.acknowledged_offset, quiet.acknowledged_offset)

@@ -1,9 +1,9 @@
-"""Find the quiet stretches of a segment: no follower fails or falls far behind, and all have every record at both ends.
+"""Find the quiet stretch of a segment. No fetch in it fails, and at both ends no follower lacks a record.
 
-The result of such a stretch is known without a replay, whatever the rule: the log end, the high watermark (the least
+The result of such a stretch is known without a replay, whatever the rule: the log end, the high watermark (the lowest
 log end of the followers, as long as all are in the ISR), how long producers with acks=all waited, and each follower's
-latest fetch. QUIET has the worst values of everything else that a rule may use, for ``Rule.acts_in_quiet``. The stretch
-is found once, when a segment is packed; ``udfs.kernel.pass_over`` uses it.
+latest fetch. QUIET holds the worst values of everything else that a rule may use, for ``Rule.acts_in_quiet``. The
+stretch is found once, when a segment is packed; ``udfs.kernel.pass_over`` uses it.
 """
 
 from typing import NamedTuple
@@ -35,10 +35,10 @@ from udfs.records import (
 
 MOST_FOLLOWERS = 15
 MOST_WAITING = 2000
-"""Maximum number of appends waiting at once in a quiet stretch; with more, a replay might merge some
-(``udfs.kernel.ack_latency``)."""
+"""Maximum number of appends that may wait at the same time in a quiet stretch. With more, a replay might merge some of
+them (``udfs.kernel.ack_latency``)."""
 BY_RECORD, BY_ARRIVAL = 0, 1
-"""The event that moves the high watermark: the recording of a fetch, or, in some rules, its arrival."""
+"""The event that moves the high watermark: a fetch is recorded, or, under some rules, it arrives."""
 
 _FOLLOWER = int64_record(
     "replica_id", "row", "row_before", "kept_pace", "stage", "due", "arrival_us", "handled_us", "processed_us",
@@ -53,18 +53,18 @@ class QuietStretch(NamedTuple):
     """A quiet stretch of a segment: its bounds, and its effects on the state of a replay."""
 
     quiet: npt.NDArray[np.void]
-    """The bounds, and the largest delays in the stretch: one record of type QUIET."""
+    """One record of type QUIET: the bounds, and the largest delays in the stretch."""
     latest: Rows
-    """Each follower's two latest fetches in the stretch, with the log ends that they found."""
+    """Each follower's two latest fetches in the stretch, with the leader's log end at their reads."""
     latencies: Int64Array
-    """How many acks=all appends were acknowledged, per bucket of latency: shape (2, BUCKETS), for BY_RECORD and
+    """Number of acks=all appends that were acknowledged, per bucket of latency: shape (2, BUCKETS), for BY_RECORD and
     BY_ARRIVAL."""
     appends: Int64Array
     """Log end and time of each append in the stretch that moved the log end: shape (n, 2)."""
 
 
 class _Walk(NamedTuple):
-    """The state of a pass over a segment's rows that looks for its quiet stretch."""
+    """State of a pass over a segment's rows in search of its quiet stretch."""
 
     leader: npt.NDArray[np.void]
     """_LEADER, shape (1,)."""
@@ -73,13 +73,13 @@ class _Walk(NamedTuple):
     followers: npt.NDArray[np.void]
     """_FOLLOWER, shape (n,)."""
     waits: Int64Array
-    """Time and end of each append that producers wait for, shape (rows, 2)."""
+    """Time and log end of each append for which producers wait, shape (rows, 2)."""
     appends: Int64Array
-    """End and time of each append that moved the log end, shape (3 * rows, 2)."""
+    """Log end and time of each append that moved the log end, shape (3 * rows, 2)."""
 
 
 def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
-    """Find the longest quiet stretch of a segment, from the first to the last instant at which followers lack nothing.
+    """Return the quiet stretch of a segment: from the first to the last instant at which no follower lacks a record.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
     -------
     QuietStretch or None
         None if the segment has no such stretch: a fetch failed or has no known offset, a log became shorter, a follower
-        never fetches, or all followers have all records at fewer than two instants.
+        never fetches, or there are fewer than two instants at which no follower lacks a record.
     """
     replica_ids = np.unique(rows.replica_id[rows.kind == FETCH])
     if not 0 < len(replica_ids) <= MOST_FOLLOWERS:
@@ -115,9 +115,10 @@ def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
 
 @entry
 def walk_through_segment(walk, rows, quiet, latencies):
-    """Find the first and the last row at which followers lack nothing; if these are given, sum up the effects between.
+    """Find the first and the last row at which no follower lacks a record, or sum up the effects between them.
 
-    Returns whether every row could be processed: no fetch failed, and no log became shorter.
+    It sums up the effects if ``quiet`` already has these two rows. Returns whether every row could be processed: no
+    fetch failed, and no log became shorter.
     """
     quiet = quiet[0]
     summing = quiet.first_row >= 0
@@ -146,7 +147,7 @@ def walk_through_segment(walk, rows, quiet, latencies):
 
 @inlined
 def _begin_quiet_walk(walk, quiet):
-    """Reset the state of the pass before the first row."""
+    """Reset ``walk``, the state of a pass over the rows, before the first row."""
     leader = walk.leader[0]
     quiet.longest_held_us = quiet.longest_fetch_us = 0
     leader.log_end = UNKNOWN
@@ -179,7 +180,7 @@ def _all_is_held_in_quiet(walk):
 
 @inlined
 def _begin_quiet_sums(walk, now_us, quiet, latencies):
-    """Start to sum up effects at ``now_us``, where the quiet stretch begins."""
+    """Start to sum up effects at ``now_us``, the beginning of the quiet stretch."""
     leader = walk.leader[0]
     quiet.from_us = now_us
     quiet.log_end_at_first = leader.log_end
@@ -196,7 +197,7 @@ def _begin_quiet_sums(walk, now_us, quiet, latencies):
 
 @inlined
 def _end_quiet(walk, now_us, quiet):
-    """Complete the sums at ``now_us``, where the quiet stretch ends."""
+    """Complete the sums at ``now_us``, the end of the quiet stretch."""
     _settle_quiet_stalls(walk, now_us)
     quiet.until_us = now_us
     quiet.log_end_at_end = walk.leader[0].log_end
@@ -211,7 +212,7 @@ def _end_quiet(walk, now_us, quiet):
 
 @inlined
 def _settle_quiet_stalls(walk, now_us):
-    """Add the time up to ``now_us`` in which each of the two high watermarks was below the log end."""
+    """Add the time up to ``now_us`` for which each of the two high watermarks was below the log end."""
     leader = walk.leader[0]
     for way in range(2):
         if walk.paces[way].high_watermark < leader.log_end:
@@ -221,7 +222,7 @@ def _settle_quiet_stalls(walk, now_us):
 
 @inlined
 def _advance_quiet_high_watermarks(walk, now_us, latencies):
-    """Advance the two high watermarks, by recorded fetches and by arrived fetches, to the smallest log end."""
+    """Advance both high watermarks to the lowest log end, one by recorded fetches and one by arrived fetches."""
     leader = walk.leader[0]
     for way in range(2):
         pace, least = walk.paces[way], leader.log_end
@@ -235,7 +236,7 @@ def _advance_quiet_high_watermarks(walk, now_us, latencies):
 
 @inlined
 def _acknowledge_in_quiet(walk, way, now_us, latencies):
-    """Count the acks=all appends that one of the high watermarks (``way``) has passed, and their latencies."""
+    """Count the acks=all appends that a high watermark has reached, by latency; ``way`` is BY_RECORD or BY_ARRIVAL."""
     pace = walk.paces[way]
     while pace.acknowledged < walk.leader[0].waits and walk.waits[pace.acknowledged, 1] <= pace.high_watermark:
         latency_us = now_us - walk.waits[pace.acknowledged, 0]
@@ -246,7 +247,7 @@ def _acknowledge_in_quiet(walk, way, now_us, latencies):
 
 @inlined
 def _walk_quiet_append(walk, log_end_offset, acks, now_us, quiet, latencies):
-    """Process an append in the pass; return false if it rules out a quiet stretch."""
+    """Process an append during the pass. Return false if there can be no quiet stretch with it."""
     leader = walk.leader[0]
     if acks == UNKNOWN:  # -1 is acks=all
         i = leader.waits
@@ -276,13 +277,13 @@ def _walk_quiet_append(walk, log_end_offset, acks, now_us, quiet, latencies):
 
 @inlined
 def _walk_quiet_fetch(walk, rows, i, quiet, latencies):
-    """Process the arrival of a fetch; return false if it rules out a quiet stretch."""
+    """Process the arrival of a fetch during the pass. Return false if there can be no quiet stretch with it."""
     now_us, offset = rows.time_us[i], rows.offset[i]
     p = 0
     while walk.followers[p].replica_id != rows.replica_id[i]:
         p += 1
     follower = walk.followers[p]
-    # If a follower has two connections, the fetch on the older one ends before this one is processed.
+    # If a follower has two connections, its previous fetch is completed before this one is processed.
     follower.completed_us = min(follower.completed_us, now_us)
     for stage in range(READ, COMPLETED + 1):
         if ARRIVED <= follower.stage < stage:
@@ -318,7 +319,10 @@ def _walk_quiet_fetch(walk, rows, i, quiet, latencies):
 
 @inlined
 def _walk_quiet_to(walk, until_us, quiet, latencies):
-    """Process the later instants of fetches up to ``until_us`` by time, at equal times responses first."""
+    """Process later instants of fetches up to ``until_us``, by time; at equal times, responses come first.
+
+    Return false if there can be no quiet stretch with one of them.
+    """
     while True:
         due, which = NOT_DUE, 0
         for p in range(len(walk.followers)):
@@ -333,7 +337,7 @@ def _walk_quiet_to(walk, until_us, quiet, latencies):
 
 @inlined
 def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
-    """Process the next instant of a fetch, such as its response; return false if it rules out a quiet stretch."""
+    """Process that a fetch enters ``stage``. Return false if there can be no quiet stretch with it."""
     leader = walk.leader[0]
     follower.stage = stage
     if stage == READ:
@@ -363,7 +367,7 @@ def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
 
 @inlined
 def _record_in_quiet(follower, now_us, quiet):
-    """When a follower's fetch is recorded, note how far and how long the follower was behind."""
+    """Process that a fetch is recorded: update how far and how long a follower was behind at most."""
     handled_ms = follower.handled_us // 1000
     behind, moved = follower.log_end - follower.offset, follower.offset - follower.recorded_offset
     if behind > 0 and moved > 0 and follower.recorded_at_ms != UNKNOWN:
@@ -378,7 +382,7 @@ def _record_in_quiet(follower, now_us, quiet):
 
 @inlined
 def _note_quiet_lateness(quiet, late_us, now_us):
-    """Note the leader's delay if it is the largest recent one of the stretch."""
+    """Store the leader's delay ``late_us`` if it is the largest of the stretch, or the largest recent one."""
     if late_us >= quiet.latest_peak_us:
         quiet.latest_peak_us = late_us
         quiet.latest_peak_at_us = now_us

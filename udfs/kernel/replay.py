@@ -1,9 +1,9 @@
-"""The replay of one leader's term of one partition through many rules at once.
+"""The replay of one leader's term of one partition, for many rules at once.
 
-``advance`` takes consecutive rows (``udfs.records.Rows``) and the current state. Rows are in order of time; the time of
-a fetch is its arrival. Its later instants, the periodic check of every rule, and the response to an ISR write are
-timers, which fire in between. Work that does not depend on the rule (which records the follower has and lacks, the
-history of appends) is done once.
+``advance_replay`` takes the current state and consecutive rows (``udfs.records.Rows``) in chronological order; the time
+of a fetch is its arrival. The later instants of a fetch, the periodic checks of every rule, and the responses to ISR
+writes are timers, which fire between the rows. Work that does not depend on the rule (which records the follower has
+and lacks, the history of appends) is done once.
 """
 
 from udfs.jit import entry, inlined, kernel
@@ -12,10 +12,11 @@ from udfs.kernel.partition import begin_partition_term, come_to, take_in_row
 
 
 def replay_room_for_a_row(runs: int, replicas: int) -> int:
-    """Return the maximum number of result rows of one kind for one input row and the timers that fire before it.
+    """Return the maximum number of result rows of one kind for one input row and the timers before it.
 
-    Each follower is read, recorded and answered at most once; it joins, leaves, and makes the leader give up leadership
-    at most once. A shrink and a fetch may lead to a doubt, and a change of the ISR may write a row for every follower.
+    Each follower's fetch is read, recorded and answered at most once; each follower joins, leaves, and makes the leader
+    give up leadership at most once. A shrink and a fetch may each lead to a doubt, and an ISR change may write a row
+    for every follower.
     """
     return runs * replicas * (6 * replicas + 14)
 
@@ -25,7 +26,7 @@ _compiled_room_for_a_row = kernel(replay_room_for_a_row)
 
 @inlined
 def _replay_has_room_in(state, out):
-    """Whether the output has room for the results of another row, of the timers before it, and of a day's counters."""
+    """Whether the output has room for the results of another row, of the timers before it, and of a day's end."""
     runs, replicas = state.term[0].runs, state.term[0].replicas
     return (
         max(out.filled[0], out.filled[1], out.filled[2]) + _compiled_room_for_a_row(runs, replicas) <= len(out.replica)
@@ -36,19 +37,19 @@ def _replay_has_room_in(state, out):
 
 @entry
 def replay_has_room(state, out):
-    """Whether the output has room for the results of another row; the caller empties the output if not."""
+    """Whether the output has room for the results of another row. If not, the caller empties the output."""
     return _replay_has_room_in(state, out)
 
 
 @entry
 def begin_replay_of_term(state, isr_at_start, high_watermark, leader_is_new, out):
-    """Begin a term; the caller has filled in ``state.term`` and ``state.params``."""
+    """Begin a term. The caller has already set ``state.term`` and ``state.params``."""
     begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out)
 
 
 @entry
 def change_min_isr_in_replay(state, min_isr, now_us):
-    """Set min.insync.replicas of each rule run from ``now_us`` on; the replay must have reached this time."""
+    """Set min.insync.replicas of each rule run from ``now_us`` on. The replay must have reached this time."""
     shared_runs.part_shared_runs(state)
     for r in range(state.term[0].runs):
         ledger.settle_ledger(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
@@ -60,8 +61,8 @@ def change_min_isr_in_replay(state, min_isr, now_us):
 def advance_replay(state, rows, until_us, out):
     """Replay ``rows`` from index ``state.term.row`` on, then fire the timers up to ``until_us``.
 
-    The ledger of a day is written at midnight, before events at that instant. Returns 1 if all is done. Returns 0 if
-    ``out`` is full: the caller empties it and calls again with the same rows.
+    The ledger of a day is written at midnight, before events at that instant. Returns 1 if all is done, and 0 if
+    ``out`` is full. The caller then empties ``out`` and calls again with the same rows.
     """
     # One loop, into which all steps are inlined only once, because a call would pass about two hundred numbers.
     term = state.term[0]
@@ -86,21 +87,21 @@ def advance_replay(state, rows, until_us, out):
 
 @entry
 def close_day_of_replay(state, out):
-    """Write the ledger of the day that ends, and open that of the next; the replay must have reached midnight."""
+    """Write the ledger of the day that ends, and open that of the next day. The replay must have reached midnight."""
     shared_runs.part_shared_runs(state)
     ledger.close_ledger(state, state.term[0].day_ends_us, out)
 
 
 @entry
 def end_replay_of_term(state, out):
-    """Write the ledger at the end of a term; the replay must have reached this end."""
+    """Write the ledger at the end of a term. The replay must have reached this end."""
     shared_runs.part_shared_runs(state)
     ledger.end_ledger(state, max(state.term[0].start_us, state.term[0].end_us), out)
 
 
 @entry
 def pass_over_in_replay(state, quiet, latest, latencies, out):
-    """Skip a quiet stretch, unless skipping could change results; ``out`` must have room.
+    """Skip a quiet stretch, unless skipping could change results. ``out`` must have room.
 
     The replay must have reached the first row of the stretch.
 

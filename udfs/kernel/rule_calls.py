@@ -1,4 +1,4 @@
-"""For each kind of rule function, such as ``may_join``, compile a function that calls the given rule's."""
+"""For each kind of rule function, such as ``may_join``, a compiled function that calls this function of any rule."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,16 +10,16 @@ from udfs.rules import REGISTRY
 from udfs.rules.base import never_gives_up, nothing
 
 RULES = tuple(REGISTRY.values())
-"""All rules; compiled code refers to a rule by its index here, its code."""
+"""All rules. A rule's code, by which compiled functions refer to it, is its index here."""
 
 
 def rule_call(name: str) -> Callable[..., Any]:
-    """Compile the function that takes a rule's code and further arguments, and calls the rule's function ``name``."""
+    """Return a compiled function that takes a rule's code and arguments, and calls the rule's function ``name``."""
     return dispatch_table([getattr(rule, name) for rule in RULES])
 
 
 def rule_bits(answers: Iterable[bool]) -> np.int64:
-    """Return a set of rules as bits: bit i is set if ``answers[i]``, for the rule with code i, is true."""
+    """Return a set of rules as bits: bit i is set if ``answers[i]`` is true, for the rule with code i."""
     return np.int64(sum(1 << code for code, answer in enumerate(answers) if answer))
 
 

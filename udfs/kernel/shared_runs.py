@@ -1,21 +1,21 @@
 """Replay rule runs that differ only in their lag time as one, while all followers are in their ISRs.
 
-A group of such rule runs, of one rule or of rules of a family (``udfs.kernel.families``), has the same state: the
-followers' state does not depend on the lag time, and the high watermark waits for all followers. So the state is kept
-once, in a slot for the group, after the slots of the rule runs. A rule run leaves its group with a copy of the group's
-state before the states can differ: when it has a follower to drop, when a follower is about to be late by its lag time,
-or when a day's counters are written. All rule runs leave at an irregular fetch, which rules of a family may process
-differently. A rule run joins again when its state equals the group's.
+A group consists of such rule runs, of one rule or of rules of a family (``udfs.kernel.families``). Their state is the
+same, because the followers' state does not depend on the lag time, and the high watermark waits for all followers. So
+the state is kept once, in a slot for the group, after the slots of the rule runs. Before the states can differ, a rule
+run leaves its group with a copy of the group's state: when it has a follower to drop, when a follower is about to be
+late by its lag time, or when a day's counters are written. All rule runs leave at an irregular fetch, which rules of a
+family may process differently. A rule run joins again when its state equals the group's.
 
-The group also counts for its rule runs: the counters of a rule run in a group are kept as the difference from the
-group's. A group has the smallest lag time of its rule runs.
+The group also counts for its rule runs: while a rule run is in a group, its counters hold the difference from the
+group's counters. A group uses the smallest lag time of its rule runs.
 """
 
 import numpy as np
 from numba import literal_unroll
 
 from udfs.jit import inlined, kernel
-from udfs.kernel import ledger, timeline_rows
+from udfs.kernel import ledger, ledger_page, timeline_rows
 from udfs.kernel.ack_latency import ack_waits_alike, forget_ack_waits, take_over_ack_waits
 from udfs.kernel.families import FAMILIES, params_of_knowing
 from udfs.kernel.follower_truth import truly_late_at_us
@@ -24,8 +24,8 @@ from udfs.rules import REGISTRY
 
 NO_GROUP = np.int64(-1)
 _ALIKE_IN = ("min_insync_replicas", *params_of_knowing(tuple(REGISTRY.values())))
-"""Parameters that all rule runs of a group have in common, because the ledger and the followers' state depend on them.
-"""
+"""Parameters that must be equal in all rule runs of a group, because the ledger or the followers' state depends on
+them."""
 OWN = (
     "last_isr_change_time_ms", "last_isr_write_time_ms", "commit_us", "epoch_start_us", "give_up_us", "check_due_us",
     "check_us", "check_logged", "runs", "group", "along",
@@ -34,7 +34,7 @@ OWN = (
 _OF_LEADER = tuple(name for name in LEADER.names or () if name not in OWN)
 _OF_FOLLOWER = FOLLOWER.names or ()
 TIMERS = ("commit_us", "give_up_us", "check_us")
-"""Fields with the timers of a rule run; those of a group are never set."""
+"""Fields with the timers of a rule run. A group's timers are never set."""
 
 
 @inlined
@@ -45,7 +45,7 @@ def shared_runs_part_at_us(fetch, lag_time_ms):
 
 @kernel
 def _runs_may_share(state, r, other):
-    """Whether two rule runs may be in one group: equal parameters except the lag time, rules of one family."""
+    """Whether two rule runs may be in one group: rules of one family, and equal parameters except the lag time."""
     for name in literal_unroll(_ALIKE_IN):
         if state.params[r][name] != state.params[other][name]:
             return False
@@ -54,7 +54,7 @@ def _runs_may_share(state, r, other):
 
 @kernel
 def form_shared_runs(state):
-    """Assign rule runs to groups at the start of a term; each is replayed on its own until it joins its group."""
+    """Assign rule runs to groups at the start of a term. Each is replayed separately until it joins its group."""
     term = state.term[0]
     term.active = term.runs
     groups = term.runs
@@ -93,15 +93,16 @@ def _take_over_shared_slot(state, to, of):
         mine.settled_us = other.settled_us
         mine.looked_at_us = other.looked_at_us
         mine.missed = other.missed
-    state.ledger.pages[to, ledger.SETTLED_US] = state.ledger.pages[of, ledger.SETTLED_US]
+    state.ledger.pages[to, ledger_page.SETTLED_US] = state.ledger.pages[of, ledger_page.SETTLED_US]
     take_over_ack_waits(state.ledger.waits, to, of)
 
 
 @inlined
 def run_shared_with(state, r):
-    """Return the slot with a rule run's state: its own, or its group's, to which the rule run's times are copied.
+    """Return the slot with the state of rule run ``r``, which is its own or its group's.
 
-    These are the times of the last ISR change, the last ISR write and the due check.
+    In the latter case, the rule run's times (last ISR change, last ISR write, due check) are copied to the group's
+    slot.
     """
     leader = state.leaders[r]
     if leader.along == 0:
@@ -115,11 +116,11 @@ def run_shared_with(state, r):
 
 @kernel
 def _count_in(state, r, times):
-    """Add the group's counters to those of a rule run (``times`` 1), or subtract them (-1)."""
+    """Add the group's counters to those of rule run ``r`` (``times`` = 1), or subtract them (``times`` = -1)."""
     g = state.leaders[r].group
     page, of_group = state.ledger.pages[r], state.ledger.pages[g]
-    for place in range(ledger.PLACES):
-        if place not in ledger.NO_SUMS:
+    for place in range(ledger_page.PLACES):
+        if place not in ledger_page.NO_SUMS:
             page[place] += times * of_group[place]
     for p in range(state.term[0].replicas):
         mine, of_all = state.ledger.followers[r, p], state.ledger.followers[g, p]
@@ -127,54 +128,55 @@ def _count_in(state, r, times):
         mine.agreed_us += times * of_all.agreed_us
         mine.agreed_by_blame_us += times * of_all.agreed_by_blame_us
         mine.misses += times * of_all.misses
+        mine.late_in_isr_us += times * of_all.late_in_isr_us
 
 
 @kernel
 def _add_extremes(state, r):
-    """Update a rule run's maxima and first violation by those of its group."""
+    """Merge the maxima and the first violation of its group into those of rule run ``r``."""
     page, of_group = state.ledger.pages[r], state.ledger.pages[state.leaders[r].group]
-    for place in (ledger.ACKS_ALL_LATENCY_MAX_US, ledger.LOSS_RECORDS_MAX):
+    for place in ledger_page.EXTREMES:
         page[place] = max(page[place], of_group[place])
-    if page[ledger.FIRST_VIOLATION] == ledger.NO_VIOLATION:
-        page[ledger.FIRST_VIOLATION] = of_group[ledger.FIRST_VIOLATION]
-        page[ledger.FIRST_VIOLATION_US] = of_group[ledger.FIRST_VIOLATION_US]
+    if page[ledger_page.FIRST_VIOLATION] == ledger_page.NO_VIOLATION:
+        page[ledger_page.FIRST_VIOLATION] = of_group[ledger_page.FIRST_VIOLATION]
+        page[ledger_page.FIRST_VIOLATION_US] = of_group[ledger_page.FIRST_VIOLATION_US]
 
 
 @kernel
 def _clear_extremes_of_shared(state, g):
-    """Clear a group's maxima and first violation, because another rule run joins."""
+    """Clear the maxima and the first violation of group ``g``, because another rule run joins it."""
     page = state.ledger.pages[g]
-    page[ledger.ACKS_ALL_LATENCY_MAX_US] = 0
-    page[ledger.LOSS_RECORDS_MAX] = 0
-    page[ledger.FIRST_VIOLATION] = ledger.NO_VIOLATION
-    page[ledger.FIRST_VIOLATION_US] = ledger.NO_VIOLATION
+    for place in ledger_page.EXTREMES:
+        page[place] = 0
+    page[ledger_page.FIRST_VIOLATION] = ledger_page.NO_VIOLATION
+    page[ledger_page.FIRST_VIOLATION_US] = ledger_page.NO_VIOLATION
 
 
 @inlined
 def part_shared_run(state, r):
-    """Take a rule run out of its group, if it is in one; from here on it is replayed on its own."""
+    """Take rule run ``r`` out of its group, if it is in one. From then on it is replayed separately."""
     if state.leaders[r].along != 0:
         _part_from_shared_run(state, r)
 
 
 @kernel
 def _part_from_shared_run(state, r):
-    """Give a rule run that leaves its group a copy of the group's state and counters."""
+    """Take rule run ``r`` out of its group, with a copy of the group's state and counters."""
     term, leader = state.term[0], state.leaders[r]
     g = leader.group
     _take_over_shared_slot(state, r, g)
     _count_in(state, r, 1)
     _add_extremes(state, r)
     page, of_group = state.ledger.pages[r], state.ledger.pages[g]
-    page[ledger.AT_RISK] = of_group[ledger.AT_RISK]
-    term.runs_at_risk += int(page[ledger.AT_RISK] > 0)
+    page[ledger_page.AT_RISK] = of_group[ledger_page.AT_RISK]
+    term.runs_at_risk += int(page[ledger_page.AT_RISK] > 0)
     leader.along = 0
     state.leaders[g].along -= 1
     state.leaders[g].runs ^= leader.runs & timeline_rows.BITS
     state.active[term.active] = r
     term.active += 1
     if state.leaders[g].along == 0:
-        term.runs_at_risk -= int(of_group[ledger.AT_RISK] > 0)
+        term.runs_at_risk -= int(of_group[ledger_page.AT_RISK] > 0)
         _take_away_shared_slot(state, g)
         forget_ack_waits(state.ledger.waits, g)
     state.params[g].replica_lag_time_max_ms = _least_lag_time_of_group_ms(state, g)
@@ -182,7 +184,7 @@ def _part_from_shared_run(state, r):
 
 @inlined
 def is_irregular(fetch, term):
-    """Whether a fetch failed, or the leader's log is shorter than at the fetch before.
+    """Whether a fetch failed, or the leader's log is shorter than at the previous fetch.
 
     Rules of one family may process such a fetch differently.
     """
@@ -192,14 +194,14 @@ def is_irregular(fetch, term):
 
 @kernel
 def part_shared_runs(state):
-    """Take every rule run out of its group; from here on all are replayed on their own."""
+    """Take every rule run out of its group. From then on all are replayed separately."""
     for r in range(state.term[0].runs):
         part_shared_run(state, r)
 
 
 @kernel
 def _take_away_shared_slot(state, place):
-    """Remove a slot from the list of those that are replayed on their own."""
+    """Remove slot ``place`` from the list of slots to replay."""
     term = state.term[0]
     term.active -= 1
     for i in range(term.active):
@@ -209,7 +211,7 @@ def _take_away_shared_slot(state, place):
 
 @kernel
 def _least_lag_time_of_group_ms(state, g):
-    """Return the smallest lag time among the rule runs that are in a group now."""
+    """Return the smallest lag time of the rule runs that are in group ``g`` now."""
     least_ms = NEVER_US // 1000000
     for r in range(state.term[0].runs):
         if state.leaders[r].along != 0 and state.leaders[r].group == g:
@@ -219,7 +221,7 @@ def _least_lag_time_of_group_ms(state, g):
 
 @inlined
 def join_shared_run(state, r, now_us):
-    """Let a rule run join its group, if all followers are in the ISR and its state equals the group's."""
+    """Let rule run ``r`` join its group, if all followers are in the ISR and its state equals the group's."""
     leader = state.leaders[r]
     if leader.group != NO_GROUP and leader.along == 0 and leader.isr_size == leader.replicas:
         _join_shared_run(state, r, now_us)
@@ -227,14 +229,14 @@ def join_shared_run(state, r, now_us):
 
 @kernel
 def join_shared_runs(state, now_us):
-    """Let every rule run that is replayed on its own join its group, if its state equals the group's."""
+    """Let every rule run that is replayed separately join its group, if its state equals the group's."""
     for r in range(state.term[0].runs):
         join_shared_run(state, r, now_us)
 
 
 @kernel
 def _join_shared_run(state, r, now_us):
-    """Do what `join_shared_run` does, for a rule run with all followers in the ISR."""
+    """Do the same as `join_shared_run`, for a rule run with all followers in the ISR."""
     term, leader = state.term[0], state.leaders[r]
     g = leader.group
     if not _may_join_group(state, r, now_us):
@@ -265,7 +267,7 @@ def _join_shared_run(state, r, now_us):
 
 @kernel
 def _settle_shared_slot(state, place, now_us):
-    """Add the time up to ``now_us`` to the integrals in a slot's ledger."""
+    """Add the time up to ``now_us`` to all integrals in the ledger of slot ``place``."""
     ledger.settle_ledger(state.ledger.pages[place], state.leaders[place], state.params[place], now_us)
     for p in range(state.term[0].replicas):
         if p != state.term[0].leader:
@@ -274,13 +276,13 @@ def _settle_shared_slot(state, place, now_us):
 
 @kernel
 def _may_join_group(state, r, now_us):
-    """Whether nothing about a rule run is open that would keep it from joining its group.
+    """Whether nothing is open in rule run ``r`` that would keep it from joining its group.
 
-    That is: no ISR write in flight, no record at risk, no follower late, unjudged or in doubt. The high watermark must
-    not be able to rise, because some releases only advance it when a follower's offset changes.
+    That is: no ISR write in flight, no record at risk, no follower late, unjudged or in doubt. And the high watermark
+    must not be able to rise, because some releases only advance it when a follower's offset changes.
     """
     term, leader = state.term[0], state.leaders[r]
-    if leader.commit_us != NEVER_US or state.ledger.pages[r, ledger.AT_RISK] != 0:
+    if leader.commit_us != NEVER_US or state.ledger.pages[r, ledger_page.AT_RISK] != 0:
         return False
     least = leader.log_end_offset
     for p in range(term.replicas):
@@ -288,7 +290,7 @@ def _may_join_group(state, r, now_us):
             least = min(least, state.followers[r, p].log_end_offset)
     if least > leader.high_watermark:
         return False
-    if state.ledger.pages[r, ledger.SETTLED_US] > now_us:  # the run's ledger does not count yet
+    if state.ledger.pages[r, ledger_page.SETTLED_US] > now_us:  # the run's ledger does not count yet
         return False
     for p in range(term.replicas):
         if p == term.leader:
@@ -296,8 +298,8 @@ def _may_join_group(state, r, now_us):
         fetch, mine = state.fetches[p], state.ledger.followers[r, p]
         if mine.judged == 0 or mine.settled_us > now_us or mine.looked_at_us != NEVER_US or mine.missed != 0:
             return False
-        # After leadership is given up, members return without a fetch, so a later fetch may still make a shrink
-        # doubtful.
+        # After leadership is given up, members return without a fetch. So a later fetch may still show that a shrink is
+        # only possible.
         if fetch.arrival_us <= mine.doubt_until_us:
             return False
         if (
@@ -310,7 +312,7 @@ def _may_join_group(state, r, now_us):
 
 @kernel
 def _is_like_its_shared_run(state, r):
-    """Whether the state of a rule run equals that of its group."""
+    """Whether the state of rule run ``r`` equals that of its group."""
     g = state.leaders[r].group
     for name in literal_unroll(_OF_LEADER):
         if state.leaders[r][name] != state.leaders[g][name]:
@@ -319,18 +321,18 @@ def _is_like_its_shared_run(state, r):
         for name in literal_unroll(_OF_FOLLOWER):
             if state.followers[r, p][name] != state.followers[g, p][name]:
                 return False
-    if state.ledger.pages[g, ledger.AT_RISK] != 0:
+    if state.ledger.pages[g, ledger_page.AT_RISK] != 0:
         return False
     return ack_waits_alike(state.ledger.waits, r, g)
 
 
 @kernel
 def _start_group(state, r):
-    """Start an empty group with the state of its first rule run, and with empty counters."""
+    """Start the empty group of rule run ``r`` with the rule run's state and cleared counters."""
     term, g = state.term[0], state.leaders[r].group
     _take_over_shared_slot(state, g, r)
     ledger.clear_ledger(state.ledger.pages[g], state.ledger.followers[g])
-    state.ledger.pages[g, ledger.AT_RISK] = 0
+    state.ledger.pages[g, ledger_page.AT_RISK] = 0
     state.leaders[g].runs = state.leaders[r].runs
     state.leaders[g].group = NO_GROUP
     state.params[g].replica_lag_time_max_ms = state.params[r].replica_lag_time_max_ms

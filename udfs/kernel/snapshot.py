@@ -1,8 +1,8 @@
-"""Store the state of a set's replay at the end of a window as bytes, from which a later replay continues.
+"""Store the state of a replica set's replay at the end of a window as bytes, from which a later replay continues.
 
 A header of int64 (hash of the layout, slots, replicas, and sizes in use) is followed by the arrays of
-``udfs.kernel.state.State``, little-endian; history and waits only as far as they are in use. A snapshot with another
-layout, written by another version of this package, is refused: its days are replayed from the beginning.
+``udfs.kernel.state.State``, little-endian. History and waits are stored only as far as they are in use. A snapshot with
+another layout, written by another version of this package, is refused. Its days are then replayed from the beginning.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from udfs.kernel.ack_latency import COUNT, TIME
-from udfs.kernel.ledger import FOLLOWER_PAGE, PLACES
+from udfs.kernel.ledger_page import FOLLOWER_PAGE, PLACES
 from udfs.kernel.state import PARAMS, State, empty_state
 from udfs.records import FETCH_STATE, FOLLOWER, LEADER, TERM
 
@@ -25,7 +25,7 @@ _HEADER = 6
 
 
 def packed_snapshot(state: State) -> bytes:
-    """Pack a state into bytes, from which `unpacked_snapshot` makes an equal state."""
+    """Pack a state into bytes, which `unpacked_snapshot` restores to an equal state."""
     first, end = (int(place) for place in state.history.used)
     waiting = int(state.ledger.waits[COUNT, TIME])
     header = np.array([LAYOUT, len(state.codes), len(state.fetches), first, end, waiting], np.int64)
@@ -38,7 +38,7 @@ def unpacked_snapshot(data: bytes) -> State:
     Raises
     ------
     ValueError
-        When the bytes have another layout, or are incomplete.
+        If the bytes have another layout, or are incomplete.
     """
     header = np.frombuffer(data.ljust(8 * _HEADER, b"\0"), np.int64, _HEADER)
     if len(data) < header.nbytes or header[0] != LAYOUT:
@@ -59,7 +59,7 @@ def unpacked_snapshot(data: bytes) -> State:
 
 
 def _arrays_of_state(state: State, first: int, end: int, waiting: int) -> Iterator[npt.NDArray[np.generic]]:
-    """Yield views of the arrays to store: all of the state, without unused entries of history and waits."""
+    """Yield views of the arrays to store: the whole state, but history and waits without unused entries."""
     yield from (
         state.term,
         state.fetches,

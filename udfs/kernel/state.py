@@ -1,4 +1,4 @@
-"""The state of the replay of one partition between two rows."""
+"""The state of one partition's replay between two rows."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,22 +21,22 @@ class State(NamedTuple):
     """
 
     term: npt.NDArray[np.void]
-    """The current term, whatever the rule: one record of type TERM."""
+    """The current term's state that is the same under all rules: one record of type TERM."""
     fetches: npt.NDArray[np.void]
-    """Each follower's true state: FETCH_STATE, shape (n,). Here and below, the leader's own entry is unused."""
+    """Each follower's true state: FETCH_STATE, shape (n,). Here and below, the entry of the leader is unused."""
     followers: npt.NDArray[np.void]
-    """Each follower's state under each rule run: FOLLOWER, shape (R, n)."""
+    """Each follower's state in each slot: FOLLOWER, shape (R, n)."""
     leaders: npt.NDArray[np.void]
-    """The partition's state under each rule run: LEADER, shape (R,)."""
+    """The partition's state in each slot: LEADER, shape (R,)."""
     params: npt.NDArray[np.void]
-    """Parameters of each rule run: records with one int64 field per parameter, shape (R,)."""
+    """Parameters of each slot: records with one int64 field per parameter, shape (R,)."""
     codes: npt.NDArray[np.int64]
-    """Rule of each rule run, as its position in the registry, shape (R,)."""
+    """Rule of each slot, as its index in the registry, shape (R,)."""
     active: npt.NDArray[np.int64]
-    """Slots to replay, shape (R,); the first ``TERM.active`` entries are in use. Rule runs in a group are not among
-    them."""
+    """Slots to replay, shape (R,). The first ``TERM.active`` entries are in use. They do not include rule runs in a
+    group."""
     due_us: npt.NDArray[np.int64]
-    """For each slot, a time before which none of its timers fires, shape (R,)."""
+    """For each slot, a lower bound for the time of its next timer, shape (R,)."""
     history: AppendHistory
     ledger: Ledger
 
@@ -55,7 +55,7 @@ PARAMS = np.dtype(
 
 
 def new_state(codes: Sequence[int], replicas: int) -> State:
-    """Make the state before the first term, for rule runs of the rules with these codes."""
+    """Return the state before the first term, for rule runs of the rules with these codes."""
     groups = sum(runs // 2 for runs in Counter(FAMILIES[code] for code in codes).values())
     state = empty_state(len(codes) + groups, replicas)
     state.term["runs"] = len(codes)
@@ -67,7 +67,7 @@ def new_state(codes: Sequence[int], replicas: int) -> State:
 
 
 def empty_state(places: int, replicas: int) -> State:
-    """Make a state with ``places`` slots in which all values are zero."""
+    """Return a state with ``places`` slots in which all values are zero."""
     return State(
         np.zeros(1, TERM),
         np.zeros(replicas, FETCH_STATE),

@@ -1,6 +1,6 @@
-"""Write rows of the timelines: one row for all rule runs that have the same state at an instant.
+"""Write rows of the timelines, each for all rule runs that have the same state at an instant.
 
-Most runs agree at nearly every instant, so 15 rules write about three rows per event instead of sixteen.
+Most rule runs agree at nearly every instant, so that 15 rules write about three rows per event instead of sixteen.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from udfs.kernel.rule_calls import RULES, rule_bits
 from udfs.records import RUNS_A_ROW
 
 LOOK_BACK = 16
-"""How many of the latest rows of an instant are searched for an equal state, whose row the rule run then shares. If an
-equal row is further back, another one is written."""
+"""Number of the latest rows of an instant that are searched for an equal state. If one is found, the rule run shares
+its row, else another row is written."""
 
 
 BITS = np.int64((1 << RUNS_A_ROW) - 1)
-"""Mask for the bits of ``runs`` that stand for single rule runs. The bits above are the number of their block of
+"""Mask for the bits of ``runs`` that represent single rule runs. The bits above encode the number of their block of
 RUNS_A_ROW rule runs."""
 
 
@@ -30,9 +30,9 @@ def bit_of_timeline_run(r):
 
 @inlined
 def _joins(row, runs):
-    """Add rule runs to a timeline row.
+    """Add the rule runs ``runs`` (encoded) to a timeline row.
 
-    Return False if they are of another block, or one of them has this row already.
+    Return False if they are of another block, or if one of them already has this row.
     """
     if row[0] >> RUNS_A_ROW != runs >> RUNS_A_ROW or row[0] & runs & BITS:
         return False
@@ -41,14 +41,14 @@ def _joins(row, runs):
 
 
 _CAUGHT_UP_AT = {"on_arrival": ["arrival"], "on_recorded": ["handled", "processed"], "on_completed": ["completed"]}
-"""For each rule function that may note a follower as caught up, the values of ``Rule.caught_up_by`` of the rules that
-do so in it."""
+"""For each rule function that may set a follower's last-caught-up time, the values of ``Rule.caught_up_by`` of the
+rules that do so in this function."""
 
 
 def caught_up_times(instant: str) -> Callable[..., Any]:
-    """Compile, for an instant of a fetch, the check whether a follower's last-caught-up time needs a timeline row.
+    """Return the compiled check, for one instant of a fetch, whether a last-caught-up time needs a timeline row.
 
-    No row is needed if a fetch from the log end made the follower caught up: `replica_timeline.sql` takes that time
+    No row is needed if the follower was caught up by a fetch from the log end: `replica_timeline.sql` takes that time
     from the log of fetches, once for all rules.
     """
     times = _CAUGHT_UP_AT.get(instant, [])
@@ -72,10 +72,12 @@ def caught_up_times(instant: str) -> Callable[..., Any]:
 
 @inlined
 def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
-    """Write a follower's row if its log end or membership changed, or its last-caught-up time while it is behind.
+    """Write a timeline row for follower ``p`` if its state differs from its last row.
 
-    A row is also written if the follower was caught up other than by a fetch from the log end. If no line names an
-    offset, only this row shows whether the follower is behind. Rows from ``since`` on have the same time.
+    The row is needed if the log end or the membership changed, or, while the follower is behind, its last-caught-up
+    time. It is also needed if the follower was caught up other than by a fetch from the log end, or if its lag changed
+    in a log without offsets, since then only this row shows whether the follower is behind. Rows of ``out`` from
+    ``since`` on have the same time.
     """
     behind = follower.log_end_offset != leader.log_end_offset
     lag = leader.log_end_offset - follower.log_end_offset
@@ -121,7 +123,7 @@ def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
 
 @inlined
 def show_leader_in_timeline(rows, filled, since, now_us, leader):
-    """Write a timeline row for the partition's state; rows from ``since`` on have the same time."""
+    """Write a timeline row for the partition's state. Rows from ``since`` on have the same time."""
     for i in range(filled[1] - 1, max(since, filled[1] - LOOK_BACK) - 1, -1):
         if (
             rows[i, 2] == leader.log_end_offset

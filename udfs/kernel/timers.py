@@ -1,4 +1,4 @@
-"""The timers of each rule run: the next check, the time a follower becomes overdue, and giving up leadership."""
+"""The timers of each rule run: next check, answer to an ISR write, overdue follower, loss of leadership."""
 
 from udfs.jit import inlined, kernel
 from udfs.kernel.rule_calls import GIVE_UP, gives_up_at_us, overdue_at_ms
@@ -30,13 +30,13 @@ def first_rule_timer(term, due_us, leaders):
 
 @inlined
 def reset_timer(due_us, leaders, r):
-    """Set ``due_us`` of a rule run to the time of its next timer, after one fired or was postponed."""
+    """Set ``due_us`` of rule run ``r`` to the time of its next timer, after a timer fired or was postponed."""
     due_us[r] = min(leaders[r].check_us, leaders[r].commit_us, leaders[r].give_up_us)
 
 
 @kernel
 def schedule_check(state, r, after_us):
-    """Set the timer of a rule run's next check after ``after_us``; a silent leader runs it when it wakes up."""
+    """Set the timer of rule run ``r``'s first check after ``after_us``. A silent leader runs it when it wakes up."""
     leader = state.leaders[r]
     period_us = state.params[r].check_period_ms * 1000
     if period_us == 0:
@@ -53,7 +53,7 @@ def schedule_check(state, r, after_us):
 
 @kernel
 def defer_check(state, r):
-    """Move a check that is due in a silence of the leader to the end of the silence."""
+    """Postpone the check of rule run ``r`` to the end of a silence of the leader, if it is due during the silence."""
     leader = state.leaders[r]
     if state.term[0].silent_from_us <= leader.check_us < state.term[0].silent_until_us:
         leader.check_us = state.term[0].silent_until_us
@@ -62,7 +62,7 @@ def defer_check(state, r):
 
 @inlined
 def schedule_crossing(state, r, now_us):
-    """Set the timer of a rule run without periodic checks: when the next follower becomes overdue.
+    """If rule run ``r`` has no periodic checks, set its check timer to when the next follower becomes overdue.
 
     Followers outside the ISR are included, because the high watermark may have waited for them.
     """
@@ -76,7 +76,7 @@ def schedule_crossing(state, r, now_us):
 
 @kernel
 def _find_overdue_timer(term, due_us, r, leader, followers, fetches, params, code, now_us):
-    """Set a rule run's check timer to the first time at which a follower is overdue."""
+    """Set the check timer of rule run ``r`` to the first time at which a follower is overdue."""
     check_us = NEVER_US
     if leader.commit_us == NEVER_US:
         for p in range(leader.replicas):
@@ -94,7 +94,7 @@ def _find_overdue_timer(term, due_us, r, leader, followers, fetches, params, cod
 
 @inlined
 def schedule_giving_up(state, r, now_us):
-    """Under a rule that gives up leadership, set the timer to when a fetch will have taken too long."""
+    """If rule run ``r``'s rule gives up leadership, set its timer to when the leader has held a fetch for too long."""
     if GIVE_UP >> state.codes[r] & 1:
         params, code = state.params[r], state.codes[r]
         _find_giving_up_timer(state.term[0], state.due_us, r, state.leaders[r], state.fetches, params, code, now_us)
@@ -102,7 +102,7 @@ def schedule_giving_up(state, r, now_us):
 
 @kernel
 def _find_giving_up_timer(term, due_us, r, leader, fetches, params, code, now_us):
-    """Set a rule run's timer to the first time at which a fetch will have taken too long."""
+    """Set the timer of rule run ``r`` to the first time at which the leader has held a fetch for too long."""
     leader.give_up_us = NEVER_US
     for p in range(leader.replicas):
         fetch = fetches[p]
@@ -115,6 +115,6 @@ def _find_giving_up_timer(term, due_us, r, leader, fetches, params, code, now_us
 
 @inlined
 def await_rule_timer(term, due_us, r, at_us):
-    """Lower the bound ``due_us`` of a rule run's timers to ``at_us``, because a timer was set to that time."""
+    """Lower the bound ``due_us`` of rule run ``r``'s timers to ``at_us``, because a timer was set to that time."""
     due_us[r] = min(due_us[r], at_us)
     term.rules_due_us = min(term.rules_due_us, at_us)

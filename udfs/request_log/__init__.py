@@ -1,1 +1,1 @@
-"""Read lines of request logs, and the partitions in them, from bytes, without a Python object per value."""
+"""Read the lines of request logs, and the partitions in them, from bytes, without one Python object per value."""

@@ -1,4 +1,4 @@
-"""Find, for each line of the request log, its time, the start of the request, and a hash of the whole line."""
+"""Find, for each line of a request log, its time, where its request begins, and a hash of the whole line."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from udfs.request_log.fields import MARK, NULL
 from udfs.request_log.words import BYTES, filled_with, word_at, word_without
 
 BLANK, WITHOUT_REQUEST, JSON, TEXT = range(4)
-"""Classes of lines: blank, without a request, with a request as JSON, and as text (before Kafka 2.8)."""
+"""Classes of lines: blank, without a request, with a request as JSON, with a request as text (before Kafka 2.8)."""
 
 _MARK = np.frombuffer(MARK, np.uint8).copy()
 _STAMP = np.frombuffer(b"[dddd-dd-dd dd:dd:dd,ddd]", np.uint8).copy()
@@ -24,7 +24,10 @@ _P4, _P5 = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
 
 
 class CutLines(NamedTuple):
-    """For each line of a block: class (int8), time in epoch microseconds, start of the request, and hash (int64)."""
+    """For each line of a block: class (int8), and as int64 its time in epoch us, position of the request, and hash.
+
+    The position is -1 if the line has no request.
+    """
 
     line_class: npt.NDArray[np.int8]
     stamp_us: npt.NDArray[np.int64]
@@ -39,7 +42,7 @@ def room_for_cut_lines(lines: int) -> CutLines:
 
 @inlined
 def _number_of_digits(text, at, digits):
-    """Parse the next ``digits`` decimal digits as a number."""
+    """Parse the next ``digits`` decimal digits as one number."""
     number = 0
     for k in range(at, at + digits):
         number = number * 10 + (np.int64(text[k]) - _ZERO)
@@ -82,7 +85,7 @@ def _line_stamp_us(text, at, end):
 
 @kernel
 def _after_mark_in_line(text, at, end):
-    """Return the position after ``MARK``, the text before a logged request; -1 if the line does not have it."""
+    """Return the position after ``MARK``, the text in front of a logged request; -1 if the line does not contain it."""
     while at + len(_MARK) <= end:
         k = 0
         while k < len(_MARK) and text[at + k] == _MARK[k]:
@@ -145,14 +148,14 @@ def _hash_of_line(text, at, end):
 
 @entry
 def count_requests(text: npt.NDArray[np.uint8], at):
-    """Return the number of lines if ``MARK`` is at the same position in all of them; otherwise -1.
+    """Return the number of lines if ``MARK`` is at the same position in all of them, else -1.
 
     Parameters
     ----------
     text : uint8 array
-        Without the last newline.
+        Lines without the last newline.
     at : int64
-        Bytes before the mark.
+        Number of bytes before the mark in each line.
     """
     lines, begin = 0, 0
     while begin <= len(text):
@@ -167,7 +170,7 @@ def count_requests(text: npt.NDArray[np.uint8], at):
 
 @entry
 def cut_lines(text, edges, out: CutLines):
-    """Find class, time and request of each line of a request log.
+    """Find class, time, position of the request, and hash of each line of a request log.
 
     Parameters
     ----------
@@ -176,7 +179,7 @@ def cut_lines(text, edges, out: CutLines):
     edges : int32 or int64 array (n + 1)
         Line i is ``text[edges[i]:edges[i + 1]]``.
     out : CutLines
-        Room for n lines; filled.
+        Receives the results for the n lines.
     """
     for i in range(len(edges) - 1):
         at, end = np.int64(edges[i]), np.int64(edges[i + 1])

@@ -1,7 +1,7 @@
 """Tables of the JSON members that are read from request log lines: Fetch v4 to v18 and Produce v3 to v13.
 
-A context is an object or an array in which members or elements are expected. A member that is a field has a type, a
-target and a slot that the value goes to. Other members are skipped.
+A context is an object or an array in which members or elements are expected. If a member is in the tables, it is called
+a field, and has a type, a target, and a place where its value is stored. Other members are skipped.
 """
 
 import re
@@ -12,17 +12,18 @@ import numpy.typing as npt
 
 MARK = b" Completed request:"
 NULL = -(1 << 63)
-"""Number that represents a null or missing value."""
+"""Number for a null or missing value."""
 
 FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
-"""Accepted times, from 2010, the year before Kafka was published, to 2100."""
+"""Earliest and latest accepted time in microseconds: 2010, the year before Kafka was published, and 2100."""
 
 SKIPPED, INT, LONG, DOUBLE, STRING, OBJECT, ARRAY = range(7)
-"""Types of members. The target of `OBJECT` and `ARRAY` is a context; that of other types is a slot, or a column."""
+"""Types of members. The target of an `OBJECT` or `ARRAY` is a context. The target of other types is a slot or a
+column."""
 
 IN_VALUES, IN_TOPIC, IN_PARTITION, IN_FORGOTTEN = range(4)
 """Where a member's value is stored: in `values`, the last topic entry, the last partition entry, or the forgotten
-ones."""
+partitions."""
 
 # Slots of `values`, for one line: values in header, request and response, and counts made while reading.
 API_KEY, API_VERSION, CORRELATION_ID, FETCH_VERSION, CLIENT_BEGIN, CLIENT_END = range(6)
@@ -31,8 +32,8 @@ ASKED_TOPICS_FIRST, ASKED_TOPICS, FORGOTTEN_FIRST, FORGOTTEN, SENT_FIRST, SENT =
 ERROR, GIVEN_SESSION, ANSWERS_FIRST, ANSWERS = range(18, 22)
 BAD_OUTSIDE, BAD_INSIDE, OVERFLOWN = range(22, 25)
 SLOTS = 25
-"""Number of slots. ``BAD_OUTSIDE`` counts values of a wrong type in the header or among durations, ``BAD_INSIDE`` those
-in the messages."""
+"""Number of slots. ``BAD_OUTSIDE`` is set if a value in the header or among the durations has a wrong type,
+``BAD_INSIDE`` if a value in the request or response has."""
 
 TOTAL, QUEUE, LOCAL, REMOTE, SEND = range(5)
 DURATIONS = 5
@@ -41,7 +42,7 @@ DURATIONS = 5
 ID_BEGIN, ID_END, TOPIC_BEGIN, TOPIC_END, NAME_BEGIN, NAME_END = range(6)
 PARTITIONS_FIRST, PARTITIONS, OLDER_FIRST, OLDER = range(6, 10)
 TOPIC_COLUMNS = 10
-"""Number of columns. ``OLDER`` are the partitions of a response to Produce, or to Fetch before 3.0."""
+"""Number of columns. ``OLDER`` counts the partitions of a response to Produce, or to Fetch before 3.0."""
 
 # Columns of a partition entry.
 PARTITION, PARTITION_INDEX, INDEX, EPOCH, OFFSET, SIZE = range(6)
@@ -58,7 +59,7 @@ CONTEXTS = 23
 
 
 class FieldOfRequest(NamedTuple):
-    """A JSON member that is read: its name, and the type and target of its value."""
+    """A JSON member that is read: its name, the type and target of its value, and the place where it is stored."""
 
     name: str
     type: int
@@ -148,28 +149,28 @@ ELEMENTS = {
     ANSWERED_TOPIC_LIST: ANSWERED_TOPIC, ASKED_LIST: ASKED_PARTITION, SENT_LIST: SENT_PARTITION,
     ANSWERED_LIST: ANSWERED_PARTITION, OLDER_ANSWERED_LIST: ANSWERED_PARTITION,
 }  # fmt: skip
-"""Contexts of arrays of objects, each with the context of its objects. A `FORGOTTEN_LIST` has numbers."""
+"""For each context that is an array of objects, the context of these objects. A `FORGOTTEN_LIST` contains numbers."""
 
 LISTS = {
     ASKED_TOPIC_LIST: ASKED_TOPICS_FIRST, FORGOTTEN_TOPIC_LIST: FORGOTTEN_FIRST, SENT_TOPIC_LIST: SENT_FIRST,
     ANSWERED_TOPIC_LIST: ANSWERS_FIRST, ASKED_LIST: PARTITIONS_FIRST, SENT_LIST: PARTITIONS_FIRST,
     FORGOTTEN_LIST: PARTITIONS_FIRST, ANSWERED_LIST: PARTITIONS_FIRST, OLDER_ANSWERED_LIST: OLDER_FIRST,
 }  # fmt: skip
-"""For each array, the slot, or column of the topic entry, with the first row of its elements; the next slot has their
-number."""
+"""For each array, where the row of its first element is stored: a slot, or a column of the topic entry. The next slot
+or column has the number of elements."""
 
 SLOTS_OF = {HEADER: (API_KEY, REPLICA), REQUEST: (REPLICA, ERROR), REPLICA_STATE: (STATE_REPLICA, MAX_WAIT_MS),
             RESPONSE: (ERROR, BAD_OUTSIDE)}  # fmt: skip
-"""For each object, the first slot of its values, and the slot after the last."""
+"""For each object, the first slot of its values, and the slot after the last one."""
 
 
 def _named_as_in_text(field: FieldOfRequest) -> FieldOfRequest:
-    """Rename a field to its spelling before Kafka 2.8, such as ``fetch_offset`` for ``fetchOffset``."""
+    """Return a field with its spelling before Kafka 2.8, such as ``fetch_offset`` for ``fetchOffset``."""
     return field._replace(name=re.sub("[A-Z]", lambda letter: f"_{letter.group().lower()}", field.name))
 
 
 def _fields_of_context(context: int) -> tuple[FieldOfRequest, ...]:
-    """List the fields of a context, in both spellings."""
+    """Return the fields of a context, each in its present spelling and in that before Kafka 2.8."""
     fields = FIELDS.get(context, ())
     return tuple(dict.fromkeys((*fields, *map(_named_as_in_text, fields))))
 
@@ -188,12 +189,15 @@ BUCKETS, _OF_LENGTH, _OF_FIRST = 128, 2, 23
 
 
 def bucket_of_field(length, first, last):
-    """Return the hash bucket of a member's name, by its length and ends; no two names of a context share one."""
+    """Return the hash bucket of a member's name, given its length and its first and last byte.
+
+    No two names of a context share a bucket.
+    """
     return (_OF_LENGTH * length + _OF_FIRST * first + last) & (BUCKETS - 1)
 
 
 def _fields_by_bucket() -> npt.NDArray[np.int64]:
-    """Make the table of fields by context and bucket of the hash of their names."""
+    """Return an array with the index of the field for each context and bucket of names, or -1."""
     fields = np.full((CONTEXTS, BUCKETS), -1)
     number = 0
     for context in range(CONTEXTS):
@@ -207,4 +211,4 @@ def _fields_by_bucket() -> npt.NDArray[np.int64]:
 
 
 FIELD_IN = _fields_by_bucket()
-"""Index of a field by context and bucket; -1 for an empty bucket."""
+"""Index of a field by context and bucket; -1 if the bucket is empty."""

@@ -1,6 +1,6 @@
-"""Read one line's JSON into numbers, without an object per value, and check every byte against RFC 8259.
+"""Read one line's JSON into numbers, without one object per value, and check every byte against RFC 8259.
 
-If several members have one name, the last one is used, as by most JSON readers. Anything after the object is not read.
+If several members have the same name, the last one is used, as in most JSON readers. Text after the object is ignored.
 """
 
 from typing import NamedTuple
@@ -17,10 +17,10 @@ MAX_DEPTH = 1000
 
 
 class FoundInJsonLine(NamedTuple):
-    """Values found in one line's JSON; all arrays are reused for the next line.
+    """Values found in one line's JSON. All arrays are reused for the next line.
 
     ``values`` (int64, `fields.SLOTS`), ``durations`` in ms (float64; NaN: null), rows of topic and partition entries
-    (int64), and the forgotten partitions; ``stack`` has the contexts of the open objects and arrays.
+    (int64), and the forgotten partitions. ``stack`` holds the contexts of the objects and arrays that are open.
     """
 
     values: npt.NDArray[np.int64]
@@ -32,7 +32,7 @@ class FoundInJsonLine(NamedTuple):
 
 
 def room_for_json_line(longest: int) -> FoundInJsonLine:
-    """Allocate room for lines of up to ``longest`` bytes; entries beyond those of a valid line are dropped."""
+    """Allocate room for the values of lines of up to ``longest`` bytes, enough for any valid line."""
     return FoundInJsonLine(
         np.zeros(f.SLOTS, np.int64),
         np.zeros(f.DURATIONS),
@@ -48,7 +48,7 @@ _bucket_of = kernel(f.bucket_of_field)
 
 @inlined
 def _json_field_named(text, begin, end, context):
-    """Return the index of a context's field with this name; -1 if the member is not read."""
+    """Return the index of the field of a context whose name is ``text[begin:end]``; -1 if such a member is not read."""
     length = end - begin
     if length == 0:
         return -1
@@ -72,7 +72,7 @@ def _json_field_named(text, begin, end, context):
 
 @kernel
 def read_json_line(text, at, end, is_text, found: FoundInJsonLine):
-    """Read the object that begins at ``at``.
+    """Read the JSON object that begins at ``at``.
 
     With ``is_text``, a member may also have the form of text lines before 2.8: ``name=value``, where a string of
     letters, digits, ``_``, ``.`` and ``-`` has no quotes.
@@ -82,14 +82,14 @@ def read_json_line(text, at, end, is_text, found: FoundInJsonLine):
     text : uint8 array
         UTF-8.
     at, end : int64
-        The bytes of the line.
+        First byte of the object, and end of the line.
     found : FoundInJsonLine
         Receives the values of the line.
 
     Returns
     -------
     bool
-        Whether the line is complete JSON. ``BAD_OUTSIDE`` and ``BAD_INSIDE`` count values of a wrong type.
+        Whether the line is complete JSON. ``BAD_OUTSIDE`` and ``BAD_INSIDE`` are set if values have a wrong type.
     """
     values, durations, topics, partitions, forgotten, stack = found
     values[:] = f.NULL
@@ -203,7 +203,7 @@ def read_json_line(text, at, end, is_text, found: FoundInJsonLine):
             else:
                 topics[topic, first] = gone if target == f.FORGOTTEN_LIST else partition + 1
         is_first = c == tokens.OPEN_OBJECT or c == tokens.OPEN_ARRAY
-        # Close the objects and arrays that end here, and find out to which member the next value belongs.
+        # Close the objects and arrays that end here, then read the name of the next member.
         while True:
             if depth < 0:
                 return True

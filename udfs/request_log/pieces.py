@@ -1,7 +1,7 @@
 """Encode the partitions of one fetch or produce request as bytes, called a piece.
 
-A piece has three lists: requested partitions, forgotten ones (of a fetch), and those in the response. A list is a count
-of topic entries, and for each of them its name, a count of partitions, and their numbers:
+A piece has three lists: requested partitions, forgotten partitions (of a fetch), and partitions in the response. A list
+is a count of topic entries and, for each entry, its name, a count of partitions, and these numbers per partition:
 
 =========  =============================================  =============================================
 list       fetch                                          produce
@@ -11,7 +11,7 @@ forgotten  partition
 answered   partition, error, high watermark + 1, bytes+1  partition, error, base offset + 1
 =========  =============================================  =============================================
 
-A count or number has seven bits per byte, the lowest first; the eighth bit is set in all but its last byte; an error
+A count or number has seven bits per byte, the lowest first. The eighth bit is set in all bytes but the last. An error
 may be negative, so 0, -1, 1, -2 ... are written as 0, 1, 2, 3 ... A name is encoded as twice its length in bytes, plus
 one if it is a topic id, followed by the bytes of the JSON string.
 """
@@ -26,7 +26,8 @@ from udfs.request_log import fields as f
 
 FETCH_NUMBERS = (3, 1, 4)
 PRODUCE_NUMBERS = (2, 0, 3)
-"""How many numbers a partition has in each list (asked, forgotten, answered) of a produce request's piece."""
+"""Count of numbers per partition in each list (asked, forgotten, answered), in pieces of fetches and produce
+requests."""
 
 ASKED, FORGOTTEN, ANSWERED = range(3)
 
@@ -36,9 +37,10 @@ Ints = npt.NDArray[np.int64]
 class PieceLists(NamedTuple):
     """One of the three lists (requested, forgotten, in the response) of many requests, decoded from pieces.
 
-    ``names``: the bytes of the topic entries' names, one after the other; entry i ends at ``name_end[i]``. ``is_id``
-    (bool) and ``partitions`` (int64), by topic entry; ``entries`` and ``listed`` (int64), topic entries and partitions
-    by piece; ``numbers`` (int64), one row per partition.
+    ``names``: the bytes of the topic entries' names, concatenated; entry i ends at ``name_end[i]``. ``is_id`` (bool)
+    and ``partitions`` (int64): per topic entry, whether its name is an id, and the number of its partitions.
+    ``entries`` and ``listed`` (int64): the number of topic entries and of partitions per piece. ``numbers`` (int64):
+    one row per partition.
     """
 
     names: npt.NDArray[np.uint8]
@@ -52,7 +54,7 @@ class PieceLists(NamedTuple):
 
 @kernel
 def write_unsigned_piece(number, out, at):
-    """Write a non-negative number in seven bits per byte; return the position after it."""
+    """Write a non-negative number to ``out`` at ``at``, seven bits per byte. Return the position after it."""
     while number >= 128:
         out[at] = (number & 127) | 128
         number >>= 7
@@ -63,13 +65,16 @@ def write_unsigned_piece(number, out, at):
 
 @kernel
 def write_signed_piece(number, out, at):
-    """Write a number of any sign in seven bits per byte; return the position after it."""
+    """Write a number of any sign to ``out`` at ``at``, seven bits per byte. Return the position after it."""
     return write_unsigned_piece((number << 1) ^ (number >> 63), out, at)
 
 
 @kernel
 def write_name_piece(text, topics, row, out, at):
-    """Write the id of a topic entry (`udfs.request_log.fields`), or its name if it has no id."""
+    """Write the id of topic entry ``row`` to ``out`` at ``at``, or its name if it has no id.
+
+    Returns the position after it. `udfs.request_log.fields` describes topic entries.
+    """
     begin, end = topics[row, f.ID_BEGIN], topics[row, f.ID_END]
     is_id = begin != f.NULL
     if not is_id:
@@ -84,7 +89,7 @@ def write_name_piece(text, topics, row, out, at):
 
 @inlined
 def _read_varint(data, at):
-    """Read an unsigned number of seven bits per byte; return it and the position after it."""
+    """Read the unsigned number at ``at``, seven bits per byte. Return the number and the position after it."""
     number, shift = np.int64(0), 0
     while data[at] >= 128:
         number |= np.int64(data[at] & 127) << shift
@@ -95,7 +100,7 @@ def _read_varint(data, at):
 
 @entry
 def count_pieces(data, edges, numbers, totals):
-    """Count topics and partitions in the lists of many requests, which are encoded as pieces.
+    """Count topics and partitions in the three lists of many requests, which are encoded as pieces.
 
     Parameters
     ----------
@@ -105,7 +110,7 @@ def count_pieces(data, edges, numbers, totals):
     numbers : tuple of three int
         `FETCH_NUMBERS` or `PRODUCE_NUMBERS`.
     totals : int64 array (3, 3)
-        Filled, by list: bytes of names, topic entries, partitions.
+        Receives the counts: per list (row) the bytes of names, topic entries, and partitions.
     """
     totals[:] = 0
     for i in range(len(edges) - 1):
@@ -127,9 +132,9 @@ def count_pieces(data, edges, numbers, totals):
 
 @entry
 def unpack_pieces(data, edges, numbers, asked: PieceLists, forgotten: PieceLists, answered: PieceLists, filled):
-    """Decode pieces into the three lists, which must have room for the numbers that `count_pieces` returns.
+    """Decode pieces into the three lists, which must have room for the counts from `count_pieces`.
 
-    ``filled`` (int64, (3, 3)) must have zeros, and receives the same numbers.
+    ``filled`` (int64, (3, 3)) must be zero, and receives the same counts.
     """
     name, topic, row = filled[:, 0], filled[:, 1], filled[:, 2]
     for i in range(len(edges) - 1):

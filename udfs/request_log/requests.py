@@ -1,4 +1,4 @@
-"""Read the requests of a block of lines: kind, instants, values and partitions, or the reason for refusing a line."""
+"""Read the requests in a block of lines: their kind, instants, values and partitions, or why a line is refused."""
 
 from typing import NamedTuple
 
@@ -15,14 +15,14 @@ from udfs.request_log.words import BYTES, filled_with, word_without
 FETCH, PRODUCE_API = 1, 0
 FETCH_VERSIONS, PRODUCE_VERSIONS = (4, 18), (3, 13)
 MAX_OFFSET = 1 << 53
-"""Largest accepted offset; a partition with a million records per second reaches it in 285 years."""
+"""Largest accepted offset. A partition with a million records per second reaches it in 285 years."""
 
 MAX_TOTAL_MS = 86_400_000
-"""Longest accepted duration: one day. A paused broker may have requests of hours; a wrong duration would shift a whole
-session."""
+"""Longest accepted duration: one day. A paused broker may have requests that take hours, but a wrong duration would
+shift a whole session."""
 
 DIVERGED = -1
-"""Error code for a partition with a diverging epoch, for which Kafka has no code."""
+"""Error code for a partition with a diverging epoch. Kafka has no code for this."""
 
 _ROUNDING_MS = 1.0
 _MARK = np.frombuffer(MARK, np.uint8).copy()
@@ -31,15 +31,15 @@ _SPACES = filled_with(MARK[0])
 FOLLOWER_FETCH, OTHER_FETCH, PRODUCE, OTHER = range(4)
 NO_STAMP, TIME, MALFORMED, TRUNCATED, TWO_REQUESTS, NO_DURATIONS, VERSION, VALUES, PARTITIONS = range(4, 13)
 OUTCOMES = 13
-"""Number of outcomes of a line with a request: the kinds of requests, and the reasons for refusing a line."""
+"""Number of outcomes for a line with a request: four kinds of requests, and nine reasons to refuse a line."""
 
 
 class RequestsInColumns(NamedTuple):
-    """Requests as columns, with one value per line (int64; `NULL` if absent); refused lines have only ``outcome``.
+    """Requests as columns, with one value per line (int64; `NULL` if absent). Refused lines only have ``outcome``.
 
-    ``client`` (2 columns) has the positions at which the client id of a follower or producer begins and ends in the
-    text. ``piece_end`` is the end of the line's partitions in ``pieces`` (uint8); they begin where those of the
-    previous line end.
+    ``client`` (2 columns) is where the client id of a follower or producer begins and ends in the text. ``piece_end``
+    is the end of the line's partitions in ``pieces`` (uint8), which begin where the partitions of the previous line
+    end.
     """
 
     outcome: npt.NDArray[np.int8]
@@ -64,7 +64,7 @@ class RequestsInColumns(NamedTuple):
 
 
 def room_for_requests(lines: int, size: int) -> RequestsInColumns:
-    """Allocate columns for ``lines`` lines; their ``size`` in bytes limits the size of the encoded pieces."""
+    """Allocate columns for ``lines`` lines of ``size`` bytes in all, which limits the size of the encoded pieces."""
     columns = {name: np.full(lines, NULL) for name in RequestsInColumns._fields[1:-3]}
     return RequestsInColumns(
         outcome=np.empty(lines, np.int8),
@@ -77,13 +77,13 @@ def room_for_requests(lines: int, size: int) -> RequestsInColumns:
 
 @inlined
 def _request_value_or(value, instead):
-    """Return ``value``, or ``instead`` if the value is missing."""
+    """Return ``value``, or ``instead`` if ``value`` is missing."""
     return instead if value == NULL else value
 
 
 @kernel
 def _is_out_of_range(value, least):
-    """Whether an offset or a size lies outside ``least`` to `MAX_OFFSET`."""
+    """Whether an offset or a size is below ``least`` or above `MAX_OFFSET`."""
     return not least <= value <= MAX_OFFSET
 
 
@@ -99,7 +99,7 @@ def _is_topic_nameless(topics, row, with_name):
 
 @kernel
 def _answers_of(topics, row, is_produce):
-    """Return the first row and the number of a topic's partitions in the response; `NULL` if it has none."""
+    """Return the first row and the number of a topic's partitions in the response; the number is `NULL` without any."""
     if not is_produce and topics[row, f.PARTITIONS] != NULL:
         return topics[row, f.PARTITIONS_FIRST], topics[row, f.PARTITIONS]
     return topics[row, f.OLDER_FIRST], topics[row, f.OLDER]
@@ -107,7 +107,7 @@ def _answers_of(topics, row, is_produce):
 
 @inlined
 def _partition_index_of(partitions, p, is_produce):
-    """Return the id of a partition in the response, whose member differs by API and version."""
+    """Return the id of a partition in the response. The name of this member depends on API and version."""
     if is_produce:
         return partitions[p, f.INDEX]
     return _request_value_or(partitions[p, f.PARTITION_INDEX], partitions[p, f.PARTITION])
@@ -115,9 +115,9 @@ def _partition_index_of(partitions, p, is_produce):
 
 @inlined
 def _records_size_of(partitions, p):
-    """Return the size of a partition's records in the response (releases log it in different forms).
+    """Return the size of a partition's records in the response, which releases log in different forms.
 
-    `NULL` if not logged.
+    It is `NULL` if not logged.
     """
     if partitions[p, f.SIZE] != NULL:
         return partitions[p, f.SIZE]
@@ -138,7 +138,7 @@ def _asked_for(values, is_produce):
 
 @kernel
 def _is_odd_request(found, is_produce):
-    """Whether a request names no topic or partitions, or has an impossible partition, offset, epoch or size."""
+    """Whether a requested partition lacks a topic name, or has an impossible id, offset, epoch or size."""
     _values, _durations, topics, partitions, _forgotten, _stack = found
     first, count = _asked_for(found.values, is_produce)
     for t in range(first, first + max(count, 0)):
@@ -158,7 +158,7 @@ def _is_odd_request(found, is_produce):
 
 @kernel
 def _is_odd_answer(found, is_produce):
-    """Whether the response to a follower's fetch, or to a produce request, has an impossible partition."""
+    """Whether a forgotten partition, or one in the response, lacks a topic name or has an impossible number."""
     values, _durations, topics, partitions, forgotten, _stack = found
     first = values[f.FORGOTTEN_FIRST]
     for t in range(first, first + (0 if is_produce else max(values[f.FORGOTTEN], 0))):
@@ -187,7 +187,7 @@ def _is_odd_answer(found, is_produce):
 
 @kernel
 def _without_end(text, at, end):
-    """Whether the JSON of a line opens more objects than it closes, because the line was cut."""
+    """Whether the JSON of a line opens more objects than it closes, because the line was truncated."""
     opened = 0
     for k in range(at, end):
         opened += (text[k] == 123) - (text[k] == 125)
@@ -196,9 +196,9 @@ def _without_end(text, at, end):
 
 @kernel
 def _has_mark(text, at, end):
-    """Whether a second request begins in a line: it contains `_MARK` again.
+    """Whether a line contains `_MARK` again, so that a second request begins in it.
 
-    JSON has few spaces, so words of eight bytes without one are skipped.
+    JSON has few spaces, so each eight bytes without a space are skipped at once.
     """
     while at + len(_MARK) <= end:
         if at + BYTES <= end and word_without(text, at, _SPACES):
@@ -215,7 +215,7 @@ def _has_mark(text, at, end):
 
 @kernel
 def _times_outcome(durations, stamp_us):
-    """Return `OTHER` if the durations of a request are possible, or else the reason to refuse it."""
+    """Return `OTHER` if the durations of a request are possible, else the reason to refuse it."""
     total = durations[f.TOTAL]
     for part in (f.TOTAL, f.QUEUE, f.LOCAL, f.REMOTE):
         if not durations[part] >= 0:
@@ -240,7 +240,7 @@ def _request_outcome(found, stamp_us):
         return timed
     is_produce = api == PRODUCE_API
     if version != NULL:
-        # Consumers' requests are read for older releases too.
+        # Requests of consumers may be of any older version.
         oldest = PRODUCE_VERSIONS[0] if is_produce else (FETCH_VERSIONS[0] if replica >= 0 else NULL)
         if not oldest <= version <= (PRODUCE_VERSIONS[1] if is_produce else FETCH_VERSIONS[1]):
             return VERSION
@@ -258,9 +258,9 @@ def _request_outcome(found, stamp_us):
 
 @kernel
 def _write_piece(text, found, is_produce, out, at):
-    """Encode the partitions of a request as bytes (a piece, see `pieces`) into ``out``.
+    """Encode the partitions of a request into ``out``, as bytes (a piece, see `pieces`).
 
-    Return the position after them.
+    Returns the position after them.
     """
     values, _durations, topics, partitions, forgotten, _stack = found
     first, count = _asked_for(values, is_produce)
@@ -305,7 +305,7 @@ def _write_piece(text, found, is_produce, out, at):
 
 @inlined
 def _ms_as_us(milliseconds):
-    """Convert milliseconds to microseconds, rounded half up."""
+    """Convert milliseconds to microseconds; half microseconds are rounded up."""
     us = milliseconds * 1000
     whole = np.floor(us)
     return np.int64(whole) + (us - whole >= 0.5)
@@ -339,7 +339,8 @@ def read_requests_into_columns(text, begins, ends, is_text, stamps_us, found: Fo
     text : uint8 array
         UTF-8.
     begins, ends : int64 array (n)
-        Positions of the JSON, including text that a layout puts after it; a line that begins at -1 is left out.
+        Where the JSON of each line begins and ends, including any text that the log layout puts after it. A line that
+        begins at -1 is left out.
     is_text : bool array (n)
         Whether the line has the form of text lines before 2.8 (`read_json_line`).
     stamps_us : int64 array (n)
@@ -347,7 +348,7 @@ def read_requests_into_columns(text, begins, ends, is_text, stamps_us, found: Fo
     found : FoundInJsonLine
         Room for the longest line.
     out : RequestsInColumns
-        Receives the requests; its values must be `NULL` before.
+        Receives the requests. All its values must be `NULL` before.
     """
     piece = 0
     for i in range(len(begins)):
@@ -366,7 +367,7 @@ def read_requests_into_columns(text, begins, ends, is_text, stamps_us, found: Fo
         values = found.values
         is_json = read_json_line(text, begin, end, is_text[i], found)
         api = values[f.API_KEY]
-        # Members of other kinds of requests have the same names but other types, so wrong types are ignored there.
+        # Other kinds of requests have members with the same names but other types, so wrong types are ignored there.
         is_used = api == FETCH or api == PRODUCE_API or api == NULL
         if not is_json or values[f.BAD_OUTSIDE] or (values[f.BAD_INSIDE] and is_used):
             out.outcome[i] = TRUNCATED if _without_end(text, begin, end) else MALFORMED

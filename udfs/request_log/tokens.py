@@ -1,4 +1,4 @@
-"""Read JSON tokens in bytes: find the end of strings, numbers and words, and read numbers."""
+"""Read JSON tokens in bytes: find the end of strings, numbers and words, and parse numbers."""
 
 import numpy as np
 
@@ -30,14 +30,17 @@ def after_blanks(text, at, end):
 
 @inlined
 def _other_than_plain(word):
-    """Set a bit in the lowest byte that is a quote, a backslash or a control character; 0 if all are plain."""
+    """Mark the first byte of a word that is a quote, a backslash or a control character, by its highest bit.
+
+    Without such a byte, the result is 0. Bits of later bytes have no meaning.
+    """
     quote, backslash = word ^ _QUOTES, word ^ _BACKSLASHES
     return (((word - _SPACES) & ~word) | ((quote - ONES) & ~quote) | ((backslash - ONES) & ~backslash)) & HIGH
 
 
 @inlined
 def end_of_string(text, at, end):
-    """Return the position of a string's closing quote; -1 if it is missing or an illegal byte comes first."""
+    """Return the position of a string's closing quote; -1 if it is missing or an invalid byte comes first."""
     while at < end:
         if at + BYTES <= end:
             word = word_at(text, at)
@@ -79,7 +82,7 @@ def _after_digits(text, at, end):
 
 @inlined
 def end_of_number(text, at, end):
-    """Return the position after a number, and whether it is an integer; -1 if the text is not a number."""
+    """Return the position after a number, and whether it is an integer; the position is -1 if this is not a number."""
     if text[at] == MINUS:
         at += 1
     first = at
@@ -107,9 +110,9 @@ def end_of_number(text, at, end):
 
 @inlined
 def whole_number(text, at, end):
-    """Parse an integer; return it, and whether it fits an int64.
+    """Parse an integer. Return it, and whether it fits int64.
 
-    The smallest int64 stands for `NULL`, so it becomes the next one.
+    The smallest int64 is `NULL`, so it is replaced by the next larger number.
     """
     negative = text[at] == MINUS
     if negative:
@@ -127,10 +130,10 @@ def whole_number(text, at, end):
 
 @inlined
 def real_number(text, at, end):
-    """Parse a number with decimals or an exponent.
+    """Parse a number with decimals or an exponent as a float.
 
-    It is correctly rounded if it has at most 15 digits and the power of ten that they are multiplied by is from 10^-22
-    to 10^22; if not, the last digits may be wrong.
+    It is correctly rounded if it has at most 15 digits, and its power of ten is from 10^-22 to 10^22. Otherwise the
+    last digits may be wrong.
     """
     negative = text[at] == MINUS
     if negative:
@@ -178,7 +181,7 @@ def after_word(text, at, end, more):
 
 @inlined
 def is_literal(text, at, end, first, length):
-    """Whether the literal null, true or false is here: ``length`` bytes of "nulltruefalse" from ``first`` on."""
+    """Whether a literal is at ``at``: ``length`` bytes of "nulltruefalse", from index ``first`` on."""
     if at + length > end:
         return False
     for k in range(length):

@@ -1,4 +1,4 @@
-"""Decode the partitions of requests from bytes (pieces, see `pieces`) into Arrow and numpy arrays."""
+"""Decode the partitions of requests, which are encoded as pieces (see `pieces`), into Arrow and numpy arrays."""
 
 import json
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ _ESCAPE = ord("\\")
 
 
 class UnpackedPartitions(NamedTuple):
-    """The partitions that the requests of a batch list as requested, or as forgotten, or that their responses list.
+    """One of the three lists of a batch's requests: partitions requested, forgotten, or in the responses.
 
-    ``topics``: one string per topic entry, its id where there is one, else its name (``is_id``). ``per_topic``:
-    partitions of each topic entry. ``entries``, ``per_request``: topic entries and partitions of each request.
-    ``numbers``: one row per partition, with the columns that `udfs.request_log.pieces` lists, as before packing.
+    ``topics``: one string per topic entry, which is its id if ``is_id``, else its name. ``per_topic``: the number of
+    partitions of each topic entry. ``entries``, ``per_request``: the number of topic entries and of partitions of each
+    request. ``numbers``: one row per partition, with the columns that `udfs.request_log.pieces` lists, decoded.
     """
 
     topics: pa.Array
@@ -32,21 +32,21 @@ class UnpackedPartitions(NamedTuple):
     numbers: Ints
 
     def request(self) -> Ints:
-        """Return, for each partition, the row of its request."""
+        """Return for each partition the row of its request."""
         return np.repeat(np.arange(len(self.per_request)), self.per_request)
 
     def topic_by_partition(self) -> pa.Array:
-        """Return the topic of each partition."""
+        """Return for each partition its topic."""
         return self.topics.take(pa.array(np.repeat(np.arange(len(self.per_topic)), self.per_topic)))
 
 
 def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPartitions, UnpackedPartitions]:
-    """Decode the partitions of fetches from their bytes (pieces).
+    """Decode the partitions of fetches from pieces.
 
     Parameters
     ----------
     packed : binary array
-        A null has no partitions.
+        One piece per request; a null has no partitions.
 
     Returns
     -------
@@ -63,16 +63,16 @@ def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPart
 def with_topics_in_front(
     piece: bytes, topics: Sequence[tuple[str, Sequence[tuple[int, int, int]]]], *, by_id: bool
 ) -> bytes:
-    """Add requested partitions to the encoded partitions of a fetch (its piece), before the existing ones.
+    """Add requested partitions to the piece of a fetch, before the existing ones.
 
     Parameters
     ----------
     piece : bytes
         The piece of a fetch.
     topics : sequence of (str, sequence of (int, int, int))
-        Topic ids or names, and the partitions of each with leader epoch and offset, -1 if these are unknown.
+        Topic ids or names, each with its partitions: partition id, leader epoch and offset; -1 if unknown.
     by_id : bool
-        Whether the topics are ids.
+        Whether the topics are given as ids.
     """
     out = bytearray()
     first = next(place for place, byte in enumerate(piece) if byte < _MORE)
@@ -91,7 +91,7 @@ def with_topics_in_front(
 
 
 def _write_varint(number: int, out: bytearray) -> None:
-    """Append an unsigned number of seven bits per byte."""
+    """Append an unsigned number to ``out``, with seven bits per byte."""
     while number >= _MORE:
         out.append(number % _MORE | _MORE)
         number //= _MORE
@@ -99,7 +99,7 @@ def _write_varint(number: int, out: bytearray) -> None:
 
 
 def unpacked_produce_requests(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPartitions]:
-    """Decode the partitions of produce requests from their bytes (pieces).
+    """Decode the partitions of produce requests from pieces.
 
     Returns
     -------
@@ -114,17 +114,17 @@ def unpacked_produce_requests(packed: pa.Array) -> tuple[UnpackedPartitions, Unp
 
 
 def _zigzag_decoded(numbers: Ints) -> Ints:
-    """Convert zigzag numbers to signed ones."""
+    """Convert zigzag-encoded numbers to signed numbers."""
     return (numbers >> 1) ^ -(numbers & 1)
 
 
 def _unpacked_pieces(
     packed: pa.Array, numbers: tuple[int, int, int]
 ) -> tuple[UnpackedPartitions, UnpackedPartitions, UnpackedPartitions]:
-    """Unpack pieces into their three lists."""
+    """Decode pieces into their three lists. ``numbers`` is `FETCH_NUMBERS` or `PRODUCE_NUMBERS` of `pieces`."""
     rows = len(packed)
     _valid, edges, data = packed.buffers()
-    # Both arrays are always read-only; for writable ones numba would compile again.
+    # Both arrays are always read-only. For writable arrays, numba would compile the function again.
     at = np.frombuffer(memoryview(edges if rows else bytes(4)).toreadonly(), np.int32)
     at = at[packed.offset : packed.offset + rows + 1] if rows else at
     text = np.frombuffer(memoryview(data or b"").toreadonly(), np.uint8)
@@ -143,7 +143,7 @@ def _unpacked_pieces(
 
 
 def _partitions_of_lists(lists: pieces.PieceLists) -> UnpackedPartitions:
-    """Convert one of the three lists, decoded by the kernel, to Arrow and numpy arrays."""
+    """Convert one of the three lists, which the kernel has decoded, to Arrow and numpy arrays."""
     edges = np.concatenate([[0], lists.name_end]).astype(np.int32)
     names = pa.StringArray.from_buffers(len(lists.name_end), pa.py_buffer(edges), pa.py_buffer(lists.names))
     return UnpackedPartitions(
@@ -152,7 +152,7 @@ def _partitions_of_lists(lists: pieces.PieceLists) -> UnpackedPartitions:
 
 
 def unescaped(names: pa.Array) -> pa.Array:
-    """Replace the escapes of JSON strings by the characters that they stand for."""
+    """Replace the escapes in JSON strings by the characters that they encode."""
     text = names.buffers()[2]
     if text is None or not (np.frombuffer(text, np.uint8) == _ESCAPE).any():
         return names

@@ -1,6 +1,6 @@
 """Process eight bytes of a text at once.
 
-Hashing a line then takes a quarter of the time that it takes byte by byte (docs/measurements/0020).
+This reduces the time to hash a line to a quarter of the time for single bytes (docs/measurements/0020).
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ ONES, HIGH = filled_with(1), filled_with(128)
 
 @intrinsic
 def word_at(_typing: Any, text: Any, at: Any) -> Any:
-    """Read the eight bytes at position ``at``, little-endian. The caller ensures that they are within the text."""
+    """Read the eight bytes at position ``at`` as a little-endian number. All eight must be within the text."""
 
     def read(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         """Generate the code that reads eight bytes."""
@@ -39,7 +39,7 @@ def word_at(_typing: Any, text: Any, at: Any) -> Any:
 
 @intrinsic
 def first_byte(_typing: Any, word: Any) -> Any:
-    """Return the index of the lowest non-zero byte of a word, which must not be 0."""
+    """Return the index of the lowest non-zero byte of a word. The word must not be 0."""
 
     def count(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         """Generate the code that counts trailing zero bytes."""
@@ -51,6 +51,6 @@ def first_byte(_typing: Any, word: Any) -> Any:
 
 @inlined
 def word_without(text, at, byte):
-    """Whether none of the next eight bytes of a text is the byte that fills the word ``byte``."""
+    """Whether a byte is not among the next eight bytes of a text. ``byte`` is a word filled with it (`filled_with`)."""
     differs = word_at(text, at) ^ byte
     return (differs - ONES) & ~differs & HIGH == 0

@@ -1,4 +1,4 @@
-"""The rules: those of every module of this folder that has a ``RULE``, and of the file that `RULE_FILE` names."""
+"""All rules: those of the modules in this folder that have a ``RULE``, and that of the file that `RULE_FILE` names."""
 
 import importlib
 import importlib.util
@@ -13,11 +13,11 @@ from types import ModuleType
 from udfs.rules.base import COMMON_PARAMS, CONTINUOUS, KINDS, Param, Rule
 
 RULE_FILE = "ISR_BATCH_RULE_FILE"
-"""Environment variable with the path of a file that defines one more rule; worker processes inherit it."""
+"""Environment variable with the path of a file that defines one more rule. Worker processes inherit the variable."""
 
 
 def _find_rules() -> dict[str, Rule]:
-    """Import every module of this folder, and the user's rule file, and collect their rules by id, in order."""
+    """Return the rules of all modules of this folder and of the user's rule file, by id, in the order of REGISTRY."""
     found: dict[str, Rule] = {}
     names = [module.name for module in pkgutil.iter_modules(__path__)]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
@@ -40,7 +40,7 @@ def _find_rules() -> dict[str, Rule]:
 
 
 def _import_rule_file(file: str, taken: list[str]) -> ModuleType:
-    """Import a rule's file as if it were in this folder, so that moving it there later changes nothing."""
+    """Import the user's rule file as a module of this package, so that the file can be moved into this folder later."""
     name = file.rpartition(os.sep)[2]
     stem = name.removesuffix(".py")
     if stem in taken:
@@ -64,7 +64,7 @@ def module_of(rule: str) -> str:
 
 
 def _order_of_rule(rule: Rule) -> tuple[int, int, list[int], str]:
-    """Return the sort key of a rule: its kind, its year, its release, its id."""
+    """Return the sort key of a rule: its kind, year, version numbers and id."""
     return KINDS.index(rule.kind), rule.year, release_numbers(rule), rule.id
 
 
@@ -74,25 +74,25 @@ def release_numbers(rule: Rule) -> list[int]:
 
 
 REGISTRY = _find_rules()
-"""Rules by id: by kind (``udfs.rules.base.KINDS``), then by time."""
+"""All rules by id, sorted by kind (in the order of ``udfs.rules.base.KINDS``), then from oldest to newest."""
 
 ALL_RULES = [rule.id for rule in REGISTRY.values() if not rule.on_request]
-"""The rules that ``all`` stands for."""
+"""Ids of the rules that users select with ``all``."""
 
 RELEASED_RULES = [(release_numbers(rule), rule) for rule in REGISTRY.values() if rule.kind == "released"]
-"""The rules of Kafka's releases, each with the version numbers of its first release, oldest first."""
+"""The rules of Kafka's releases, oldest first, each after the version numbers of its first release."""
 
 BASELINE = "kafka-3.7"
 """The rule of Kafka's newest releases; other rules are compared with it."""
 
 
 def rule_of_release(version: str) -> str:
-    """Return the id of the rule of a Kafka release: the newest one that is not newer than the release.
+    """Return the id of the rule that a Kafka release uses: the newest rule that is not newer than the release.
 
     Raises
     ------
     ValueError
-        For a release before the first rule.
+        If the release is older than the first rule.
     """
     release = [int(part) for part in re.findall(r"\d+", version)]
     older = [rule.id for since, rule in RELEASED_RULES if since <= release]

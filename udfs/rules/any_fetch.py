@@ -1,19 +1,19 @@
 """any-fetch: the rule of Kafka 3.7, but every fetch shows that its follower is caught up.
 
-This is a thought experiment: why does not every fetch renew the follower's last-caught-up time? The lag time has two
-meanings in Kafka: how long a follower may be silent, and how long it may be behind. Under this rule it only has the
-first meaning. The followers that kafka-3.7 drops and any-fetch keeps are those that are alive and behind.
+This is a thought experiment: what if every fetch renewed the follower's last-caught-up time? In Kafka, the lag time
+limits two things: how long a follower may be silent, and how long it may be behind. Under this rule it only limits
+silence. The followers that kafka-3.7 drops and any-fetch keeps are those that are alive and behind.
 
 Benefit: only a follower that is silent leaves the ISR.
 
-Drawback: a follower that fetches forever and never catches up stays. The high watermark waits for it, so acks=all takes
-longer and longer. The high watermark also waits for a broker that is back after hours, until that broker has every
-record. It does not wait for such a broker if the parameter ``outsiders`` is as-3.7: then the rule of Kafka 3.7 decides
-whether a follower outside the ISR is caught up.
+Drawback: a follower that fetches forever and never catches up stays in the ISR. The high watermark waits for this
+follower, so produce requests with acks=all take longer and longer. The high watermark also waits for a broker that
+returns after hours, until that broker has every record. With the parameter ``outsiders`` = as-3.7, it does not: the
+rule of Kafka 3.7 then decides whether a follower outside the ISR is caught up.
 
 The rule is replayed only if it is named, not as part of ``all``.
 
-Source: the discussion of the definition of lag in KAFKA-4485, taken to its end.
+Source: the discussion of the definition of lag in KAFKA-4485, taken to its logical conclusion.
 """
 
 from udfs.jit import kernel
@@ -26,7 +26,10 @@ SAME = 0
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch like the rule of Kafka 3.7, but count the follower as caught up unless the fetch failed."""
+    """Record the fetch as kafka-3.7 does; in addition, every successful fetch shows that its follower is caught up.
+
+    With ``outsiders`` = as-3.7, the addition applies to members of the ISR only.
+    """
     todo = kafka_3_7_on_recorded(follower, leader, fetch, params)
     if fetch.error_code == 0 and (params.outsiders == SAME or follower.in_isr != 0):
         follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)

@@ -1,6 +1,6 @@
-"""A rule: some small compiled functions, and attributes.
+"""The class `Rule`, which has some small compiled functions and attributes, and the defaults of these functions.
 
-The functions take records of ``udfs.records``. A rule may change ``follower`` and ``leader``; it only reads ``fetch``
+The functions take records of ``udfs.records``. They may change ``follower`` and ``leader``, but only read ``fetch``
 (FETCH_STATE) and ``params`` (one int64 field per parameter). ``now_ms`` is the leader's clock.
 """
 
@@ -16,10 +16,10 @@ from udfs.records import NEVER_US
 Function = Callable[..., Any]
 
 NOTHING, SHOW, TRY_TO_JOIN, ADVANCE_HIGH_WATERMARK = 0, 1, 2, 4
-"""The leader's next steps after an instant of a fetch, as bits; SHOW: only write down the changes."""
+"""The leader's next steps after an instant of a fetch, as bits. SHOW: only write changed state to the timelines."""
 
 SHRINK_ISR, KEEP_ISR, GIVE_UP_LEADERSHIP = 0, 1, 2
-"""A check's decision about members that are out of sync."""
+"""A check's decision on members that are out of sync."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Param:
     Attributes
     ----------
     says : str
-        Its meaning, in a line.
+        Meaning of the parameter, in one line.
     default : int, optional
-        None where the log, the broker's configuration or the rule gives it.
+        None if the default comes from the log, the broker's configuration or the rule.
     choices : tuple of str
-        Names of the values 0, 1, ..., unless the parameter is a quantity.
+        Names of the values 0, 1, ...; empty if the parameter is a number.
     least : int
-        Smallest valid value.
+        Smallest valid number.
     """
 
     says: str
@@ -44,7 +44,7 @@ class Param:
     least: int = 0
 
     def value(self, given: object) -> int:
-        """Parse a value as users write it: a number, the name of a choice, true or false.
+        """Parse a value as users write it: a number, or the name of a choice (such as true or false).
 
         Raises
         ------
@@ -61,7 +61,7 @@ class Param:
         raise ValueError(message)
 
     def name_of(self, value: int) -> int | str:
-        """Return a value as users write it: a number, or the name of a choice."""
+        """Return a value as users write it: the name of a choice, or a number."""
         return self.choices[value] if self.choices else value
 
 
@@ -78,7 +78,7 @@ COMMON_PARAMS = {
 """Parameters that every rule has."""
 
 CONTINUOUS = 0
-"""Value of ``checks_per_lag_time`` for a rule that has no periodic check, and drops a follower as soon as it is
+"""Value of ``checks_per_lag_time`` for a rule without periodic checks, which drops a follower as soon as it is
 overdue."""
 
 
@@ -90,61 +90,61 @@ def nothing(_follower, _leader, _fetch, _params):
 
 @kernel
 def never_frozen(_leader, _params):
-    """Never freeze the high watermark."""
+    """Return true: the high watermark may always advance."""
     return True
 
 
 @kernel
 def after_shrink(expanding, _params):
-    """Let the response to a shrink move the high watermark; after an expansion, the fetch already has."""
+    """Let the response to a shrink move the high watermark. At an expansion, the fetch has already moved it."""
     return not expanding
 
 
 @kernel
 def after_any_write(_expanding, _params):
-    """Let the response to every ISR write move the high watermark, as in a leader that writes in the background."""
+    """Let the response to every ISR write move the high watermark, as in leaders that do not wait for the response."""
     return True
 
 
 @kernel
 def never_spares(_followers, _p, _leader_at, _leader, _now_ms, _params):
-    """Spare no follower because of the state of others."""
+    """Return false: the state of other followers protects no follower from being dropped."""
     return False
 
 
 @kernel
 def always_shrink(_leader, _remaining, _params):
-    """Drop every member that is out of sync."""
+    """Decide to drop every member that is out of sync."""
     return SHRINK_ISR
 
 
 @kernel
 def never_outvoted(_followers, _p, _leader_at, _leader):
-    """Wait for every follower that holds the high watermark."""
+    """Return false: the high watermark waits for every follower for which `Rule.holds_high_watermark` is true."""
     return False
 
 
 @kernel
 def never_gives_up(_fetch, _params):
-    """Never give up leadership."""
+    """Return NEVER_US: the leader never gives up leadership."""
     return NEVER_US
 
 
 @kernel
 def never_overdue(_follower, _leader, _fetch, _params):
-    """Drop no follower between periodic checks."""
+    """Return NEVER_US: no follower is dropped between periodic checks."""
     return NEVER_US
 
 
 @kernel
 def always_acts(_quiet, _leader, _params):
-    """Never skip a quiet stretch, since the rule may act at any fetch in it."""
+    """Return true: no quiet stretch is skipped, since the rule may act at any fetch in it."""
     return True
 
 
 @kernel
 def never_acts(_quiet, _leader, _params):
-    """Let quiet stretches be skipped: the rule only drops followers that are behind by the lag time."""
+    """Return false: quiet stretches may be skipped, since the rule only drops followers behind by the lag time."""
     return False
 
 
@@ -152,8 +152,8 @@ NO_LAG = NEVER, AT_LOG_END, AT_HIGH_WATERMARK, HAS_ALL_ACKNOWLEDGED, LACKS_NOTHI
     "never", "at log end", "at high watermark", "has all acknowledged", "lacks nothing",
 )  # fmt: skip
 """When a follower has no lag: never; while its log ends at the leader's log end; while it ends at the high watermark;
-while it has every acknowledged record; while it lacks no record. The last includes a follower that has not fetched yet,
-if the leader's log is empty."""
+while it has every acknowledged record; while it lacks no record. If the leader's log is empty, even a follower that has
+not fetched yet lacks no record."""
 
 _SINCE = "the time since the follower was last caught up, "
 _NO_LAG_SAID = {
@@ -164,51 +164,54 @@ _NO_LAG_SAID = {
     LACKS_NOTHING: "the time since the leader appended the first record that the follower lacks; 0 if it lacks none.",
 }
 _CAUGHT_UP_SAID = {
-    "arrival": "the arrival of its latest fetch. While the follower lacks records, its last-caught-up time is when "
-    "the leader appended the first of them.",
-    "handled": "when an I/O thread picked up its latest fetch from the request queue. The leader stores this time "
-    "after it has read its log for the fetch.",
+    "arrival": "when its latest fetch arrived. While the follower lacks records, this time is when the leader appended "
+    "the first of them.",
+    "handled": "when an I/O thread of the leader picked up its latest fetch. The leader sets the last-caught-up time "
+    "only after it has read its log for this fetch.",
     "processed": "when the leader recorded its latest fetch.",
-    "completed": "when the leader responded to its latest fetch; fetches without a response do not count.",
+    "completed": "when the leader answered its latest fetch. A fetch that is not answered yet does not change this "
+    "time.",
 }
 
 KINDS = ("released", "proposed", "elsewhere", "reference")
-"""Origins of rules: Kafka's releases, proposals for Kafka, other systems and forks; or only for comparison."""
+"""Origins of rules: Kafka's releases, proposals for Kafka, other systems and forks; "reference" is only for
+comparison."""
 
 
 @dataclass(frozen=True)
 class Rule:
     """One rule: its functions, which the replay calls, and its attributes. The docstring of its module describes it.
 
-    While all followers are in the ISR, the high watermark must wait for each of them and be free to move. During that
-    time, only the results of ``out_of_sync`` and ``overdue_at_ms`` may depend on the lag time, checks or the latency of
-    writes.
+    Every rule must meet two conditions while all followers are in the ISR. The high watermark waits for every follower
+    and may advance. And the lag time, checks and the latency of writes only affect the results of ``out_of_sync`` and
+    ``overdue_at_ms``.
 
     Attributes
     ----------
     id : str
         The name that users give.
     in_force : str
-        Releases of Kafka that decided so, "proposed" or "rejected" for Kafka, "elsewhere", or "reference".
+        First and last Kafka release that decided in this way; or "proposed" or "rejected" (for Kafka), "elsewhere", or
+        "reference".
     year : int
         Year of the first release, of the proposal, or of the source.
     source : str
-        KIP, JIRA, release.
+        KIP, JIRA issue, or release.
     begin_term : ``(follower, leader, in_isr, leader_is_new, now_ms, params)``
-        The leader begins a term: reset the follower's state.
+        Resets the state of a follower when the leader begins a term.
     on_arrival, on_read, on_recorded, on_completed : ``(follower, leader, fetch, params) -> int``
-        Four instants of a fetch: it is received from the socket; it is handled by an I/O thread, which reads the log;
-        the follower's state is updated (since 0.8.2 after the read); it is completed, that is, answered.
-        Returns the leader's next steps, as bits.
+        Called at the four instants of a fetch: it is received from the socket; an I/O thread handles it and reads the
+        log; the follower's state is updated (since 0.8.2 after the read); it is completed, that is, answered. They
+        return the leader's next steps, as bits.
     on_append : ``(follower, leader, fetch, params) -> int``
-        The leader's log has grown; the result is not used.
+        Called when the leader's log has grown. The result is not used.
     may_join, out_of_sync, holds_high_watermark : ``(follower, leader, fetch, now_ms, params) -> bool``
-        May this follower join the ISR? Is this member to be dropped from it? Must the high watermark wait for this
+        May this follower join the ISR? Is this member to be dropped from the ISR? Must the high watermark wait for this
         follower?
     spares : ``(followers, p, leader_at, leader, now_ms, params) -> bool``
-        Does the state of the other replicas show that the follower at position ``p``, which is out of sync, is not to
-        be dropped? ``followers`` has the state of all replicas, by position in the assignment. The leader's own entry,
-        at ``leader_at``, must not be read.
+        The follower at position ``p`` is out of sync. Does the state of the other replicas show that it is not to be
+        dropped? ``followers`` has the state of all replicas, by position in the assignment. The leader's own entry, at
+        ``leader_at``, must not be read.
     at_shrink : ``(leader, remaining, params) -> int``
         Decision of a check that would leave ``remaining`` members, including the leader: SHRINK_ISR, KEEP_ISR or
         GIVE_UP_LEADERSHIP.
@@ -216,27 +219,28 @@ class Rule:
         The high watermark waits for the follower at position ``p``. May it move past this follower's log end because of
         the other replicas' log ends?
     overdue_at_ms : ``(follower, leader, fetch, params) -> int``
-        First ms at which a member is out of sync if nothing happens; for continuous rules only.
+        First ms at which a member is out of sync if nothing happens until then; for continuous rules only.
     may_advance : ``(leader, params) -> bool``
         May the high watermark move at all?
     advances_on_commit : ``(expanding, params) -> bool``
         May the high watermark move when an ISR write is answered? If not, it moves when a shrink is requested.
     gives_up_at_us : ``(fetch, params) -> int``
-        When does the leader give up leadership for this fetch, if nothing intervenes? NEVER_US if it does not.
+        Time at which the leader gives up leadership because of this fetch, if nothing intervenes. NEVER_US if it does
+        not.
     acts_in_quiet : ``(quiet, leader, params) -> bool``
         May the rule change the ISR in a quiet stretch (``udfs.kernel.quiet``), or does its state after the stretch
         depend on more than each follower's latest fetch? In such a stretch all followers are in the ISR, and none is
         behind by the lag time.
     checks_per_lag_time : int
-        Runs of isr-expiration in replica.lag.time.max.ms; CONTINUOUS for none.
+        Number of runs of isr-expiration per replica.lag.time.max.ms; CONTINUOUS if there are no such runs.
     isr_write_in_background : bool
-        The leader goes on while its ISR write is under way (releases since 2.7). The replay then takes the duration of
-        the write from the broker's logs, if they show it.
+        Whether the leader goes on while its ISR write is in flight (releases since 2.7). The replay then takes the
+        duration of the write from the brokers' logs, if they show it.
     knows_as : str
-        Id of a rule that keeps the same state of followers: as long as fetches are regular (read without error, the
-        leader's log no shorter than before), ``on_recorded`` changes a follower as that rule's function does, and the
-        high watermark is the same. Rule runs of both then share their state. A rule with the same functions as another
-        does not need this attribute.
+        Id of another rule that keeps the same state of followers. As long as fetches are regular (read without error,
+        the leader's log no shorter than before), ``on_recorded`` of both rules changes a follower in the same way, and
+        the high watermark is the same. Rule runs of both then share their state. If all functions of two rules are the
+        same, this attribute is not needed.
     caught_up_by : str
         The instant of a fetch that becomes lastCaughtUpTimeMs if the follower is at the log end: "arrival", "handled",
         "processed" or "completed". Timelines do not have a row for each such fetch.
@@ -280,16 +284,16 @@ class Rule:
     doc: str = ""
 
     def but(self, *, id: str, in_force: str, year: int, source: str, **differences: Any) -> "Rule":  # noqa: A002
-        """Return a rule with some different functions and attributes, such as a proposal.
+        """Return a copy of this rule with some different functions and attributes, such as a proposal.
 
-        The rest is inherited, ``acts_in_quiet`` and ``knows_as`` included: they must still hold.
+        The copy inherits all others. ``acts_in_quiet`` and ``knows_as`` are inherited as well, and must still hold.
 
         Parameters
         ----------
         id, in_force, year, source
             Attributes that every rule has.
         **differences
-            Other attributes that differ; ``params`` are added to those of this rule.
+            Other attributes that differ. ``params`` are added to the parameters of this rule.
         """
         differences["params"] = {**self.params, **differences.get("params", {})}
         return replace(self, id=id, in_force=in_force, year=year, source=source, **differences)
@@ -307,14 +311,13 @@ class Rule:
 
     @property
     def series(self) -> str:
-        """Describe how this rule defines a follower's last_caught_up_time_ms and lag_ms."""
+        """How this rule defines a follower's last_caught_up_time_ms and lag_ms, in a few sentences."""
         begun = " ".join((inspect.getdoc(self.begin_term) or "").split())
         return (
             f"Lag in ms: {_NO_LAG_SAID[self.no_lag_while]} "
             "While the follower is at the log end, its last-caught-up time is "
-            f"{_CAUGHT_UP_SAID[self.caught_up_by]} At the start of every term, even if the leader stays the same, "
-            "this state is reset: "
-            f"{begun[:1].lower()}{begun[1:]}"
+            f"{_CAUGHT_UP_SAID[self.caught_up_by]} At the start of every term, even if the leader stays the same, the "
+            f"state is reset. {begun}"
         )
 
     @property

@@ -1,17 +1,17 @@
 """fluss-0.9: the rule of Kafka 3.7, but no member of the ISR gets a fresh lag time when a term begins.
 
-Apache Fluss took over Kafka's rule. Up to 0.9.1, a leader that is notified of a term resets the state of every
-follower: the follower's log end offset is unknown, and the follower was never caught up. Therefore the first check of a
-term drops every member that has not fetched in this term yet, whether anything was appended or not. Kafka has granted
-members a fresh lag time since KAFKA-4485; the shrinks that fluss-0.9 makes and kafka-3.7 does not show what that grace
-is worth. If a follower is dropped before its first fetch in a term that is younger than the lag time, the verdict is
-unknown, so scores of mistakes do not include such shrinks.
+Apache Fluss adopted Kafka's rule. Up to 0.9.1, a leader that is notified of a term resets the state of every follower:
+the follower's log end offset becomes unknown, and the leader treats the follower as never caught up. Therefore the
+first check of a term drops every member that has not fetched in this term yet, whether anything was appended or not.
+Kafka has granted members a fresh lag time since KAFKA-4485. The shrinks that fluss-0.9 makes and kafka-3.7 does not
+show what this fresh lag time is worth. If a follower is dropped before its first fetch in a term, and the term is
+younger than the lag time, the verdict is unknown. Scores of mistakes do not include such shrinks.
 
 Benefit: a member that died before the election leaves at the first check.
 
 Drawback: every election, and in Fluss every repeated notification, drops followers that are healthy and have not
-fetched yet. A first fetch below the log end does not help, because it only shows that the follower was caught up at the
-time of the fetch before it, and the term has no such fetch.
+fetched yet. A first fetch below the log end does not help: it could only show that the follower was caught up at its
+previous fetch, and this term has no previous fetch.
 
 A follower may join once it has every record below the high watermark, even if it has not reached the start of the
 leader's epoch. Fluss uses min.insync.replicas as configured; this rule uses at most the number of assigned replicas, as
@@ -27,7 +27,7 @@ from udfs.rules.kafka_3_7 import RULE as KAFKA_3_7
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count every follower, even a member of the ISR, as never caught up, and set its log end offset to unknown."""
+    """The leader treats every follower as never caught up, even ISR members, and sets log end offsets to unknown."""
     follower.last_caught_up_time_ms = 0
     follower.log_end_offset = -1
     follower.last_fetch_leader_log_end_offset = 0
@@ -36,7 +36,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower is eligible, and has everything below the high watermark."""
+    """Whether the follower is eligible and has every record below the high watermark."""
     return follower.eligible != 0 and follower.log_end_offset >= leader.high_watermark
 
 

@@ -1,17 +1,16 @@
-"""kafka-0.10.2: a fetch from the offset that was the log end at the previous fetch shows the follower caught up then.
+"""kafka-0.10.2: a fetch from what was the log end at the previous fetch shows the follower was caught up at that time.
 
 This rule was in force from 0.10.2.0 to 2.0.1. It fixed KAFKA-4485: a follower that is always one batch behind, but
-keeps pace, stays in the ISR. A new term now grants every member of the ISR a fresh lag time, and the high watermark
-also waits for followers outside the ISR that were caught up within the lag time, so that one of them can join without
-losing committed records.
+keeps pace, stays in the ISR. A new term now grants every member of the ISR a fresh lag time. The high watermark now
+also waits for followers outside the ISR that were caught up within the lag time. Otherwise, with the leader alone in
+the ISR, the high watermark could always be ahead of such a follower, which would never join.
 
 Known problem: on an idle partition, only fetches renew a follower's last-caught-up time. So if anything delays the
 fetches (slow ISR writes, a leader change), the follower is dropped although it lacks nothing. The ISR writes for
-thousands of idle partitions then delay the next fetches (KAFKA-7152). 2.0.1 alone also requires that a joining follower
+thousands of idle partitions then delay the next fetches (KAFKA-7152). Only 2.0.1 also requires that a joining follower
 has reached the start of the leader's epoch (KAFKA-7128): parameter ``joins_from_epoch_start``.
 
-isr-expiration runs twice per lag time: a follower leaves between 1 and 1.5 lag times after it was last
-caught up.
+isr-expiration runs twice per lag time, so a follower leaves between 1 and 1.5 lag times after it was last caught up.
 
 Source: Replica.updateLogReadResult, Partition.makeLeader, maybeIncrementLeaderHW of 0.10.2.2, 2.0.1.
 """
@@ -22,10 +21,10 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, TRY_TO_JOIN, 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now, and other followers as never caught up (new in 0.10.2).
+    """The leader treats ISR members as caught up now, and other followers as never caught up (new in 0.10.2).
 
-    A new leader sets the log end offsets of all followers to unknown; a leader that stays counts all followers as
-    having fetched now.
+    A new leader sets the log end offsets of all followers to unknown. A leader that stays the leader sets the time of
+    every follower's last fetch to now.
     """
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
@@ -38,10 +37,11 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error (new in 0.10.2).
+    """Update a follower's state with a successful fetch (new in 0.10.2).
 
-    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
-    log end at its previous fetch proves that it was caught up then. This time never decreases.
+    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the log end at
+    the follower's previous fetch proves that the follower was caught up at that previous fetch. The last-caught-up time
+    never decreases.
     """
     if fetch.fetch_offset >= fetch.leader_log_end_offset:
         follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
@@ -53,7 +53,7 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch; an error makes the follower's log end offset and its previous fetch unknown."""
+    """Record the fetch; after a failed one, the follower's log end offset and its previous fetch are unknown."""
     if fetch.error_code != 0:
         follower.log_end_offset = -1
         follower.last_fetch_leader_log_end_offset = -1
@@ -72,7 +72,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower has all below the high watermark (2.0.1: and below the start of the leader's epoch)."""
+    """Whether the follower has every record below the high watermark (2.0.1: and below the start of the epoch)."""
     return follower.log_end_offset >= leader.high_watermark and (
         params.joins_from_epoch_start == 0 or follower.log_end_offset >= leader.leader_epoch_start_offset
     )
@@ -80,7 +80,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the follower is in the ISR or was caught up within the lag time: the high watermark waits for it."""
+    """Whether the high watermark waits: the follower is in the ISR, or was caught up within the lag time."""
     return follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 

@@ -1,19 +1,19 @@
 """kafka-0.8: a follower is in sync if it has fetched within the lag time, and is not too many messages behind.
 
 This rule was in force from 0.8.0 to 0.8.2.2. It is Kafka's first, and has two limits: a follower that has not fetched
-for replica.lag.time.max.ms is stuck, and one that is more than replica.lag.max.messages (4000) behind is slow.
+for replica.lag.time.max.ms is stuck, and a follower that is more than replica.lag.max.messages (4000) behind is slow.
 
-Known problem: one batch larger than the second limit drops every follower at the next check, however fast they are, and
-on a quiet partition a follower may lack the same few records for days (KIP-16). A follower whose fetches fail is never
-dropped: it does fetch, and because the leader does not know its log end offset, the follower is never considered
-behind.
+Known problem: after a batch of more than replica.lag.max.messages records, the next check drops every follower, however
+fast it is. On a quiet partition, a follower may lack the same few records for days (KIP-16). A follower whose fetches
+fail is never dropped. It is not stuck, because it fetches, and it is never considered slow, because the leader does not
+know its log end offset.
 
 Two details differ in early releases. Up to 0.8.1.1 the leader took a follower's log end offset from the fetch request
 before it read its own log for the fetch; the parameter ``recorded_before_read`` selects this. In 0.8.0 a follower that
 lacks nothing was not considered stuck, even if it did not fetch; the parameter ``idle_followers_stay`` selects this.
 
-isr-expiration runs once per lag time. lastCaughtUpTimeMs, which later releases keep, does not exist yet. Under this
-rule, column last_caught_up_time_ms of the tables has the time of the last fetch (logEndOffsetUpdateTimeMs) instead.
+isr-expiration runs once per lag time. lastCaughtUpTimeMs, which later releases keep, does not exist yet. For this rule,
+last_caught_up_time_ms in the tables is the time of the last fetch (logEndOffsetUpdateTimeMs).
 
 Source: KafkaApis.handleFetchRequest of 0.8.0 and 0.8.1.1; ReplicaManager.readMessageSets,
 Partition.getOutOfSyncReplicas of 0.8.2.2.
@@ -25,14 +25,14 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, NO_YES, NOTHING, TRY_
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Set each follower's log end offset to unknown, and count the follower as having fetched now."""
+    """The leader sets each follower's log end offset to unknown, and the time of its last fetch to now."""
     follower.log_end_offset = -1
     follower.last_caught_up_time_ms = now_ms
 
 
 @kernel
 def on_read(follower, leader, fetch, params):
-    """Up to 0.8.1, record the request before the leader reads its log."""
+    """With ``recorded_before_read`` (up to 0.8.1.1), record the fetch before the leader reads its log."""
     if params.recorded_before_read == 0:
         return NOTHING
     follower.log_end_offset = fetch.fetch_offset
@@ -42,7 +42,7 @@ def on_read(follower, leader, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record every fetch; an error makes the follower's log end offset unknown."""
+    """Record the fetch, unless `on_read` has. After a failed fetch, the follower's log end offset is unknown."""
     if params.recorded_before_read != 0:
         return NOTHING
     follower.log_end_offset = fetch.fetch_offset if fetch.error_code == 0 else -1
@@ -52,13 +52,13 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower has everything below the high watermark."""
+    """Whether the follower has every record below the high watermark."""
     return follower.log_end_offset >= leader.high_watermark
 
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the follower is stuck (no fetch within the lag time) or slow (too many messages behind)."""
+    """Whether the follower is stuck (has not fetched within the lag time) or slow (is too many messages behind)."""
     stuck = now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
     if params.idle_followers_stay != 0:
         stuck = stuck and follower.log_end_offset < leader.log_end_offset
@@ -68,13 +68,13 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the follower is in the ISR: the high watermark waits for no other follower."""
+    """Whether the high watermark waits for the follower: only if it is in the ISR."""
     return follower.in_isr != 0
 
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether a follower may have been slow, or the high watermark moves when a request is read (up to 0.8.1)."""
+    """Whether a follower may have been slow, or fetches are recorded before the leader reads its log (to 0.8.1.1)."""
     return quiet.most_behind_messages > params.replica_lag_max_messages or params.recorded_before_read != 0
 
 

@@ -1,13 +1,12 @@
 """kafka-0.9: a follower is in sync if, within the lag time, one of its fetches was from the leader's log end.
 
-This rule was in force from 0.9.0.0 to 0.10.1.1. It replaced the limit on messages behind (KAFKA-1546, KIP-16). That
-limit dropped followers at every burst larger than replica.lag.max.messages, and kept dead followers of quiet
-partitions.
+This rule was in force from 0.9.0.0 to 0.10.1.1. It removed the limit replica.lag.max.messages (KAFKA-1546, KIP-16).
+With that limit, every larger burst removed followers from the ISR, and dead followers of quiet partitions stayed in it.
 
 Known problem: if producers send many small batches, a follower's fetch is always one batch behind the log end by the
-time the leader handles it. Such a follower is dropped although it keeps pace (KAFKA-4485). And a new leader does not
-grant its followers a fresh lag time. Each follower's last-caught-up time remains from the last term in which this
-broker was the leader; without such a term, it is the time at which this broker first heard of the follower.
+time the leader handles it. Such a follower is dropped although it keeps pace (KAFKA-4485). Also, a new leader does not
+grant its followers a fresh lag time. A follower's last-caught-up time is the one from the last term in which this
+broker was the leader; if there was no such term, it is the time at which this broker first heard of the follower.
 
 isr-expiration runs once per lag time, so a follower leaves between 1 and 2 lag times after it was last
 at the log end.
@@ -22,7 +21,10 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, TRY_TO_JOIN, Rule, ne
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Keep the last-caught-up time, or set a missing one to now. A new leader sets log end offsets to unknown."""
+    """The leader keeps a follower's last-caught-up time, or sets a missing one to now.
+
+    A new leader sets the log end offsets of all followers to unknown.
+    """
     if leader_is_new:
         follower.log_end_offset = -1
     if follower.last_caught_up_time_ms < 0:  # first heard of
@@ -31,9 +33,10 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Count a follower that fetches from the log end as caught up when its fetch is recorded, not when the log is read.
+    """Record the fetch; if it was from the log end, the follower is caught up when the fetch is recorded.
 
-    An error makes the follower's log end offset unknown.
+    Later releases use the earlier time at which the log was read. After a failed fetch, the follower's log end offset
+    is unknown.
     """
     if fetch.error_code != 0:
         follower.log_end_offset = -1
@@ -46,19 +49,19 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower has everything below the high watermark (0.9: unchanged)."""
+    """Whether the follower has every record below the high watermark (0.9: unchanged)."""
     return follower.log_end_offset >= leader.high_watermark
 
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the follower was not at the log end within the lag time."""
+    """Whether none of the follower's fetches within the lag time was from the log end."""
     return now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the follower is in the ISR: the high watermark waits for no other follower (0.9: unchanged)."""
+    """Whether the high watermark waits for the follower: only if it is in the ISR (0.9: unchanged)."""
     return follower.in_isr != 0
 
 

@@ -1,15 +1,15 @@
 """kafka-10853-acked: the rule of Kafka 3.7, with the largest acknowledged offset in place of the leader's log end.
 
-KAFKA-10853 proposes this rule: a follower that lacks only records which were not acknowledged could become the leader
-without losing an acknowledged record, so it stays in the ISR. An append with acks=0 or 1 is acknowledged at once; an
-append with acks=all is acknowledged when the high watermark passes it. If all producers use acks=1, this rule decides
-like the rule of Kafka 3.7.
+KAFKA-10853 proposes this rule: a follower that only lacks unacknowledged records could become the leader without losing
+an acknowledged record, so it stays in the ISR. An append with acks=0 or 1 is acknowledged at once; an append with
+acks=all is acknowledged when the high watermark reaches its end. If all producers use acks=1, this rule decides like
+the rule of Kafka 3.7.
 
-Benefit: a leader whose storage or network stalls after an acks=all append no longer drops every
-follower that could replace it.
+Benefit: a leader whose storage or network stalls after an acks=all append no longer drops every follower that could
+replace it.
 
-Drawback: if all producers use acks=all, no record beyond a dead follower's log end is ever acknowledged. So the
-follower is never dropped, and the high watermark never moves again.
+Drawback: if all producers use acks=all, no record beyond a dead member's log end is ever acknowledged. So the dead
+member is never dropped, and the high watermark never moves again.
 
 Records of earlier terms are acknowledged if they are below the leader's high watermark at the start of its term.
 
@@ -25,13 +25,13 @@ from udfs.rules.kafka_3_7 import eligible
 
 @kernel
 def largest_acknowledged_offset(leader):
-    """Return the end of the records whose producers have been answered."""
+    """Return the offset after the last record that was acknowledged to its producer."""
     return max(leader.acknowledged_offset, leader.high_watermark)
 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Reset the state as in Kafka 3.7, with the largest acknowledged offset in place of the leader's log end."""
+    """The leader resets the state as in kafka-3.7, with the largest acknowledged offset instead of its log end."""
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
     if not leader_is_new:
         follower.last_fetch_leader_log_end_offset = largest_acknowledged_offset(leader)
@@ -39,14 +39,17 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_read(follower, leader, fetch, params):
-    """Look up the acknowledged offset when Kafka looks up the log end."""
+    """Store the largest acknowledged offset at the moment at which Kafka reads the log end."""
     follower.acknowledged_at_read = largest_acknowledged_offset(leader)
     return NOTHING
 
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Count the follower as caught up now, or at its previous fetch, if it has all that was acknowledged then."""
+    """Treat the follower as caught up now, or at its previous fetch, if it has all that was acknowledged then.
+
+    A failed fetch is ignored.
+    """
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -64,7 +67,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def caught_up(follower, leader, now_ms, params):
-    """Whether the follower lacks nothing that was acknowledged, or was caught up within the lag time."""
+    """Whether the follower has every acknowledged record, or was caught up within the lag time."""
     return (
         follower.log_end_offset >= largest_acknowledged_offset(leader)
         or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
@@ -73,13 +76,13 @@ def caught_up(follower, leader, now_ms, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the follower lacks something that was acknowledged, and was not caught up within the lag time."""
+    """Whether the follower lacks an acknowledged record, and was not caught up within the lag time."""
     return not caught_up(follower, leader, now_ms, params)
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the follower is in the maximal ISR, or eligible and caught up by this rule: the high watermark waits."""
+    """Whether the high watermark waits: the follower is in the maximal ISR, or eligible and caught up by this rule."""
     return follower.in_maximal_isr != 0 or (eligible(follower) and caught_up(follower, leader, now_ms, params))
 
 

@@ -1,12 +1,12 @@
 """kafka-10853-hw: the rule of Kafka 3.7, but a follower whose log ends at the high watermark is not dropped.
 
-The shrink test of Kafka 3.7 exempts a follower whose log end offset equals the leader's; here it must equal the high
-watermark. This change of one line was proposed and immediately rejected in KAFKA-10853. It appears to keep any follower
-that has every committed record.
+Kafka 3.7 never drops a follower whose log end offset equals the leader's. Here the log end offset must equal the high
+watermark instead. This change of one line was proposed and immediately rejected in KAFKA-10853. At first sight, it
+keeps every follower that has all committed records.
 
-Drawback: the high watermark is the least log end of the ISR, so the slowest member always equals it and never leaves,
-dead or alive, and the high watermark never moves again. The log end of a follower that is further ahead does not equal
-it, so of two followers the better one is dropped.
+Drawback: the high watermark is the lowest log end in the ISR. The slowest member's log therefore always ends at the
+high watermark, so this member never leaves, dead or alive, and the high watermark never moves again. The log of a
+follower that is further ahead ends beyond the high watermark, so the better one of two followers is dropped.
 
 Source: the diff in KAFKA-10853, which the ticket itself calls pretty broken.
 """

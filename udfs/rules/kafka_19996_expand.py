@@ -1,19 +1,20 @@
 """kafka-19996-expand: the rule of Kafka 3.7, but under min.insync.replicas only a follower that is caught up may join.
 
-KAFKA-19996 proposes this rule. It was open in August 2026, and no release up to 4.4.0 has it. Since 3.7 the high
-watermark does not advance while the ISR is smaller than min.insync.replicas, so it falls further and further behind the
-log end. A follower that is far behind the log end then reaches the high watermark and joins; but it is not caught up,
-and the next check drops it.
+KAFKA-19996 proposes this rule. The issue was open in August 2026, and no release up to 4.4.0 has the rule. Since 3.7
+the high watermark does not advance while the ISR is smaller than min.insync.replicas, so it falls further and further
+behind the log end. A follower that is far behind the log end then reaches the high watermark and joins; but it is not
+caught up, and the next check drops it.
 
-Benefit: such a follower no longer joins and leaves again and again. Each of these rounds has two ISR writes; during it,
-producers with acks=all are accepted for half a lag time, and then wait for a follower that is far behind.
+Benefit: such a follower no longer joins and leaves again and again. Each time, there are two ISR writes, and producers
+with acks=all are accepted for half a lag time, only to wait for a follower that is far behind.
 
-Drawback: the ISR stays under min.insync.replicas until a follower outside it has been caught up within the last lag
-time. Under constant load, a follower that catches up slowly stays outside for longer, and producers are refused until
-then.
+Drawback: the ISR stays under min.insync.replicas until a follower outside it was caught up within the last lag time.
+Under constant load, a follower that catches up slowly stays outside for longer, and producers are refused until it
+joins.
 
-The new condition is the test by which a check decides to keep a follower, made at the time of the fetch. All shrinks,
-and all expansions of an ISR that is not below min.insync.replicas, are as in Kafka 3.7.
+The new condition is the one under which a check keeps a member (caught up within the lag time, or at the log end). It
+is tested at each fetch. All shrinks are as in Kafka 3.7, and so are all expansions of an ISR that is not below
+min.insync.replicas.
 
 Source: apache/kafka pull 23024, its description and its test; Partition.isFollowerInSync of 4.3.1.
 """
@@ -26,7 +27,7 @@ from udfs.rules.kafka_3_7 import may_join as kafka_3_7_may_join
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower may join by the rule of Kafka 3.7; if the high watermark is frozen, it must be caught up."""
+    """Whether kafka-3.7 lets the follower join, and it is caught up if the high watermark is frozen."""
     return kafka_3_7_may_join(follower, leader, fetch, now_ms, params) and (
         may_advance(leader, params) or caught_up(follower, leader, now_ms, params)
     )

@@ -1,11 +1,12 @@
 """kafka-2.1: a follower whose log ends where the leader's does stays in sync, however long ago it fetched.
 
-This rule was in force from 2.1.0 to 2.6.3. It fixed KAFKA-7152: followers of idle partitions no longer leave and return
-in an endless round. Since 2.0.1 a follower may join only if its log reaches the start of the leader's epoch
-(KAFKA-7128). If it joined earlier and then became the leader, records that the old leader had committed would be lost.
+This rule was in force from 2.1.0 to 2.6.3. It fixed KAFKA-7152: followers of idle partitions no longer leave and rejoin
+the ISR in an endless loop. Since 2.0.1 a follower may join only if its log reaches the start of the leader's epoch
+(KAFKA-7128). If a follower joined earlier and then became the leader, records that the old leader had committed would
+be lost.
 
-Known problem: a dead follower of an idle partition is noticed only after the next append. Then it is dropped at the
-next check, since its lag is counted from its last fetch.
+Known problem: a dead follower of an idle partition stays in the ISR until the next append. The first check after this
+append drops it at once, since its last-caught-up time is that of its last fetch.
 
 Up to 2.3.1, if a fetch failed with an error, the leader set the follower's log end offset to unknown. Since 2.4.0
 (KAFKA-8841) such a fetch changes nothing, and a fetch may advance the high watermark only if it moved the follower's
@@ -20,10 +21,10 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now, and other followers as never caught up (as in kafka-0.10.2).
+    """The leader treats ISR members as caught up now, and other followers as never caught up (as in kafka-0.10.2).
 
-    A new leader sets the log end offsets of all followers to unknown, and since 2.4 the time of their last fetch to
-    1970; a leader that stays counts all followers as having fetched now.
+    A new leader sets the log end offsets of all followers to unknown, and since 2.4 the times of their last fetches to
+    0. A leader that stays the leader sets the time of every follower's last fetch to now.
     """
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
@@ -36,10 +37,11 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error (2.1: unchanged).
+    """Update a follower's state with a successful fetch (2.1: unchanged).
 
-    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
-    log end at its previous fetch proves that it was caught up then. This time never decreases.
+    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the log end at
+    the follower's previous fetch proves that the follower was caught up at that previous fetch. The last-caught-up time
+    never decreases.
     """
     if fetch.fetch_offset >= fetch.leader_log_end_offset:
         follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
@@ -51,9 +53,10 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch; an error makes the follower's log end offset and its previous fetch unknown.
+    """Record the fetch; after a failed one, the follower's log end offset and its previous fetch are unknown.
 
-    Since 2.4 a fetch that failed changes nothing, and the high watermark may move only if the follower moved.
+    Since 2.4, a failed fetch changes nothing, and a fetch may move the high watermark only if it moved the follower's
+    log end offset.
     """
     if fetch.error_code != 0:
         if params.errors_change_nothing != 0:
@@ -81,13 +84,13 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower has all below the high watermark and the start of the leader's epoch (2.1: always)."""
+    """Whether the follower has every record below the high watermark and the start of the epoch (2.1: always)."""
     return follower.log_end_offset >= max(leader.high_watermark, leader.leader_epoch_start_offset)
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the follower is in the ISR or was caught up within the lag time (2.1: unchanged)."""
+    """Whether the high watermark waits: the follower is in the ISR, or was recently caught up (2.1: unchanged)."""
     return follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 

@@ -2,16 +2,16 @@
 
 This rule was in force from 2.7.0 to 3.2.3. KIP-497 moved ISR writes from the leader to the controller: the leader sends
 a request (AlterIsr, since 3.2 AlterPartition) and gets the response later. The high watermark waits for the maximal
-ISR: it waits for a replica that is to join from the moment at which the leader sends the request, and for a replica
-that is to leave until the response. While a request is in flight the partition neither expands nor shrinks, so a second
-replica that could join must wait for a later fetch. Clusters with inter.broker.protocol.version below 2.7 still write
-to ZooKeeper, as in kafka-2.1; the brokers' logs do not show this setting.
+ISR, which includes a joining replica as soon as the leader sends the request, and a leaving replica until the response.
+While a request is in flight, the ISR neither expands nor shrinks, so a second replica that could join must wait for one
+of its later fetches. Clusters with inter.broker.protocol.version below 2.7 still write to ZooKeeper, as in kafka-2.1;
+the brokers' logs do not show this setting.
 
 Known problem: up to 3.0.2 the response did not move the high watermark. After a shrink, the high watermark therefore
 stayed where it was until the next append, or until a fetch moved a follower's log end offset (KAFKA-13091, fixed in
-3.1: parameter ``advances_on_commit``). With KRaft, releases 3.0 to 3.2 also began a new term at every change of the ISR
-(KAFKA-13790). The replay takes these terms from the brokers' logs; an ISR change that only the replay makes begins no
-new term.
+3.1: parameter ``advances_on_commit``). With KRaft, releases 3.0 to 3.2 also began a new term at every ISR change
+(KAFKA-13790). The replay takes these terms from the brokers' logs. If the replay makes an ISR change that the cluster
+did not make, this change begins no new term.
 
 Source: Partition.maybeExpandIsr, maybeShrinkIsr, sendAlterIsrRequest of 2.7.2; handleAlterIsrUpdate of
 3.1.2.
@@ -23,10 +23,10 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NO_YES, NOTHING, TRY_TO_JOIN
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now, and other followers as never caught up (as in kafka-2.1).
+    """The leader treats ISR members as caught up now, and other followers as never caught up (as in kafka-2.1).
 
-    A new leader sets the log end offsets of all followers to unknown, and the time of their last fetch to 1970; a
-    leader that stays counts all followers as having fetched now.
+    A new leader sets the log end offsets of all followers to unknown, and the times of their last fetches to 0. A
+    leader that stays the leader sets the time of every follower's last fetch to now.
     """
     follower.last_fetch_leader_log_end_offset = leader.log_end_offset
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
@@ -39,10 +39,11 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error (2.7: unchanged).
+    """Update a follower's state with a successful fetch (2.7: unchanged).
 
-    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
-    log end at its previous fetch proves that it was caught up then. This time never decreases.
+    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the log end at
+    the follower's previous fetch proves that the follower was caught up at that previous fetch. The last-caught-up time
+    never decreases.
     """
     if fetch.fetch_offset >= fetch.leader_log_end_offset:
         follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
@@ -54,7 +55,7 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch, unless it failed; the high watermark may move only if the follower's log end offset did."""
+    """Record a successful fetch; it may move the high watermark only if it moves the follower's log end offset."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -74,19 +75,19 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower has all below the high watermark and the start of the leader's epoch (2.7: unchanged)."""
+    """Whether the follower has every record below the high watermark and the epoch start (2.7: unchanged)."""
     return follower.log_end_offset >= max(leader.high_watermark, leader.leader_epoch_start_offset)
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the follower is in the maximal ISR or was caught up within the lag time: the high watermark waits."""
+    """Whether the high watermark waits: the follower is in the maximal ISR, or was caught up within the lag time."""
     return follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 
 @kernel
 def advances_on_commit(expanding, params):
-    """Whether the response to a request for a new ISR may move the high watermark (since 3.1)."""
+    """Whether the controller's response to an ISR change may move the high watermark (since 3.1)."""
     return params.advances_on_commit != 0
 
 

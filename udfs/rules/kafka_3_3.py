@@ -7,6 +7,10 @@ all members a fresh lag time (KAFKA-13790). A follower that is fenced or shuttin
 fetches do not show this). For each follower the leader keeps its own log end at the follower's previous fetch; this
 offset never decreases.
 
+With ZooKeeper no broker is fenced, and the leader only asks whether the follower's broker is alive. It asks the
+controller for an ISR with a broker that is shutting down, and the controller refuses (KAFKA-14140); until it has
+answered, the high watermark waits for that follower. Here the leader knows, as with KRaft.
+
 Known problem: up to 3.5.2 the high watermark waited for a caught-up follower outside the ISR even if it was not allowed
 to join, so a broker that was shutting down could hold it for a lag time (KAFKA-15021, fixed in 3.6: parameter
 ``only_eligible_hold_high_watermark``). And while the ISR was under min.insync.replicas, the high watermark still
@@ -34,10 +38,10 @@ from udfs.rules.base import (
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now, and other followers as never caught up (as in kafka-2.7).
+    """The leader treats ISR members as caught up now, and other followers as never caught up (as in kafka-2.7).
 
-    A new leader sets the log end offsets of all followers to unknown; a leader that stays counts only ISR members as
-    having fetched now (before 3.3, all followers).
+    A new leader sets the log end offsets of all followers to unknown. A leader that stays the leader sets the time of
+    the last fetch to now, but only for ISR members (before 3.3, for all followers).
     """
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     if leader_is_new:
@@ -51,10 +55,11 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error (3.3: unchanged).
+    """Update a follower's state with a successful fetch (3.3: unchanged).
 
-    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
-    log end at its previous fetch proves that it was caught up then. This time never decreases.
+    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the log end at
+    the follower's previous fetch proves that the follower was caught up at that previous fetch. The last-caught-up time
+    never decreases.
     """
     if fetch.fetch_offset >= fetch.leader_log_end_offset:
         follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
@@ -66,7 +71,7 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch, unless it failed; the leader's log end at the previous fetch never decreases."""
+    """Record a successful fetch; the stored log end of the leader at this fetch never decreases."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -88,7 +93,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower is eligible (new in 3.3), and has all below the high watermark and start of the epoch."""
+    """Whether the follower is eligible (new in 3.3), and has every record below high watermark and epoch start."""
     return follower.eligible != 0 and follower.log_end_offset >= max(
         leader.high_watermark, leader.leader_epoch_start_offset
     )
@@ -96,7 +101,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def caught_up(follower, leader, now_ms, params):
-    """Whether the follower's log ends where the leader's does, or it was caught up within the lag time."""
+    """Whether the log ends are equal, or the follower was caught up within the lag time."""
     return (
         follower.log_end_offset == leader.log_end_offset
         or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
@@ -111,7 +116,7 @@ def eligible(follower):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the follower is in the maximal ISR, or caught up (3.6: and eligible): the high watermark waits."""
+    """Whether the high watermark waits: the follower is in the maximal ISR, or caught up (3.6: and eligible)."""
     return follower.in_maximal_isr != 0 or (
         caught_up(follower, leader, now_ms, params)
         and (params.only_eligible_hold_high_watermark == 0 or eligible(follower))

@@ -1,15 +1,16 @@
 """kafka-3.7: the high watermark does not advance while the ISR is smaller than min.insync.replicas.
 
-This rule has been in force from 3.7.0 to 4.4.0. It is Kafka's newest, and the baseline for the proposals. Everything
-except the high watermark works as in Kafka 3.6. A follower is out of sync if it lacks something and was not caught up
-within the lag time. A follower may join if it is eligible and has every record below the high watermark and below the
-start of the leader's epoch. The high watermark waits for the maximal ISR, and for eligible followers that are caught
-up. The high watermark is frozen while the ISR is too small (KAFKA-15583, KIP-966). So when a record is committed, it is
-on at least min.insync.replicas brokers, as configured at that time.
+This rule has been in force since 3.7.0, and still was in 4.4.0. It is Kafka's newest, and the baseline for the
+proposals. Everything except the high watermark works as in Kafka 3.6. A follower is out of sync if it lacks records and
+was not caught up within the lag time. A follower may join if it is eligible and has every record below the high
+watermark and below the start of the leader's epoch. The high watermark waits for the maximal ISR, and for eligible
+followers that are caught up. While the ISR is smaller than min.insync.replicas, the high watermark is frozen
+(KAFKA-15583, KIP-966). So when a record is committed, at least min.insync.replicas brokers have it, as configured at
+that time.
 
-Known problem: while the ISR is under min.insync.replicas, even acks=1 records stay invisible to consumers. Not solved:
-a leader that is slow, or was stopped, still drops healthy followers (KIP-501), above all in the first milliseconds
-after it wakes up.
+Known problem: while the ISR is under min.insync.replicas, consumers do not see new records, not even those produced
+with acks=1. Not solved: a leader that is slow, or was stopped, still drops healthy followers (KIP-501), most often in
+the first milliseconds after it wakes up.
 
 Source: Partition.isFollowerOutOfSync, maybeIncrementLeaderHW, effectiveMinIsr of 3.7.2, 4.1.0 and 4.3.1.
 """
@@ -20,10 +21,10 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule, 
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now, and other followers as never caught up (as in kafka-3.3).
+    """The leader treats ISR members as caught up now, and other followers as never caught up (as in kafka-3.3).
 
-    A new leader sets the log end offsets of all followers to unknown; a leader that stays counts only ISR members as
-    having fetched now.
+    A new leader sets the log end offsets of all followers to unknown. A leader that stays the leader sets the time of
+    the last fetch to now, but only for ISR members.
     """
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
     if leader_is_new:
@@ -37,10 +38,11 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update the state of a follower by a fetch that was read without error (3.7: unchanged).
+    """Update a follower's state with a successful fetch (3.7: unchanged).
 
-    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the
-    log end at its previous fetch proves that it was caught up then. This time never decreases.
+    A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the log end at
+    the follower's previous fetch proves that the follower was caught up at that previous fetch. The last-caught-up time
+    never decreases.
     """
     if fetch.fetch_offset >= fetch.leader_log_end_offset:
         follower.last_caught_up_time_ms = max(follower.last_caught_up_time_ms, fetch.handled_us // 1000)
@@ -52,7 +54,7 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch, unless it failed; the leader's log end at the previous fetch stays or grows (unchanged)."""
+    """Record a successful fetch; the stored log end of the leader at this fetch never decreases (3.7: unchanged)."""
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -74,7 +76,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower is eligible, and has all below the high watermark and start of epoch (3.7: unchanged)."""
+    """Whether the follower is eligible, and has every record below high watermark and epoch start (3.7: unchanged)."""
     return follower.eligible != 0 and follower.log_end_offset >= max(
         leader.high_watermark, leader.leader_epoch_start_offset
     )
@@ -82,7 +84,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def caught_up(follower, leader, now_ms, params):
-    """Whether the follower's log ends where the leader's does, or it was caught up in the lag time (3.7: unchanged)."""
+    """Whether the log ends are equal, or the follower was caught up within the lag time (3.7: unchanged)."""
     return (
         follower.log_end_offset == leader.log_end_offset
         or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
@@ -97,13 +99,13 @@ def eligible(follower):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the follower is in the maximal ISR, or eligible and caught up: the high watermark waits for it."""
+    """Whether the high watermark waits: the follower is in the maximal ISR, or eligible and caught up."""
     return follower.in_maximal_isr != 0 or (eligible(follower) and caught_up(follower, leader, now_ms, params))
 
 
 @kernel
 def may_advance(leader, params):
-    """Whether the high watermark may advance: the committed ISR has min.insync.replicas, or is complete."""
+    """Whether the high watermark may advance: the committed ISR has min.insync.replicas members or all replicas."""
     return leader.isr_size >= min(params.min_insync_replicas, leader.replicas)
 
 

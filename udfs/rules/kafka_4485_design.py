@@ -1,24 +1,24 @@
 """kafka-4485-design: a follower is in sync if it lags by no more than the lag time and has every committed record.
 
 KAFKA-4485 proposes this rule; the released rule kafka-0.10.2 is the same idea with a periodic check. Lag is the time
-since the follower was last caught up. The pseudo-ISR is every replica whose lag is at most the lag time; the high
-watermark is the least log end of the pseudo-ISR, and never moves back; the ISR has those members of the pseudo-ISR that
-have reached the high watermark. All of this holds at every instant, without a periodic check.
+since the follower was last caught up. The pseudo-ISR consists of all replicas whose lag is at most the lag time. The
+high watermark is the lowest log end in the pseudo-ISR, and never moves back. The ISR consists of those members of the
+pseudo-ISR that have reached the high watermark. All of this holds at every instant, without a periodic check.
 
 The rule makes four guarantees. The high watermark waits for each follower that lags by at most the lag time, even
 before the follower has joined the ISR. A follower that lags by more leaves at once. The high watermark never decreases.
 Every member of the ISR has reached the high watermark.
 
-Drawback: like kafka-0.10.2, it counts the time since the last fetch against followers of idle partitions (KAFKA-7152),
-and it drops a follower whose lag exceeds the lag time only briefly, which a periodic check would miss.
+Drawback: like kafka-0.10.2, the rule counts the time since the last fetch against followers of idle partitions
+(KAFKA-7152). And it drops a follower whose lag exceeds the lag time only briefly, which a periodic check would miss.
 
-The rule follows the final text of the issue, in which two kinds of fetch show a follower caught up. A fetch from the
-present log end shows it caught up now; a fetch from the offset that was the log end at the previous fetch shows it
-caught up at that previous fetch. Before its last edit, the text had only the second kind. The parameter
-``caught_up_by`` = previous-only selects that text. With it, a follower leaves the ISR at the same time or sooner, joins
-at the same time or later, and needs two fetches to be back after a pause.
+The rule follows the final text of the issue, in which two kinds of fetches show that a follower is caught up. A fetch
+from the present log end shows that the follower is caught up now. A fetch from what was the log end at the previous
+fetch shows that it was caught up at that previous fetch. Before its last edit, the text had only the second kind; the
+parameter ``caught_up_by`` = previous-only selects that version. In that version, a follower leaves the ISR at the same
+time or sooner, joins at the same time or later, and needs two fetches to rejoin after a pause.
 
-The design does not say what applies to a follower whose log end offset is not known yet. Here such a follower is not
+The design does not define the lag of a follower whose log end offset is not known yet. Here such a follower is not
 considered behind; otherwise every election would empty the ISR.
 
 Source: KAFKA-4485, description and its four guarantees.
@@ -33,7 +33,7 @@ PREVIOUS_ONLY = 1
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Find out whether the follower belongs to the pseudo-ISR; a failed fetch changes nothing."""
+    """Update the follower's log end and last-caught-up time, which decide its membership. Ignore a failed fetch."""
     if fetch.error_code != 0:
         return NOTHING
     by_previous_ms = follower.last_caught_up_time_ms
@@ -48,13 +48,13 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def in_pseudo_isr(follower, now_ms, params):
-    """Whether the follower's lag is at most the lag time."""
+    """Whether the follower is in the pseudo-ISR: its lag is at most the lag time."""
     return now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 
 @kernel
 def overdue_at_ms(follower, leader, fetch, params):
-    """Return when the follower is overdue: now if it lacks a committed record, else right after the lag time."""
+    """Return the first ms at which the follower is out of sync; 0 if a member of the ISR lacks a committed record."""
     if follower.in_isr != 0 and 0 <= follower.log_end_offset < leader.high_watermark:
         return 0
     return follower.last_caught_up_time_ms + params.replica_lag_time_max_ms + 1
@@ -62,25 +62,28 @@ def overdue_at_ms(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the follower left the pseudo-ISR, or its log was cut below the high watermark."""
+    """Whether the follower's lag exceeds the lag time, or it is in the ISR without every committed record.
+
+    A member can lack committed records if its log was truncated below the high watermark.
+    """
     return now_ms >= overdue_at_ms(follower, leader, fetch, params)
 
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower is in the pseudo-ISR, and has every committed record."""
+    """Whether the follower is in the pseudo-ISR and has every committed record."""
     return in_pseudo_isr(follower, now_ms, params) and follower.log_end_offset >= leader.high_watermark
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the follower is in the pseudo-ISR: the high watermark waits for no other follower."""
+    """Whether the high watermark waits for the follower: only if it is in the pseudo-ISR."""
     return in_pseudo_isr(follower, now_ms, params)
 
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether a follower at the log end was caught up only at its previous fetch, as in the proposal's earlier text."""
+    """Whether only previous fetches show a follower caught up, as in the issue's earlier text."""
     return params.caught_up_by == PREVIOUS_ONLY
 
 

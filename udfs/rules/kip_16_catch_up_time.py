@@ -2,17 +2,17 @@
 
 KIP-16 considered this rule, and rejected it in favour of the rule that became kafka-0.9. Lag is the time that a
 follower will need to catch up, estimated from its throughput between its last two fetches. So lag is the number of
-records that the follower is behind, times the time between the two fetches, divided by the number of records that it
-got in that time. At the log end, lag is 0.
+records that the follower is behind, divided by the number of records that it received per unit of time between the two
+fetches. At the log end, lag is 0.
 
-Benefit: a follower is not dropped for a burst that it reads at once, or for being always one batch behind.
+Benefit: a follower is not dropped for a burst that it reads without delay, or for being always one batch behind.
 
-Drawback: past throughput does not predict the future. A follower that slows down as it fails looks fast until its next
-fetch. A single slow fetch after a pause makes a follower look slow. A follower that does not advance gives no new
-estimate, so the previous one is kept.
+Drawback: past throughput does not predict the future. A follower that is about to fail looks fast until its next fetch.
+A single slow fetch after a pause makes a healthy follower look slow. A fetch that does not advance yields no new
+estimate, so the previous estimate is kept.
 
-In the tables, lastCaughtUpTimeMs is the time of the fetch minus the estimate. So lag_ms, which the rule compares with
-the lag time, is the estimate plus the time since the fetch.
+In the tables, last_caught_up_time_ms is the time of the fetch minus the estimate. So lag_ms, which the rule compares
+with the lag time, is the estimate plus the time since the fetch.
 
 Source: KIP-16, rejected alternatives.
 """
@@ -29,7 +29,7 @@ LONGEST_MS = 2.0**40
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Count ISR members as caught up now and other followers as never caught up, and discard all estimates of pace."""
+    """The leader treats ISR members as caught up now, and others as never caught up. It discards estimates of pace."""
     if leader_is_new:
         follower.log_end_offset = -1
     follower.last_fetch_time_ms = UNKNOWN
@@ -38,7 +38,10 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Estimate the time to catch up from the last two fetches; an error makes log end offset and pace unknown."""
+    """Estimate the time to catch up from the last two fetches.
+
+    After a failed fetch, the follower's log end offset and pace are unknown.
+    """
     now_ms = fetch.handled_us // 1000
     if fetch.error_code != 0:
         follower.log_end_offset = -1
@@ -58,7 +61,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether the estimate plus the time since a follower was at the log end may exceed the lag time."""
+    """Whether an estimate plus the time since the follower was at the log end may have exceeded the lag time."""
     return quiet.longest_behind_us // 1000 + quiet.longest_catch_up_ms >= params.replica_lag_time_max_ms
 
 

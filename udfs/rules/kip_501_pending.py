@@ -1,28 +1,28 @@
-"""kip-501-pending: the rule of Kafka 3.7, but a follower whose fetch the leader has not answered yet stays in sync.
+"""kip-501-pending: as in Kafka 3.7, but a follower that keeps up stays in sync until the leader has answered its fetch.
 
 KIP-501 proposes this rule (solution 1, follower.fetch.pending.reads.insync.enable). A fetch is pending if its offset is
-at least the leader's log end at the previous fetch. It is pending from when an I/O thread takes it until it is
-answered, including any wait for data. When the leader answers a pending fetch, it sets the follower's last-caught-up
-time to the time of the response, not to that of the fetch.
+at least the leader's log end at the previous fetch. It is pending from when an I/O thread takes it from the request
+queue until it is answered, including any wait for data. When the leader answers a pending fetch, it sets the follower's
+last-caught-up time to the time of the response, not to that of the fetch.
 
-Benefit: a leader that is slow to read its log no longer drops the followers that wait for it.
+Benefit: a leader that is slow to read its log no longer drops the followers whose fetches are waiting for the read.
 
 If a leader is stopped (a long pause, SIGSTOP), the fetches that were waiting for data at that moment stay pending, so
-their followers stay in the ISR. On logs of stopped leaders, most of the rule's gain comes from this: that a fetch is
-pending while it waits for data.
+their followers stay in the ISR. On logs of stopped leaders, most of the spurious shrinks that the rule avoids are
+avoided in this way.
 
-Not solved: a fetch in the request queue is not pending yet, and one that was sent after the leader stopped has not even
-been read from the socket. With the parameter ``pending_from`` = arrival, a fetch is pending in the queue as well.
+Not solved: a fetch in the request queue is not pending yet, and a fetch that was sent after the leader stopped has not
+even been read from the socket. With the parameter ``pending_from`` = arrival, a fetch in the queue is pending as well.
 
 The proposal says that Replica#updateFetchState sets the time at which the follower was last caught up. But Kafka calls
 this method after it has read the partition's log, before the fetch waits for data, and not when it answers the fetch.
 The parameter ``caught_up_at`` = recorded follows the proposal literally. A follower then stays in the ISR while its
 response is stuck, but the first check after the response drops it.
 
-The proposal only changes when a follower is dropped. A follower joins the ISR, and the high watermark waits for it, on
-the same conditions as in Kafka 3.7. But the second condition depends on the follower's last-caught-up time, which this
-rule sets at the response. A follower's first fetch in a term has no previous fetch, so it is pending only if it is from
-the present log end.
+The proposal only changes when a follower is dropped. A follower may join the ISR, and the high watermark waits for it,
+under the same conditions as in Kafka 3.7. But whether the high watermark waits depends on the follower's last-caught-up
+time, which this rule sets at the response. A follower's first fetch in a term has no previous fetch, so it is pending
+only if it is from the present log end.
 
 Source: KIP-501, solution 1.
 """
@@ -38,7 +38,7 @@ COMPLETED, RECORDED = 0, 1
 
 @kernel
 def begin_pending(follower, fetch, leader_log_end_offset):
-    """Mark a fetch as pending if its offset is at least the log end, now or at the follower's previous fetch."""
+    """Mark a fetch as pending if it succeeded and its offset is at least the log end now or at the previous fetch."""
     previous = follower.last_fetch_leader_log_end_offset
     follower.pending_fetch = fetch.error_code == 0 and (
         fetch.fetch_offset >= leader_log_end_offset or (previous >= 0 and fetch.fetch_offset >= previous)
@@ -47,7 +47,7 @@ def begin_pending(follower, fetch, leader_log_end_offset):
 
 @kernel
 def on_arrival(follower, leader, fetch, params):
-    """Let the fetch be pending from its arrival at the socket, if ``pending_from`` is set to that."""
+    """End the pending time of the previous fetch; with ``pending_from`` = arrival, mark this fetch if it qualifies."""
     follower.pending_fetch = 0
     if params.pending_from == ARRIVAL:
         begin_pending(follower, fetch, leader.log_end_offset)
@@ -56,7 +56,7 @@ def on_arrival(follower, leader, fetch, params):
 
 @kernel
 def on_read(follower, leader, fetch, params):
-    """Let the fetch be pending from when an I/O thread has taken the request."""
+    """With ``pending_from`` = handled, mark a fetch that qualifies as pending when an I/O thread handles it."""
     if params.pending_from == HANDLED:
         begin_pending(follower, fetch, fetch.leader_log_end_offset)
     return NOTHING
@@ -64,7 +64,10 @@ def on_read(follower, leader, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch like the rule of Kafka 3.7, but only a pending fetch shows the follower caught up."""
+    """Record a successful fetch as kafka-3.7 does, but leave the last-caught-up time to `on_completed`.
+
+    With ``caught_up_at`` = recorded, a pending fetch sets that time here.
+    """
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -79,7 +82,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def on_completed(follower, leader, fetch, params):
-    """Count the follower as caught up now that its pending fetch is answered, unless recording the fetch did so."""
+    """End the pending time; with ``caught_up_at`` = completed, the follower of a pending fetch is caught up now."""
     if follower.pending_fetch == 0:
         return NOTHING
     follower.pending_fetch = 0
@@ -90,13 +93,13 @@ def on_completed(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the follower is out of sync by the rule of Kafka 3.7, and its fetch is not pending."""
+    """Whether the follower is out of sync by the rule of Kafka 3.7 and has no pending fetch."""
     return follower.pending_fetch == 0 and kafka_3_7_out_of_sync(follower, leader, fetch, now_ms, params)
 
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether fetches are pending from their arrival, which depends on the log end at each arrival."""
+    """Whether fetches are pending from their arrival, since the replay then needs the log end at each arrival."""
     return params.pending_from == ARRIVAL
 
 

@@ -1,19 +1,20 @@
 """kip-501-relinquish: like kip-501-pending, but a leader that takes too long over a fetch gives up leadership.
 
-KIP-501 proposes this rule (solution 2, follower.fetch.process.time.max.ms = 500). The leader measures how long each
-fetch is in its hands: in the request queue, in local work, in the response queue and in sending. As soon as a fetch
-exceeds this limit, the leader gives up leadership and moves to the end of the ISR; the next member of the ISR takes
-over. A leader that is alone in the ISR remains the leader.
+KIP-501 proposes this rule (solution 2, follower.fetch.process.time.max.ms = 500). The leader measures how long it holds
+each fetch: in the request queue, in local work, in the response queue and in sending. As soon as it has held a fetch
+for longer than this limit, the leader gives up leadership and moves to the end of the ISR; the next member of the ISR
+becomes the leader. A leader that is alone in the ISR remains the leader.
 
-Benefit: the rule also helps if fetches pile up in the request queue of a slow leader, where they are not pending yet.
+Benefit: the rule also helps if fetches pile up in the request queue of a slow leader, where kip-501-pending does not
+consider them pending yet.
 
 Drawback: leadership moves back and forth if the trouble moves along with it, or affects all brokers. If the measured
 time includes the wait for data (parameter ``count_long_poll``), every fetch of an idle partition makes the leader give
 up leadership.
 
-The brokers' logs only show what the old leader did afterwards, because this transfer did not happen in the cluster. So
-the replay keeps the old leader, but under this rule it begins a new leader epoch with the current ISR, as a new leader
-would, and counts the transfer. Fetches that were under way at that time cause no further transfer.
+The transfer did not happen in the recorded cluster, so the brokers' logs show the old leader only. The replay therefore
+keeps the old leader. Under this rule it begins a new leader epoch with the current ISR, as a new leader would, and
+counts the transfer. Fetches in flight at that time cause no further transfer.
 
 Source: KIP-501, solution 2.
 """
@@ -27,7 +28,7 @@ from udfs.rules.kip_501_pending import RULE as KIP_501_PENDING
 
 @kernel
 def gives_up_at_us(fetch, params):
-    """Return when the fetch's time in the leader reaches the limit, if that happens before the response."""
+    """Return when the leader has held the fetch for the limit; NEVER_US if it answers the fetch before."""
     limit_us = params.follower_fetch_process_time_max_ms * 1000
     if params.count_long_poll != 0:
         return fetch.arrival_us + limit_us if fetch.completed_us - fetch.arrival_us > limit_us else NEVER_US
@@ -41,7 +42,7 @@ def gives_up_at_us(fetch, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether a fetch may have taken too long, or is pending from its arrival, which depends on the log end then."""
+    """Whether the leader may have held a fetch too long, or fetches are pending from arrival, as in kip-501-pending."""
     longest_us = quiet.longest_fetch_us if params.count_long_poll != 0 else quiet.longest_held_us
     return longest_us > params.follower_fetch_process_time_max_ms * 1000 or params.pending_from == ARRIVAL
 

@@ -1,20 +1,20 @@
 """leader-health: the rule of Kafka 3.7, but a leader that is slow itself gives its followers more time.
 
-No one has proposed this for Kafka. Lifeguard, which is part of memberlist and so of Consul and Nomad, does so for the
-membership protocol SWIM: a member that answers late must not call others late. Each member keeps a counter from 0 to 8,
-the local health multiplier. It goes up by 1 with each failure in the member's own work, and down by 1 with each
+No one has proposed this for Kafka. Lifeguard, which is part of memberlist and so of Consul and Nomad, does this for the
+membership protocol SWIM: a member that is slow itself must not declare others slow. Each member keeps a counter from 0
+to 8, the local health multiplier. It goes up by 1 with each failure in the member's own work, and down by 1 with each
 success. Timeouts are multiplied by the counter plus one.
 
-Here the counter depends on how long each fetch is in the leader's hands: in the request queue, in local work, in the
-response queue and in sending, but without the wait for data (as in kip-501-relinquish). A fetch that took more than 500
-ms raises the counter by one; any other fetch lowers it by one. If a check runs more than 500 ms late, because the
-leader was stopped, the counter is taken as one higher for this check. Without that, the check would see a healthy
-leader, since a leader that wakes up runs its check before it handles any fetch.
+Here the counter depends on how long the leader holds each fetch: in the request queue, in local work, in the response
+queue and in sending, but without the wait for data (as in kip-501-relinquish). A fetch held for more than 500 ms raises
+the counter by one; any other fetch lowers it by one. If a check runs more than 500 ms late, because the leader was
+stopped, this check uses the counter plus one. Without that, the leader would look healthy to this check, since a leader
+that wakes up runs its check before it handles any fetch.
 
 Benefit: no shrinks during the leader's own trouble or right after it.
 
-Drawback: while the leader is in trouble, it drops dead followers later, by up to eight lag times, and until then
-producers with acks=all wait. A pause longer than two lag times still drops all followers.
+Drawback: while the leader is in trouble, it drops dead followers up to eight lag times later, and until then producers
+with acks=all wait. After a pause of more than two lag times, the leader still drops all followers.
 
 Source: Dadgar, Phillips, Currey, "Lifeguard", 2018; memberlist awareness.go, ApplyDelta, ScaleTimeout.
 """
@@ -27,14 +27,14 @@ from udfs.rules.kafka_3_7 import begin_term as kafka_3_7_begin_term
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Reset the state of followers as in Kafka 3.7, and set the leader's health counter to 0, which means healthy."""
+    """The leader resets the state of followers as in kafka-3.7, and its own health counter to 0 (healthy)."""
     leader.health_multiplier = 0
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
 
 
 @kernel
 def on_completed(follower, leader, fetch, params):
-    """Raise the counter by 1 after a fetch that the leader held too long; lower it by 1 after a prompt fetch."""
+    """Raise the health counter by 1 if the leader held the fetch too long; otherwise lower it by 1."""
     until_recorded_us = min(fetch.processed_us, fetch.completed_us) - fetch.arrival_us
     held_us = until_recorded_us + max(0, fetch.completed_us - fetch.released_us)
     if held_us > params.prompt_ms * 1000:
@@ -46,14 +46,14 @@ def on_completed(follower, leader, fetch, params):
 
 @kernel
 def stretched_lag_time_ms(leader, now_ms, params):
-    """Return the lag time multiplied by 1 plus the health counter, which counts 1 higher if the check runs late."""
+    """Return the lag time multiplied by 1 + the health counter. For a late check, the counter is one higher."""
     late = now_ms - leader.check_due_us // 1000 > params.prompt_ms
     return params.replica_lag_time_max_ms * (1 + min(leader.health_multiplier + late, params.most_lateness))
 
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the follower lacks something, and was not caught up within the stretched lag time."""
+    """Whether the log ends differ, and the follower was not caught up within the stretched lag time."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > stretched_lag_time_ms(leader, now_ms, params)
@@ -62,7 +62,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether the leader is not in good health, or a fetch was not prompt."""
+    """Whether the health counter is not 0, or the leader held a fetch too long, which raises it."""
     return leader.health_multiplier != 0 or quiet.longest_held_us > params.prompt_ms * 1000
 
 

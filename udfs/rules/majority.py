@@ -1,20 +1,21 @@
 """majority: no follower is dropped, and a record is committed once a majority of the replicas has it.
 
 This is not a rule for an ISR; it is Raft's rule for when a record is committed. As a reference, it shows what an ISR
-buys and costs. The high watermark is the (n/2 + 1)-th largest log end of the n replicas, the leader among them. The
-metadata log of KRaft works in this way, and so does Redpanda; KIP-1171 proposes it for Kafka's partitions.
+gains and costs. The high watermark is the (n/2 + 1)-th largest log end of all n replicas, including the leader. The
+metadata log of KRaft works in this way, and so does Redpanda; KIP-1171 proposes this for Kafka's partitions.
 
 Benefit: there are no shrinks, so no spurious ones; a slow or dead follower does not delay commits as long as a majority
 is alive.
 
-Cost: with three replicas, a partition stays available after one failure; with an ISR, it also survives a second one if
-the ISR has shrunk in between. And while a majority of the replicas lags, nothing is committed at all, whatever
+Cost: with three replicas, a partition stays available after one failure. With an ISR, it also survives a second failure
+if the ISR has shrunk in between. And while a majority of the replicas lags, nothing is committed at all, whatever
 min.insync.replicas is.
 
-The tables of results need an ISR. Under this rule, the ISR has all replicas that have fetched in this term, and none
-leaves. The columns about lost records assume that Kafka's controller may elect any member; Raft only elects a replica
-that has all committed records. Raft commits records of earlier terms only together with a record of the new term, and a
-new leader in Raft writes such a record at once. A new leader in Kafka writes none, so the replay does not wait for one.
+The tables of results need an ISR. Under this rule, the ISR consists of all replicas that have fetched in this term, and
+no replica leaves it. The columns on lost records assume that Kafka's controller may elect any member of the ISR; Raft
+only elects a replica that has all committed records. Raft commits records of earlier terms only together with a record
+of the new term, and a new leader in Raft writes such a record at once. A new leader in Kafka does not, so the replay
+commits records of earlier terms without it.
 
 Source: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm", 2014, 5.3 and 5.4.
 """
@@ -25,14 +26,14 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NOTHING, TRY_TO_JOIN, Rule
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Set each follower's log end offset (Raft: matchIndex) to unknown until the follower's first fetch."""
+    """The leader sets each follower's log end offset (Raft: matchIndex) to unknown until the follower's first fetch."""
     follower.log_end_offset = -1
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
 
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record that the follower has everything below its fetch offset; a failed fetch changes nothing."""
+    """Record that the follower has every record below its fetch offset. A failed fetch is ignored."""
     if fetch.error_code != 0:
         return NOTHING
     follower.log_end_offset = fetch.fetch_offset
@@ -55,13 +56,13 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Return true: the high watermark waits for every follower that is not `outvoted`."""
+    """Return true: the high watermark waits for every follower that is not outvoted (see `outvoted`)."""
     return True
 
 
 @kernel
 def outvoted(followers, p, leader_at, leader):
-    """Whether a majority of the replicas (with the leader, without this follower) has every record that it has."""
+    """Whether a majority of the replicas, without this follower but with the leader, has every record that it has."""
     ahead = 1
     for q in range(len(followers)):
         if q != p and q != leader_at:

@@ -1,14 +1,15 @@
 """no-shrink-under-min-isr: the rule of Kafka 3.7, but the ISR is never shrunk below min.insync.replicas.
 
-LinkedIn's fork has done this since 2022, in cases in which it cannot move leadership (see transfer-at-min-isr): no
-member qualifies, or the controller refuses. If a check would leave fewer than min.insync.replicas members, it drops no
-member, even one that is out of sync. Pull 471 logs "shrinkISR is blocked", to explain long produce latencies.
+LinkedIn's fork has done this since 2022 whenever it cannot move leadership (see transfer-at-min-isr), because no member
+qualifies or the controller refuses. If a check would leave fewer than min.insync.replicas members, it drops no one, not
+even members that are out of sync. Since pull 471 the leader then logs "shrinkISR is blocked", which explains long
+produce latencies.
 
 Benefit: a check that runs at a bad moment does not cause producers with acks=all to be refused (NOT_ENOUGH_REPLICAS),
 and the high watermark is not frozen because a follower was dropped.
 
 Drawback: while fewer than min.insync.replicas members are alive, acks=all waits for the dead ones until the controller
-takes them out. Producers see a late timeout instead of an immediate error; and no metric of the ISR shows it.
+removes them. Producers see a late timeout instead of an immediate error, and no metric of the ISR shows the trouble.
 
 Source: linkedin/kafka, Partition.needsShrinkIsr with leaderTransferEnabled; pulls 406 and 471.
 """
@@ -20,7 +21,10 @@ from udfs.rules.kafka_3_7 import RULE as KAFKA_3_7
 
 @kernel
 def at_shrink(leader, remaining, params):
-    """Keep all if fewer than min.insync.replicas would be left, even if the partition has fewer replicas than that."""
+    """Keep all members if a shrink would leave fewer than min.insync.replicas.
+
+    This holds even if the partition has fewer replicas than min.insync.replicas.
+    """
     return SHRINK_ISR if remaining >= params.min_insync_replicas else KEEP_ISR
 
 

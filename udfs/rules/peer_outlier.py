@@ -1,9 +1,9 @@
 """peer-outlier: the rule of Kafka 3.7, but a follower that lags no more than the other followers is not dropped.
 
-No one has proposed this for Kafka. HDFS finds slow datanodes in this way (off by default): a node is slow only if its
-peers, measured by the same reporter, are not. Here the reporter is the leader, and the measure is the time since a
-follower was last caught up. If the other followers in the ISR lag as well, the leader or its network is to blame, and
-no follower is dropped.
+No one has proposed this for Kafka. HDFS detects slow datanodes in this way (off by default): a node that measures its
+latencies to several peers reports a peer as slow only if the other peers are not slow. Here the leader is the measuring
+node, and the measure is the time since a follower was last caught up. If the other followers in the ISR lag as well,
+the leader or its network is to blame, and no follower is dropped.
 
 A follower is an outlier if its lag exceeds both `replica.lag.time.max.ms` and a limit computed from the lags of the
 other followers in the ISR: 3 x median, or median + 3 x 1.4826 x median absolute deviation, whichever is greater. The
@@ -13,8 +13,8 @@ other follower, this rule decides like the rule of Kafka 3.7.
 
 Benefit: a slow or stopped leader no longer drops all its followers at once.
 
-Drawback: followers that fail together, as in a rack, stay until the controller takes them out,
-and acks=all waits. Hadoop also uses reports from several nodes; a partition has one leader.
+Drawback: followers that fail together, such as those in one rack, stay in the ISR until the controller removes them,
+and acks=all waits for them. Hadoop combines reports from several nodes. Here only the partition's leader measures.
 
 Source: Apache Hadoop, OutlierDetector.getOutlierMetrics, DataNodePeerMetrics; KIP-501 for the argument.
 """
@@ -37,7 +37,7 @@ def lag_ms(follower, leader, now_ms):
 
 @kernel
 def median_distance(followers, p, leader_at, leader, now_ms, center_ms):
-    """Return the median distance from ``center_ms`` of the lags of the other followers in the ISR; -1 without any."""
+    """Return the median distance of the lags of the other followers in the ISR from ``center_ms``; -1 without any."""
     peers, median = 0, 0.0
     for q in range(len(followers)):
         peers += q != p and q != leader_at and followers[q].in_isr != 0
@@ -57,7 +57,7 @@ def median_distance(followers, p, leader_at, leader, now_ms, center_ms):
 
 @kernel
 def spares(followers, p, leader_at, leader, now_ms, params):
-    """Whether the other followers in the ISR lag as well, so that the leader is to blame and not this follower."""
+    """Whether the follower's lag is at most the limit computed from the lags of the other followers in the ISR."""
     median = median_distance(followers, p, leader_at, leader, now_ms, 0.0)
     if median < 0:
         return False

@@ -1,22 +1,23 @@
 """phi-accrual: the rule of Kafka 3.7, but a follower is dropped only if it has also been silent for suspiciously long.
 
-No one has proposed this for Kafka. The phi accrual detector gives a degree of suspicion instead of a verdict. From
-earlier gaps between heartbeats, it computes the probability of a gap as long as the current silence; phi is minus the
-decimal logarithm of this probability. Cassandra convicts a node at phi 8, a probability of 1e-8. Here a fetch is a
-heartbeat.
+No one has proposed this for Kafka. The phi accrual failure detector outputs a degree of suspicion instead of a yes or
+no. From earlier gaps between heartbeats, it computes the probability of a gap as long as the current silence; phi is
+minus the decimal logarithm of this probability. Cassandra convicts a node at phi 8, a probability of 1e-8. Here each
+fetch is a heartbeat.
 
-The detector shows that a follower is silent, not that it is behind. So here a follower is dropped only if it is silent
-and behind by more than the lag time. With the parameter ``silence_is=enough``, one of the two is enough. Then a dead
-follower is found earlier: after 9.2 s if the mean gap is 500 ms.
+The detector shows that a follower is silent, not that it is behind. So here a follower is dropped only if it is both
+silent and behind by more than the lag time. With the parameter ``silence_is`` = enough, one of the two is enough. Then
+a dead follower is dropped earlier: after 9.2 s if the mean gap is 500 ms.
 
-Benefit: the longer the gaps between a follower's fetches usually are, the longer it may be silent. A leader that is so
-slow that its followers can fetch only every few seconds no longer drops them.
+Benefit: the longer the gaps between a follower's fetches usually are, the longer the follower may be silent. A leader
+that is so slow that its followers can fetch only every few seconds no longer drops them.
 
-Drawback: a follower that fetches and never catches up stays for good, and acks=all waits for it.
-A leader that stops mistakes its own pause for the silence of all followers.
+Drawback: a follower that fetches and never catches up stays in the ISR for good, and acks=all waits for it. A leader
+that was stopped mistakes its own pause for silence of all followers.
 
 Gaps are assumed to be exponentially distributed, as in Cassandra; the paper and Akka assume a normal distribution. The
-mean gap is taken over the term, and is at least the time that the fetch of an idle follower waits for data.
+mean is over the gaps of the current term. It is never taken to be shorter than the time for which an idle follower's
+fetch waits for data.
 
 Source: Hayashibara et al., "The phi accrual failure detector", 2004; Cassandra, gms/FailureDetector.java.
 """
@@ -35,7 +36,7 @@ ENOUGH = 1
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Reset the state of followers as the rule of Kafka 3.7 does, and discard the gaps measured in earlier terms."""
+    """The leader resets the state of followers as in kafka-3.7, and discards the gaps measured in earlier terms."""
     follower.fetch_gaps = 0
     follower.fetch_gaps_ms = 0
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
@@ -43,7 +44,10 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_gap(follower, fetch, params):
-    """Add the gap since the previous fetch to the mean; if the mean is full, first remove one mean gap."""
+    """Add the gap since the previous fetch to the running mean; if the mean is over the most gaps allowed, forget one.
+
+    The forgotten gap is an average one, so the mean weights recent gaps more.
+    """
     if follower.last_fetch_time_ms <= 0:
         return
     if follower.fetch_gaps >= params.gaps_remembered:
@@ -55,7 +59,7 @@ def record_gap(follower, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch like the rule of Kafka 3.7, and store the gap since the previous fetch."""
+    """Record the fetch as kafka-3.7 does, and add the gap since the previous fetch to the mean gap."""
     if fetch.error_code == 0:
         record_gap(follower, fetch, params)
     return kafka_3_7_on_recorded(follower, leader, fetch, params)
@@ -63,7 +67,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def suspicion(follower, now_ms, params):
-    """Return phi: minus log10 of how likely a gap as long as the present silence is, if gaps are exponential."""
+    """Return phi: minus log10 of the probability of a gap as long as the present silence, if gaps are exponential."""
     silent_ms = now_ms - max(follower.last_fetch_time_ms, follower.last_caught_up_time_ms)
     mean_ms = follower.fetch_gaps_ms / follower.fetch_gaps if follower.fetch_gaps > 0 else 0.0
     return silent_ms / max(mean_ms, params.least_mean_gap_ms) * LOG10_E
@@ -71,7 +75,7 @@ def suspicion(follower, now_ms, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the follower lacks records, and phi and lag are too high (one of them if ``silence_is`` is enough)."""
+    """Whether the follower lacks records, and is silent and behind (``silence_is`` = enough: silent or behind)."""
     silent = suspicion(follower, now_ms, params) > params.phi_threshold
     behind = now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
     if params.silence_is == ENOUGH:

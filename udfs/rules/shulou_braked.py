@@ -1,13 +1,15 @@
 """shulou-braked: the rule of Kafka 3.7, but for a while after a change of the ISR no follower is dropped.
 
-An article on the ISR says that Kafka drops no follower within 5 s of the last change of the ISR, nor within 60 s of the
-last write of the ISR. Under this rule it does not. A replica that has just joined therefore has a minute to catch up.
+An article on the ISR claims that Kafka drops no follower within 5 s of the last ISR change, nor within 60 s of the last
+ISR write. Kafka has never worked like that, but this rule does. Under it, a replica that has just joined has a minute
+to catch up.
 
-Kafka itself had these two brakes only from 0.9 to 2.6, and only for the notification that sends ISR changes to other
-brokers. That notification was sent as soon as one of the two times had passed. Applied to shrinks, the brakes show what
+Kafka had these two limits only from 0.9 to 2.6, and only for the notification that sends ISR changes to other brokers.
+That notification was sent as soon as one of the two times had passed. Applied to shrinks, the two limits show what
 waiting saves and what it costs.
 
-The start of a term is a change of the ISR, but not a write by this leader, so only the brake of 5 s holds after it.
+The start of a term is an ISR change, but not an ISR write by this leader. So after the start of a term, only the limit
+of 5 s applies.
 
 Source: the article "What is the scaling process of KAFKA's ISR?"; ReplicaManager.maybePropagateIsrChanges.
 """
@@ -20,7 +22,7 @@ from udfs.rules.kafka_3_7 import out_of_sync as kafka_3_7_out_of_sync
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the follower is out of sync by the rule of Kafka 3.7, and neither brake holds."""
+    """Whether kafka-3.7 would drop the follower, and the last ISR change and ISR write are both long enough ago."""
     return (
         now_ms - leader.last_isr_change_time_ms > params.isr_change_brake_ms
         and now_ms - leader.last_isr_write_time_ms > params.isr_write_brake_ms

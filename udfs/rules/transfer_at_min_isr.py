@@ -1,20 +1,22 @@
 """transfer-at-min-isr: the rule of Kafka 3.7, but a leader hands over rather than shrink below min.insync.replicas.
 
-LinkedIn's fork has done this since October 2022. A leader that is too busy to serve fetches within the lag time drops
-all its followers at once, and producers are refused, although only the leader is slow. So if a check would leave fewer
-than min.insync.replicas members, the leader asks the controller to make another member the leader.
+LinkedIn's fork has done this since October 2022. Under Kafka's rule, a leader that is too busy to serve fetches within
+the lag time drops all its followers at once, and produce requests are refused, although only the leader is slow. Under
+this rule, if a check would leave fewer than min.insync.replicas members, the leader asks the controller to make another
+member the leader.
 
 In the first version, the new leader is the first other broker in the ISR, whether it is in sync or not. Since 2026 the
-fork recommends only a broker that is in sync (parameter ``candidates=in-sync``). With min.insync.replicas = 2, no other
-member is in sync when such a check runs, so the ISR stays as it is, as under no-shrink-under-min-isr.
+fork only recommends a broker that is in sync (parameter ``candidates`` = in-sync). With min.insync.replicas = 2, no
+other member is in sync when a check would leave too few members. The ISR then stays unchanged, as under
+no-shrink-under-min-isr.
 
 Benefit: a partition no longer falls below min.insync.replicas only because its leader is slow.
 
 Drawback: if the followers are dead and not yet fenced, leadership goes to a dead broker. If all brokers are in trouble,
 leadership comes back to the old leader. Each transfer costs an election, and gives every follower a fresh lag time.
 
-The brokers' logs only show what the old leader did afterwards. So the replay keeps the old leader and begins a new
-leader epoch under this rule, as it does for kip-501-relinquish.
+The transfer did not happen in the recorded cluster, so the brokers' logs show the old leader only. The replay therefore
+keeps the old leader and begins a new leader epoch under this rule, as it does for kip-501-relinquish.
 
 Source: linkedin/kafka pulls 390, 400 and 406; Partition.maybeTransferToNewLeader of its 3.x branches.
 """
@@ -28,7 +30,7 @@ IN_SYNC = 1
 
 @kernel
 def at_shrink(leader, remaining, params):
-    """Hand over to another member rather than shrink below min.insync.replicas; if no member qualifies, keep all."""
+    """Give up leadership rather than shrink below min.insync.replicas; keep all members if no candidate qualifies."""
     if remaining >= params.min_insync_replicas:
         return SHRINK_ISR
     return KEEP_ISR if params.candidates == IN_SYNC and remaining < 2 else GIVE_UP_LEADERSHIP

@@ -1,13 +1,13 @@
 """true-lag: a follower is in sync if it has every record that was in the leader's log one lag time ago.
 
-No leader can run this rule, because it uses the follower's real log end instead of the one that the leader knows from
-the follower's last handled fetch. It also acts without waiting for a check. KAFKA-4485 argues from this definition of
-lag. The rule is the reference for all others: if another rule drops a follower that true-lag keeps, the follower was
-keeping pace.
+No leader can run this rule, because it uses the follower's real log end. A leader only knows the log end from the last
+fetch that it has handled. The rule also drops a follower at once, without waiting for a check. KAFKA-4485 argues from
+this definition of lag. The rule is the reference for all others: if another rule drops a follower that true-lag keeps,
+the follower was keeping pace.
 
-From the moment at which a fetch arrives, the follower's log is known to end at the fetch offset, even while the fetch
-waits in the request queue. Between a response and the next fetch the follower's log end is unknown; the replay then
-assumes that it is still the offset of the earlier fetch.
+As soon as a fetch arrives, the follower's log is known to end at the fetch offset, even while the fetch waits in the
+request queue. Between a response and the next fetch, the follower's log end is not known. The replay then assumes that
+the log still ends at the offset of the previous fetch.
 
 Source: KAFKA-4485, section on the definition of lag.
 """
@@ -28,14 +28,17 @@ from udfs.rules.base import (
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """Set each follower's log end offset to unknown until the follower's first fetch."""
+    """The leader sets each follower's log end offset to unknown until the follower's first fetch."""
     follower.log_end_offset = -1
     follower.last_caught_up_time_ms = now_ms if in_isr else 0
 
 
 @kernel
 def on_arrival(follower, leader, fetch, params):
-    """Set the follower's log end to the fetch offset, and find in the appends since when it has lacked a record."""
+    """Set the log end to the fetch offset, and the last-caught-up time to when the follower began to lack a record.
+
+    If it lacks none, it is caught up at the fetch's arrival. A failed fetch is ignored.
+    """
     if fetch.error_code != 0:
         return NOTHING
     follower.log_end_offset = fetch.log_end_offset
@@ -45,7 +48,7 @@ def on_arrival(follower, leader, fetch, params):
 
 @kernel
 def on_append(follower, leader, fetch, params):
-    """Note that a follower that had every record lacks one from now on."""
+    """Set the last-caught-up time of a follower that lacks a record to the append of the first record that it lacks."""
     if fetch.missing_since_us < NEVER_US and fetch.log_end_offset >= 0:
         follower.last_caught_up_time_ms = fetch.missing_since_us // 1000
     return NOTHING
@@ -67,7 +70,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower lacks nothing that is older than the lag time, and has all below the high watermark."""
+    """Whether the follower has every record below the high watermark, and every record older than the lag time."""
     return follower.log_end_offset >= leader.high_watermark and not out_of_sync(follower, leader, fetch, now_ms, params)
 
 

@@ -1,1 +1,1 @@
-"""A compiled simulation of a cluster that writes a fetch log."""
+"""A compiled simulation of a cluster. It writes the log that the brokers would write."""

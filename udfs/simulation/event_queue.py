@@ -1,8 +1,8 @@
-"""The queue of a simulation (``World``): a heap of events, and a timer for each partition and each parked fetch.
+"""The queue of a simulation (``World``): a heap of events, and one timer per partition and per parked fetch.
 
-Events come in order of time; those of equal times in the order in which they were pushed. A timer is usually reset many
-times before it fires. Timers are kept in a tree of minima, because each reset would leave an obsolete event behind in
-the heap.
+Events come in chronological order; events of equal times come in the order in which they were pushed. A timer is
+usually reset many times before it fires. Therefore timers are kept in a tree of minima: in the heap, each reset would
+leave an obsolete event behind.
 """
 
 from udfs.jit import inlined, kernel
@@ -10,9 +10,9 @@ from udfs.jit import inlined, kernel
 
 @inlined
 def set_queued_timer(world, which, time_us):
-    """Set timer ``which`` to fire at ``time_us``; NEVER_US clears it.
+    """Set timer ``which`` to fire at ``time_us``. NEVER_US clears the timer.
 
-    Timers are numbered: one per partition, then one per follower, for its parked fetch.
+    There is one timer per partition, then one per follower for its parked fetch; they are numbered in this order.
     """
     timers = world.timers
     i = len(timers) // 2 + which
@@ -29,19 +29,19 @@ def set_queued_timer(world, which, time_us):
 
 @inlined
 def queued_timer_us(world, which):
-    """Return when timer ``which`` fires."""
+    """Return the time of timer ``which``; NEVER_US if it is not set."""
     return world.timers[len(world.timers) // 2 + which]
 
 
 @kernel
 def next_queued_timer_us(world):
-    """Return when the earliest of all timers fires."""
+    """Return the time of the earliest of all timers."""
     return world.timers[1]
 
 
 @kernel
 def next_queued_timer(world):
-    """Return the number of the timer that fires first; of several at the same time, the lowest number."""
+    """Return the number of the timer that fires first. If several fire at the same time, it is the lowest number."""
     timers, i = world.timers, 1
     while i < len(timers) // 2:
         i = 2 * i if timers[2 * i] == timers[i] else 2 * i + 1
@@ -50,7 +50,7 @@ def next_queued_timer(world):
 
 @kernel
 def _event_before(world, i, j):
-    """Whether event ``i`` comes before event ``j``: by time, then in the order in which they were pushed."""
+    """Whether event ``i`` comes before event ``j``: by time, then in the order in which events were pushed."""
     return world.event_us[i] < world.event_us[j] or (
         world.event_us[i] == world.event_us[j] and world.event_order[i] < world.event_order[j]
     )
@@ -68,7 +68,7 @@ def _move(world, i, j):
 
 @kernel
 def push_event(world, time_us, kind, who, serial):
-    """Add an event to the queue."""
+    """Add an event to the queue: its time, its kind, the partition or follower, and the number of its term."""
     group = world.group[0]
     last = len(world.event_us) - 1  # a separate slot for the current event
     world.event_us[last] = time_us
@@ -90,7 +90,7 @@ def push_event(world, time_us, kind, who, serial):
 
 @kernel
 def pop_event(world):
-    """Take the next event: ``(time_us, kind, who, serial)``."""
+    """Remove the next event from the queue and return it: ``(time_us, kind, who, serial)``."""
     group = world.group[0]
     time_us, kind, who, serial = (
         world.event_us[0],

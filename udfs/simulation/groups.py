@@ -1,4 +1,4 @@
-"""Simulate one group of brokers and the partitions that they share; yield its log as rows of the input tables."""
+"""Simulate one group of brokers with their common partitions, and yield its log as rows of the input tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,30 +65,30 @@ SCHEMA = pa.schema(
         ),
     ]
 )  # fmt: skip
-"""Schema of the simulated log's rows; column ``table`` names the input table that a row belongs to. Times are in
+"""Schema of the simulated log's rows. Column ``table`` names the input table to which a row belongs. Times are in
 microseconds."""
 ROWS_AT_ONCE = 1 << 16
 BROKERS_A_GROUP_ID = 10
 
 
 def broker_of_group(group_number: int, position: int) -> int:
-    """Return the id of the broker at a position of a group's assignments; ids are unique in the fleet."""
+    """Return the id of the broker at a position in a group's assignments. Ids are unique over all groups."""
     return group_number * BROKERS_A_GROUP_ID + position + 1
 
 
 def topic_of_group(group_number: int) -> str:
-    """Return the name of the one topic that all partitions of a group belong to."""
+    """Return the name of the single topic to which all partitions of a group belong."""
     return f"group-{group_number}"
 
 
 LINK_US, RECORD_US, MOST_RECORDS = 300, 1, 5000
-"""Defaults of a broker: one-way delay of its link and time to write a record, in microseconds; records per fetch
-response and partition."""
+"""Defaults of a broker: one-way delay of its link and time to write a record, both in microseconds, and maximum number
+of records per partition in a fetch response."""
 
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """The input of a simulation: a group of brokers, their partitions, and the faults that happen to them."""
+    """The input of a simulation: a group of brokers, their partitions, and the faults to inject."""
 
     number: int
     seed: int
@@ -99,21 +99,21 @@ class GroupPlan:
     replica_lag_time_max_ms: int
     min_insync_replicas: int
     isr_write_ms: int
-    """Duration of an ISR write. In older releases, it blocks the fetch for this time."""
+    """Duration of an ISR write. In releases before 2.7, the write blocks the fetch for this time."""
     gap_us: Sequence[int]
-    """Mean time between two produce requests, in microseconds, for each partition; 0 for a partition without a
+    """For each partition, the mean time between two produce requests, in microseconds; 0 for a partition without a
     producer."""
     records: int
     """Records per produce request."""
     acks: Sequence[int]
     faults: Sequence[tuple[int, int, int, int]] = ()
-    """Faults to inject: time, kind, broker, value (``udfs.simulation.world.FAULT``)."""
+    """Faults to inject, each as time, kind, broker and value (``udfs.simulation.world.FAULT``)."""
     isr_at_start: int = -1
-    """ISR at the start as bits; -1: all replicas."""
+    """ISR at the start as bits. -1 means all replicas."""
 
 
 def group_world(plan: GroupPlan) -> World:
-    """Make the state of a group before its first event, from its plan."""
+    """Return the state of a plan's group before its first event."""
     faults = np.array(list(plan.faults), FAULT) if plan.faults else np.zeros(0, FAULT)
     world = new_world(len(plan.gap_us), plan.brokers, faults, max_in_flight=5, seed=plan.seed)
     group: Any = world.group[0]
@@ -141,7 +141,7 @@ def group_world(plan: GroupPlan) -> World:
 
 
 def _terms(plan: GroupPlan) -> Mapping[str, int]:
-    """Return the leader's settings of a plan, with the names of a TERM row's fields, to resolve rule parameters."""
+    """Return the leader settings of a plan, named like the fields of a TERM row, to resolve a rule's parameters."""
     return {
         "replica_lag_time_max_ms": plan.replica_lag_time_max_ms,
         "min_insync_replicas": plan.min_insync_replicas,
@@ -151,12 +151,12 @@ def _terms(plan: GroupPlan) -> Mapping[str, int]:
 
 
 def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
-    """Simulate a group, and yield the rows of its log in batches as they are written.
+    """Simulate a group, and yield the rows of its log as they are written.
 
     Yields
     ------
     RecordBatch
-        Rows with the schema SCHEMA; each batch has rows of one table.
+        Rows with the schema SCHEMA. All rows of a batch are of one table.
     """
     world = group_world(plan)
     log = new_world_log(len(plan.gap_us), ROWS_AT_ONCE)
@@ -175,7 +175,7 @@ def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
 
 
 def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
-    """Simulate a group, and return the rule's changes and scores instead of the log.
+    """Simulate a group, and yield the rule's ISR changes and scores instead of the log.
 
     Yields
     ------
@@ -204,7 +204,7 @@ def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
 
 
 def _identity_of_term(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: int, leader: int) -> Identity:
-    """Return the names and ids that go into each result row of a simulated term."""
+    """Return the names and ids that are added to each result row of a simulated term."""
     assigned = _brokers_of_plan(plan)
     return {
         "cluster_id": cluster_id,
@@ -218,12 +218,12 @@ def _identity_of_term(plan: GroupPlan, cluster_id: str, partition: int, leader_e
 
 
 def _brokers_of_plan(plan: GroupPlan) -> list[int]:
-    """List the ids of a group's brokers."""
+    """Return the ids of a group's brokers."""
     return [broker_of_group(plan.number, position) for position in range(plan.brokers)]
 
 
 def _batch_of_group(table: str, plan: GroupPlan, columns: Sequence[str], rows: Any) -> pa.RecordBatch:
-    """Convert rows of one simulated table to Arrow, with ids of brokers instead of positions."""
+    """Convert rows of one simulated table to Arrow, with broker ids instead of positions."""
     ids = pa.array(_brokers_of_plan(plan), pa.int32())
     arrays = {
         "table": pa.repeat(table, len(rows)),

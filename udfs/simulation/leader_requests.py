@@ -1,4 +1,4 @@
-"""Simulate a leader's io threads, its followers' fetches, and the producers that wait for acknowledgements."""
+"""Simulate a leader's I/O threads, its followers' fetches, and producers that wait for acknowledgements."""
 
 import numpy as np
 
@@ -9,14 +9,14 @@ from udfs.simulation import event_queue
 from udfs.simulation.log_rows import write_append_row
 
 PRODUCED, APPENDED, FETCHED, TAKEN, RECORD, ANSWERED, FAULT, ELECTION = np.arange(8)
-"""Kinds of events; all before FAULT need the leader to be awake."""
+"""Kinds of events. Those before FAULT only happen while the leader is awake."""
 NOT_ENOUGH_REPLICAS = np.int64(19)
-"""Kafka's error code for an acks=all append that an ISR under min.insync.replicas refuses."""
+"""Kafka's error code for an acks=all append that is refused because the ISR is under min.insync.replicas."""
 
 
 @kernel
 def request_is_void(world, kind, who, serial):
-    """Whether a request no longer counts: it was answered, or an election has ended its term."""
+    """Whether a request is void, because it was answered or an election has ended its term."""
     if kind == FAULT:
         return False
     if kind in (PRODUCED, APPENDED, TAKEN, ELECTION):
@@ -26,9 +26,9 @@ def request_is_void(world, kind, who, serial):
 
 @kernel
 def forget_void_requests(world):
-    """Remove requests that no longer count from the event queue.
+    """Remove void requests from the event queue.
 
-    They could fill it if terms follow each other faster than producers send.
+    They could fill the queue if elections follow each other faster than producers send requests.
     """
     group = world.group[0]
     events = group.events
@@ -41,13 +41,13 @@ def forget_void_requests(world):
 
 @kernel
 def _written_log_end(world, p, f, now_us):
-    """Return the follower's log end at ``now_us``, without records that are in transit or being written."""
+    """Return the log end of follower ``f`` at ``now_us``. Records in transit or being written do not count."""
     return world.fetches[p, f].fetch_offset if now_us < world.peers[f].written_us else world.held[p, f]
 
 
 @kernel
 def _label_isr_change(world, label, p, change):
-    """Fill in WHOSE_COLUMNS of an ISR change: its partition, and the replica's true state before the change."""
+    """Fill in ``label`` (WHOSE_COLUMNS) for an ISR change: its partition, and the replica's true state before it."""
     group, leader = world.group[0], world.leaders[p, 0]
     at_us, who, isr, high_watermark = change[1], change[3], change[4], change[6]
     history = AppendHistory(world.history_offset[p], world.history_us[p], world.history_used[p])
@@ -66,7 +66,7 @@ def _label_isr_change(world, label, p, change):
 
 @kernel
 def successor_of_leader(world):
-    """Return the next leader: the first broker after the current one that is in every partition's ISR, or -1."""
+    """Return the next leader: the first broker after the current leader that is in every partition's ISR; or -1."""
     group, brokers = world.group[0], len(world.peers)
     shared = (1 << brokers) - 1
     for p in range(len(world.partitions)):
@@ -80,14 +80,14 @@ def successor_of_leader(world):
 
 @inlined
 def note_changes_of_leader(world, log, p, now_us):
-    """Label new ISR changes of partition ``p``; if the rule gave up leadership in one, schedule an election."""
+    """Label new ISR changes of partition ``p``. If the rule gave up leadership in one of them, schedule an election."""
     if world.group[0].changes_noted < world.out.filled[2]:
         _note_isr_changes(world, log, p, now_us)
 
 
 @kernel
 def _note_isr_changes(world, log, p, now_us):
-    """Label the ISR changes since the last call; if the rule gave up leadership in one, schedule an election."""
+    """Do the same as `note_changes_of_leader`, if there are new changes."""
     group = world.group[0]
     while group.changes_noted < world.out.filled[2]:
         _label_isr_change(world, log.changes[group.changes_noted], p, world.out.change[group.changes_noted])
@@ -99,7 +99,7 @@ def _note_isr_changes(world, log, p, now_us):
 
 @kernel
 def start_request(world, who, now_us):
-    """Give a request to a free io thread, or queue it until one is free."""
+    """Give the request ``who`` to a free I/O thread, or queue it until a thread is free."""
     group = world.group[0]
     if group.busy == group.io_threads:
         world.queue[(group.queue_first + group.queued) % len(world.queue)] = who
@@ -117,7 +117,7 @@ def start_request(world, who, now_us):
 
 @kernel
 def thread_takes_request(world, now_us):
-    """Let a free io thread take the request that has waited longest."""
+    """Free an I/O thread, which then takes the request that has waited longest."""
     group = world.group[0]
     group.busy -= 1
     if group.queued > 0:
@@ -129,7 +129,7 @@ def thread_takes_request(world, now_us):
 
 @kernel
 def followers_request_first(world, now_us):
-    """Begin a term: truncate each follower to the leader's log, and let it send its first request."""
+    """Begin a term: schedule the first request of each follower."""
     group = world.group[0]
     for f in range(len(world.peers)):
         if f != group.leader:
@@ -141,7 +141,7 @@ def followers_request_first(world, now_us):
 
 @kernel
 def acknowledge_producers(world, log, p, now_us):
-    """Acknowledge acks=all appends that the high watermark has passed, and let their producers continue."""
+    """Acknowledge acks=all appends that the high watermark has reached, and let their producers continue."""
     group, partition = world.group[0], world.partitions[p]
     acknowledged = 0
     while (

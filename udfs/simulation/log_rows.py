@@ -5,7 +5,7 @@ import numpy as np
 from udfs.jit import inlined, kernel
 
 FETCHES, APPENDS, TERMS, EVENTS = np.arange(4)
-"""Indices of the tables of a ``udfs.simulation.world.WorldLog``, in ``filled``."""
+"""Indices of the tables of a ``udfs.simulation.world.WorldLog`` in its ``filled``."""
 
 
 @inlined
@@ -27,7 +27,7 @@ def write_fetch_row(world, log, p, f, high_watermark):
 
 @kernel
 def write_append_row(world, log, p, time_us, base_offset, log_end_offset, acks, acknowledged_us, error_code):
-    """Write a row for an append; its acknowledgement time is UNKNOWN if it was never acknowledged."""
+    """Write a row for an append. ``acknowledged_us`` is UNKNOWN if the append was never acknowledged."""
     group = world.group[0]
     values = (
         p, group.leader_epoch, group.leader, time_us, base_offset, log_end_offset, np.int64(acks), acknowledged_us,
@@ -38,7 +38,7 @@ def write_append_row(world, log, p, time_us, base_offset, log_end_offset, acks, 
 
 @kernel
 def write_term_row(world, log, p, end_us):
-    """Write the row of partition ``p``'s term, which ends at ``end_us``."""
+    """Write the row of partition ``p``'s current term, which ends at ``end_us``."""
     group, partition = world.group[0], world.partitions[p]
     values = (
         p, group.leader_epoch, group.leader, partition.term_start_us, end_us, world.term[p].start_offset,
@@ -58,5 +58,5 @@ def label_score_row(world, log, p):
 
 @kernel
 def write_event_row(log, broker, from_us, until_us, kind):
-    """Write an event that concerns a broker as a whole, such as a silence, as a row of the log."""
+    """Write a row for an event that concerns a whole broker, such as a silence."""
     _write_log_row(log.events, log.filled, EVENTS, (broker, from_us, until_us, np.int64(kind)))

@@ -1,14 +1,15 @@
-"""Simulate a leader, its followers and their producers, while one rule decides about the ISR.
+"""Simulate a leader, its followers and their producers, while one rule decides on the ISR.
 
 Producers with acks=all wait for the high watermark, followers wait for the leader's response, and the leader waits for
-its io threads, its storage, and, in some releases, its ISR writes. The rule decides by the steps of the replay, so a
-replay of the simulated log under the same rule makes the same changes. No two events happen in the same microsecond,
-and only checks happen at whole milliseconds, so the order never depends on ties.
+its I/O threads, its storage, and, in some releases, its ISR writes. The rule decides by the same steps as in the
+replay, so a replay of the simulated log under the same rule makes the same changes. No two events happen in the same
+microsecond, and only checks happen at whole milliseconds. So the order never depends on ties.
 """
 
 from udfs.jit import entry, inlined, kernel
 from udfs.kernel import ledger, timers
 from udfs.kernel.fetch_instants import take_in
+from udfs.kernel.ledger_page import REFUSED_APPENDS
 from udfs.kernel.partition import begin_partition_term, fire_timers, take_in_row_called
 from udfs.records import APPEND, COMPLETED, ELIGIBLE, FETCH, NEVER_US, READ, RECORDED, REMOVED, SILENCE, UNKNOWN
 from udfs.simulation import event_queue, log_rows
@@ -51,7 +52,7 @@ from udfs.simulation.world import (
 
 @inlined
 def _settle_in_loop(world, log, p, now_us):
-    """After each step: acknowledge appends below the high watermark, label ISR changes, set the partition's timer."""
+    """After a step in partition ``p``: acknowledge committed appends, label ISR changes, and set the timer."""
     leader = world.leaders[p, 0]
     if world.partitions[p].in_flight > 0:
         acknowledge_producers(world, log, p, now_us)
@@ -65,7 +66,7 @@ def _settle_in_loop(world, log, p, now_us):
 
 @inlined
 def _run_timers_in_loop(world, log, p, state, now_us):
-    """Fire the timers of a partition that are due by ``now_us``, and label the ISR changes that they make."""
+    """Fire the timers of a partition that are due by ``now_us``, and label ISR changes."""
     if event_queue.queued_timer_us(world, p) <= now_us:
         fire_timers(state, now_us, world.out)
     note_changes_of_leader(world, log, p, now_us)
@@ -96,7 +97,7 @@ def _begin_term_in_loop(world, p, isr, high_watermark, now_us):
 
 @kernel
 def _end_of_loop(world, log, p, now_us):
-    """End a partition's simulation. Requests in flight stay without a response, but the leader has seen them."""
+    """End a partition's term. Fetches in flight get no response, but are logged, as the leader has received them."""
     group, partition = world.group[0], world.partitions[p]
     for f in range(len(world.peers)):
         fetch = world.fetches[p, f]
@@ -118,7 +119,7 @@ def _end_of_loop(world, log, p, now_us):
 
 @inlined
 def _take_in_row_in_loop(world, log, p, kind, who, offset, code, until_us, now_us):
-    """Process an event as if it were a row of a log; later instants of a fetch are still unknown."""
+    """Process an event in partition ``p`` as if it were a row of a log. Later instants of a fetch are still unknown."""
     row, state = world.row, partition_state_of_world(world, p)
     row.time_us[0] = now_us
     row.kind[0] = kind
@@ -134,7 +135,7 @@ def _take_in_row_in_loop(world, log, p, kind, who, offset, code, until_us, now_u
 
 @inlined
 def _fetch_step_in_loop(world, log, p, f, stage, now_us):
-    """Let the rule process stage ``stage`` of a follower's fetch, in one partition."""
+    """Process that the fetch of follower ``f`` enters ``stage`` in partition ``p``."""
     state = partition_state_of_world(world, p)
     _run_timers_in_loop(world, log, p, state, now_us)
     take_in(state, f, stage, now_us, world.out)
@@ -148,7 +149,7 @@ def _append_in_loop(world, log, p, now_us):
     leader = world.leaders[p, 0]
     thread_takes_request(world, now_us)
     if partition.acks == -1 and leader.isr_size < min(world.params[0].min_insync_replicas, leader.replicas):
-        world.ledger.pages[p, 0, ledger.REFUSED_APPENDS] += 1
+        world.ledger.pages[p, 0, REFUSED_APPENDS] += 1
         log_rows.write_append_row(world, log, p, now_us, UNKNOWN, UNKNOWN, -1, UNKNOWN, NOT_ENOUGH_REPLICAS)
         event_queue.push_event(world, now_us + group.retry_us, PRODUCED, p, group.serial)
         return
@@ -185,7 +186,7 @@ def _fetched_in_loop(world, log, f, now_us):
 
 @kernel
 def _request_taken_in_loop(world, log, f, now_us):
-    """Process the moment when an io thread takes follower ``f``'s fetch, and read the log for it."""
+    """Process that an I/O thread takes follower ``f``'s fetch, and schedule when its read of the log ends."""
     group = world.group[0]
     for p in range(len(world.partitions)):
         world.fetches[p, f].handled_us = now_us
@@ -197,7 +198,7 @@ def _request_taken_in_loop(world, log, f, now_us):
 
 @kernel
 def _record_in_loop(world, log, f, now_us):
-    """Record the follower's position, partition by partition; each expansion may delay the following partitions."""
+    """Record the fetch of follower ``f``, partition by partition. An ISR write may delay the remaining partitions."""
     group, peer = world.group[0], world.peers[f]
     for p in range(peer.next_partition, len(world.partitions)):
         isr = world.leaders[p, 0].isr
@@ -220,7 +221,7 @@ def _record_in_loop(world, log, f, now_us):
 
 @kernel
 def _answer_in_loop(world, f, now_us):
-    """Decide what to send in response to a fetch; a wait beyond the requested one was the leader's delay."""
+    """Choose the records of follower ``f``'s response. A wait beyond the requested one is the leader's delay."""
     group, peer = world.group[0], world.peers[f]
     peer.phase = UNDER_WAY
     peer.received = 0
@@ -237,7 +238,7 @@ def _answer_in_loop(world, f, now_us):
 
 @kernel
 def _answered_in_loop(world, log, f, now_us):
-    """Process the sending of a response: the follower writes the records and sends its next fetch."""
+    """Process that the response to follower ``f`` was sent: the follower writes the records and fetches again."""
     peer = world.peers[f]
     for p in range(len(world.partitions)):
         world.fetches[p, f].completed_us = now_us
@@ -251,7 +252,7 @@ def _answered_in_loop(world, log, f, now_us):
 
 @kernel
 def _change_leader(world, log, to, now_us):
-    """Hold a clean election of broker ``to``; all other replicas truncate their logs to the new leader's."""
+    """Make broker ``to`` the leader in a clean election. All other replicas truncate their logs to the new leader's."""
     group = world.group[0]
     for p in range(len(world.partitions)):
         fire_timers(partition_state_of_world(world, p), now_us, world.out)
@@ -284,7 +285,7 @@ def _change_leader(world, log, to, now_us):
 
 @kernel
 def _elect_in_loop(world, log, now_us):
-    """Elect a successor for a leader whose rule gave up leadership."""
+    """Elect a successor for a leader that gave up leadership under its rule."""
     to = successor_of_leader(world)
     if to >= 0:
         _change_leader(world, log, to, now_us)
@@ -354,7 +355,7 @@ def _happen_in_loop(world, log, kind, who, now_us):
 
 @kernel
 def _fire_timer_in_loop(world, log, which, due_us):
-    """Fire the timer ``which``: of a partition (check, commit, giving up leadership), or of a parked fetch."""
+    """Fire timer ``which``. It is that of a partition (check, ISR write, leadership), or that of a parked fetch."""
     group, partitions = world.group[0], len(world.partitions)
     if which < partitions:
         now_us = next_instant_of_world_us(group, due_us)
@@ -368,7 +369,7 @@ def _fire_timer_in_loop(world, log, which, due_us):
 
 @entry
 def simulation_loop(world, log, room):
-    """Simulate until the log is nearly full (returns 0), or until the end (returns 1)."""
+    """Simulate until a table of the log has over ``room`` rows (returns 0), or until the end (returns 1)."""
     group = world.group[0]
     if group.started == 0:
         _start_loop(world, log)

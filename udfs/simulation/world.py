@@ -1,7 +1,7 @@
-"""The state of a simulation: a leader, its followers, the partitions that they share, and the queue of events.
+"""The state of a simulation: a leader, its followers, their common partitions, and the queue of events.
 
-A group is a set of brokers that are the replicas of all its partitions; one of them leads all partitions. Every array
-is int64 or a record of int64. There are P partitions and n replicas, which are identified by their position in the
+A group is a set of brokers that have replicas of all its partitions. One of them leads all partitions. Every array is
+int64 or a record of int64. There are P partitions and n replicas, which are identified by their position in the
 assignment.
 """
 
@@ -13,7 +13,8 @@ import numpy.typing as npt
 from udfs.jit import inlined, kernel
 from udfs.kernel.ack_latency import new_ack_waits
 from udfs.kernel.append_history import AppendHistory
-from udfs.kernel.ledger import FOLLOWER_PAGE, PLACES, Ledger
+from udfs.kernel.ledger import Ledger
+from udfs.kernel.ledger_page import FOLLOWER_PAGE, PLACES
 from udfs.kernel.state import PARAMS, State
 from udfs.records import (
     FETCH_STATE,
@@ -87,7 +88,7 @@ PARTITION = int64_record(
 
 FAULT = int64_record("time_us", "kind", "who", "value")
 PAUSE_FOLLOWER, PAUSE_LEADER, QUEUE, STORAGE, LINK, PACE, QUOTA, CHANGE_LEADER, REMOVE, ELIGIBILITY = np.arange(10)
-"""Faults. ``value`` is the end of a pause; the added delay of QUEUE, STORAGE and LINK, or that of PACE per record; the
+"""Faults. ``value`` is the end of a pause; the added delay of QUEUE, STORAGE or LINK; the delay per record of PACE; the
 records per fetch of QUOTA; for ELIGIBILITY, 1 if the broker may join an ISR. Times are in us."""
 
 FETCH_COLUMNS = (
@@ -109,13 +110,13 @@ EVENT_KINDS = ("silent", "fenced", "unfenced")
 WHOSE_COLUMNS = (
     "partition_id", "leader_epoch", "leader", "missing_since_us", "acknowledged_without_it", "held", "heard_us",
 )  # fmt: skip
-"""Columns of an ISR change, and the follower's true state, whatever the log shows: since when it lacks a record
-(NEVER_US: it lacks none), where acknowledged records would end without it, its log end, and when its last request
-reached this leader."""
+"""Columns of an ISR change. The last four are the follower's true state, even if the log does not show it: since when
+it lacks a record (NEVER_US: it lacks none), up to which offset records would be acknowledged without it, its log end,
+and when its last request reached this leader."""
 
 
 class WorldLog(NamedTuple):
-    """The log that a simulation writes: int64 arrays of shape (capacity, columns), and how many rows each has."""
+    """The log that a simulation writes: int64 arrays of shape (capacity, columns), and the number of rows in each."""
 
     fetches: Int64Array
     appends: Int64Array
@@ -143,20 +144,20 @@ class World(NamedTuple):
     event_who: Int64Array
     event_serial: Int64Array
     timers: Int64Array
-    """All timers as a tournament tree: index 1 has the earliest time; the leaves are the partitions' timers, then those
-    of the followers' parked fetches."""
+    """All timers as a tournament tree. Index 1 holds the earliest time. The leaves are the timers of partitions, then
+    the timers of followers' parked fetches."""
     queue: Int64Array
-    """Requests that wait for an io thread: a partition's number for a produce request, -1 - f for a fetch of follower
-    f."""
+    """Requests that wait for an I/O thread: the partition's number for a produce request, -1 - f for a fetch of
+    follower f."""
     held: Int64Array
     """Log end offset of each broker's replica, shape (P, n)."""
     answered: Int64Array
-    """Log end offset of each broker's replica after it has written the response in flight, shape (P, n)."""
+    """Log end offset that each broker's replica will have after the response in flight is written, shape (P, n)."""
     waiting: Int64Array
     """acks=all appends that wait for the high watermark, shape (P, max_in_flight, 3): time, base offset, log end
     offset."""
     remembered: npt.NDArray[np.void]
-    """Each broker's knowledge of the other replicas when it last led: FOLLOWER, shape (P, n, n)."""
+    """Each broker's state of the other replicas from when it was last the leader: FOLLOWER, shape (P, n, n)."""
     # State of the replay, for each partition.
     term: npt.NDArray[np.void]
     fetches: npt.NDArray[np.void]
@@ -175,11 +176,14 @@ class World(NamedTuple):
 
 
 HISTORY, WAITS = 256, 16
-"""Capacity of a partition's history of appends, and of its waiting appends, in the simulation."""
+"""Capacities in the simulation: of a partition's history of appends, and of its waiting appends."""
 
 
 def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_in_flight: int, seed: int) -> World:
-    """Make a group before its first event; the caller fills in ``group``, ``peers``, ``partitions`` and ``params``."""
+    """Return a group before its first event.
+
+    The caller fills in ``group``, ``peers``, ``partitions`` and ``params``.
+    """
     heap = 4 * partitions + 16 * replicas + len(faults) + 64
     terms = np.zeros(partitions, TERM)
     terms["runs"] = 1
@@ -231,7 +235,7 @@ def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_
 
 
 def new_world_log(partitions: int, capacity: int) -> WorldLog:
-    """Allocate a log with room for ``capacity`` rows of each table, and some more rows for each partition."""
+    """Allocate a log for ``capacity`` rows per table, and for the last rows of each partition."""
     rows = capacity + 8 * partitions
     return WorldLog(
         fetches=np.zeros((rows, len(FETCH_COLUMNS)), np.int64),
@@ -246,7 +250,7 @@ def new_world_log(partitions: int, capacity: int) -> WorldLog:
 
 @kernel
 def apply_fault_to_world(peer, kind, value):
-    """Begin or end a fault: set the delay or limit of the broker that it affects."""
+    """Begin or end a fault: set the delay or limit of the affected broker."""
     if kind == PAUSE_FOLLOWER:
         peer.paused_until_us = value
     elif kind == QUEUE:
@@ -263,7 +267,10 @@ def apply_fault_to_world(peer, kind, value):
 
 @kernel
 def produce_gap_of_world_us(world, p):
-    """Draw the time to a partition's next produce request, exponentially distributed (splitmix64)."""
+    """Return the time to a partition's next produce request: its mean, or a random time with this mean.
+
+    Random times are exponentially distributed (splitmix64).
+    """
     mean_us = world.partitions[p].gap_us
     if world.partitions[p].regular != 0:
         return mean_us
@@ -278,7 +285,7 @@ def produce_gap_of_world_us(world, p):
 
 @kernel
 def next_instant_of_world_us(group, time_us):
-    """Return the time at which the next event happens: after the previous one, and not at a whole millisecond."""
+    """Return when the next event happens: after the previous event, and not at a whole millisecond."""
     now_us = max(time_us, group.now_us + 1)
     if now_us % 1000 == 0:
         now_us += 1
@@ -288,7 +295,7 @@ def next_instant_of_world_us(group, time_us):
 
 @inlined
 def partition_state_of_world(world, p):
-    """Return the state of partition ``p`` in the form that the steps of the replay work on."""
+    """Return the state of partition ``p`` in the form that the steps of the replay use."""
     return State(
         world.term[p : p + 1],
         world.fetches[p],

@@ -2,6 +2,7 @@
 -- unlogged: leaders without a log of the followers that they dropped. Drops that cannot be judged are counted: those before
 -- the request log of their leader begins, and when it begins; those after it ends; those of leaders without one.
 -- min_isr_changes: settings of min.insync.replicas that differ from the one before.
+-- unseen: brokers with replicas whose server.log is missing, though others have one.
 WITH unlogged AS (
   SELECT cluster_id, list(DISTINCT broker_id ORDER BY broker_id) AS unlogged
   FROM coverage AS r
@@ -11,6 +12,13 @@ WITH unlogged AS (
       FROM controller_records AS c WHERE c.cluster_id = r.cluster_id
         AND (c.kind = 'partition' OR (c.kind = 'noted' AND c.broker_id = r.broker_id))
     )
+  GROUP BY cluster_id
+),
+unseen AS (
+  SELECT cluster_id, list(DISTINCT broker_id ORDER BY broker_id) AS unseen
+  FROM (SELECT cluster_id, unnest(assigned) AS broker_id FROM leader_epochs)
+  SEMI JOIN (FROM coverage WHERE log = 'server') USING (cluster_id)
+  ANTI JOIN (FROM coverage WHERE log = 'server') USING (cluster_id, broker_id)
   GROUP BY cluster_id
 ),
 requests AS (
@@ -49,6 +57,7 @@ SELECT
   (SELECT mode(c.rule ORDER BY c.rule) FROM replay_check AS c WHERE c.cluster_id = t.cluster_id) AS rule,
   t.cluster_id IN (SELECT cluster_id FROM brokers_logs) AS logged,
   any_value(u.unlogged) AS unlogged,
+  any_value(n.unseen) AS unseen,
   (SELECT count(*) FROM drops AS d WHERE d.cluster_id = t.cluster_id AND d.made_by = 'unknown') AS unknown_makers,
   (SELECT count(*) FROM drops AS d WHERE d.cluster_id = t.cluster_id AND d.attributed) AS attributed,
   any_value(before_requests) AS before_requests, any_value(requests_from_us) AS requests_from_us,
@@ -64,6 +73,7 @@ SELECT
 FROM leader_epochs AS t
 LEFT JOIN mapped_clusters AS m ON m.cluster_id = t.cluster_id
 LEFT JOIN unlogged AS u ON u.cluster_id = t.cluster_id
+LEFT JOIN unseen AS n ON n.cluster_id = t.cluster_id
 LEFT JOIN unjudged AS j ON j.cluster_id = t.cluster_id
 LEFT JOIN min_isr AS i ON i.cluster_id = t.cluster_id
 GROUP BY t.cluster_id

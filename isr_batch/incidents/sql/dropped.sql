@@ -5,7 +5,29 @@
 -- Where the leader's server.log does not cover a removal, or has a line then that nothing reads and there is no metadata log, and neither
 -- an election (of the partition, or away from the replica at the same time), nor the end of a broker, nor the metadata log shows the
 -- controller's hand, made_by is leader (and attributed is true) if the replay makes the same shrink just before, else unknown.
-WITH server AS (
+-- A follower that had itself been silent for longer than the lag time when a slow leader dropped it was not well: genuine. So it
+-- is if it had not fetched from another leader for as long.
+WITH gone AS (
+  SELECT cluster_id, broker_id AS replica_id, NULL AS leader_id, event_time AS from_time, end_time AS until_time
+  FROM broker_events WHERE kind = 'silent'
+  UNION ALL
+  SELECT cluster_id, replica_id, leader_id, change_time - to_milliseconds(lag_ms), greatest(change_time, restored_time)
+  FROM shrink_verdicts WHERE rule = $rule AND primary_cause = 'follower_stopped'
+),
+verdicts AS (
+  SELECT v.* EXCLUDE (was_silent)
+    REPLACE (if(was_silent, 'genuine', verdict) AS verdict, if(was_silent, 'follower_stopped', primary_cause) AS primary_cause)
+  FROM (
+    SELECT v.*, v.primary_cause = 'slow_leader' AND EXISTS (
+      FROM gone AS g
+      JOIN (SELECT cluster_id, max(replica_lag_time_max_ms) AS lag_time_ms FROM leader_epochs GROUP BY ALL) AS t USING (cluster_id)
+      WHERE (g.cluster_id, g.replica_id) = (v.cluster_id, v.replica_id) AND g.leader_id IS DISTINCT FROM v.leader_id
+        AND g.until_time >= v.change_time AND g.from_time < v.change_time - to_milliseconds(t.lag_time_ms)
+    ) AS was_silent
+    FROM shrink_verdicts AS v
+  ) AS v
+),
+server AS (
   SELECT cluster_id, broker_id, min(from_time) AS from_time, max(until_time) AS until_time
   FROM coverage WHERE log = 'server' GROUP BY ALL
 ),
@@ -40,7 +62,7 @@ observed AS (
 judged AS (
   SELECT v.*, c.observed_time
   FROM replay_check AS c
-  JOIN shrink_verdicts AS v ON v.change_time = c.replayed_time
+  JOIN verdicts AS v ON v.change_time = c.replayed_time
     AND (v.cluster_id, v.topic, v.partition_id, v.leader_epoch, v.leader_id, v.replica_id, v.rule, v.params_json)
     = (c.cluster_id, c.topic, c.partition_id, c.leader_epoch, c.leader_id, c.replica_id, c.rule, c.params_json)
   WHERE c.kind = 'shrink'
@@ -50,7 +72,7 @@ judged AS (
   SELECT v.*, o.change_time AS observed_time
   FROM observed AS o
   JOIN (SELECT cluster_id, max(replica_lag_time_max_ms) // 2 + 1000 AS reach_ms FROM leader_epochs GROUP BY ALL) USING (cluster_id)
-  JOIN shrink_verdicts AS v ON v.rule = $rule AND v.made_by = 'rule'
+  JOIN verdicts AS v ON v.rule = $rule AND v.made_by = 'rule'
     AND epoch_ms(o.change_time) - epoch_ms(v.change_time) BETWEEN -100 AND reach_ms
     AND (v.cluster_id, v.topic, v.partition_id, v.leader_id, v.replica_id)
     = (o.cluster_id, o.topic, o.partition_id, o.leader_id, o.replica_id)
@@ -62,7 +84,7 @@ judged AS (
 ),
 logged AS (
   SELECT
-    o.cluster_id, o.topic, o.partition_id, o.leader_id, o.replica_id, o.change_time,
+    o.cluster_id, o.topic, o.partition_id, o.leader_id, o.replica_id, o.change_time, o.earliest_time,
     CASE WHEN NOT o.is_unsure THEN if(o.made_by = 'leader', 'leader', 'controller') WHEN j.verdict IS NULL THEN 'unknown' ELSE 'leader' END AS made_by,
     CASE WHEN o.made_by <> 'leader' AND NOT o.is_unsure THEN 'excluded' ELSE coalesce(j.verdict, 'unknown') END AS verdict,
     CASE WHEN o.made_by <> 'leader' AND NOT o.is_unsure THEN 'controller' ELSE coalesce(j.primary_cause, 'unknown') END AS cause,
@@ -87,10 +109,10 @@ logged AS (
 ),
 replayed AS (
   SELECT
-    cluster_id, topic, partition_id, leader_id, replica_id, change_time, made_by, verdict, primary_cause AS cause,
+    cluster_id, topic, partition_id, leader_id, replica_id, change_time, NULL AS earliest_time, made_by, verdict, primary_cause AS cause,
     restored_time, lag_ms, leader_held_ms, leader_silent_ms, rule, params_json, change_time AS replayed_time, certainty, NULL AS source_file,
     NULL AS source_line, false AS reassigned, false AS attributed
-  FROM shrink_verdicts
+  FROM verdicts
   WHERE rule = $rule AND cluster_id NOT IN (SELECT cluster_id FROM brokers_logs)
 ),
 every AS (

@@ -1,9 +1,9 @@
 -- Followers that left an ISR, from `dropped`, each with the broker that it points at and why. who: leader, follower or link, by
 -- the fetches around the drop, else null. Where fetches do not show it, those around other drops of the leader do, or the lines
--- decide, else the verdict.
+-- decide, else the verdict. fault_id is null if neither decides because the server.log of another broker is missing.
 -- incident: drops of one broker with at most a lag time, or the time since the follower was caught up, between two.
 WITH found AS (
-  SELECT d.*, w.who
+  SELECT d.*, w.who, coalesce(w.served, false) AS served
   FROM dropped AS d
   LEFT JOIN who AS w ON d.verdict IN ('genuine', 'spurious') AND d.cause <> 'slow_leader'
     AND (d.cluster_id, d.leader_id, d.replica_id) = (w.cluster_id, w.leader_id, w.replica_id)
@@ -26,10 +26,18 @@ stood_still AS (
   HAVING 2 * sum(epoch_ms(least(e.end_time, d.change_time)) - epoch_ms(greatest(e.event_time, d.change_time - to_milliseconds(d.lag_ms))))
     > any_value(d.lag_ms)
 ),
+-- Clusters in which server.log of a broker is missing, so that weak evidence against a follower or its link needs the fetches.
+unseen AS (
+  SELECT DISTINCT cluster_id
+  FROM (SELECT cluster_id, unnest(assigned) AS broker_id FROM leader_epochs)
+  SEMI JOIN (FROM coverage WHERE log = 'server') USING (cluster_id)
+  ANTI JOIN (FROM coverage WHERE log = 'server') USING (cluster_id, broker_id)
+),
 -- The other followers of a check, and those of them that did not stand still.
 together AS (
   SELECT
     f.*, s.change_time IS NOT NULL AS still, lag_time_ms,
+    suspect = 'unknown' OR (suspect = 'link_or_follower' AND strength = 'weak' AND cluster_id IN (FROM unseen)) AS doubtful,
     list(replica_id) OVER of_check AS dropped_then,
     list(replica_id) FILTER (s.change_time IS NULL) OVER of_check AS moving_then,
     least(
@@ -50,6 +58,7 @@ genuine AS (
     WHEN who IS NOT NULL THEN if(who = 'leader', leader_id, replica_id)
     WHEN still THEN replica_id
     WHEN from_unreachable_ms <= lag_time_ms THEN leader_id
+    WHEN doubtful THEN if(served, replica_id, NULL)
     WHEN suspect = 'leader' AND len(list_distinct(dropped_then)) > 1 AND len(list_filter(moving_then, lambda id: id <> replica_id)) = 0 THEN replica_id
     WHEN strength <> 'none' THEN coalesce(suspect_broker, replica_id)
     ELSE replica_id
@@ -83,6 +92,7 @@ blamed AS (
     WHEN cause = 'slow_leader' OR who = 'leader' THEN leader_id
     WHEN who IS NOT NULL OR cause = 'answer_not_delivered' THEN replica_id
     WHEN coalesce(from_genuine_ms > lag_time_ms, true) OR from_unreached_ms <= lag_time_ms THEN leader_id
+    WHEN doubtful AND NOT served THEN NULL
     ELSE replica_id
   END AS fault_id
   FROM near
@@ -95,7 +105,8 @@ stepped AS (
   WINDOW of_broker AS (PARTITION BY cluster_id, fault_id ORDER BY change_time)
 )
 SELECT
-  cluster_id, topic, partition_id, leader_id, replica_id, epoch_us(change_time) AS change_us, made_by, verdict, cause,
+  cluster_id, topic, partition_id, leader_id, replica_id, epoch_us(change_time) AS change_us,
+  epoch_us(earliest_time) AS earliest_us, made_by, verdict, cause,
   epoch_us(restored_time) AS restored_us, lag_ms, rule, params_json, epoch_us(replayed_time) AS replayed_us, certainty,
   suspect, looks_spurious, reassigned, attributed, who, fault_id,
   CASE

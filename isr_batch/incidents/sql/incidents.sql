@@ -5,8 +5,10 @@ WITH grouped AS (
   SELECT
     cluster_id, fault_id, incident,
     min(change_us) AS first_us,
+    min(change_us) FILTER (verdict = 'excluded') AS removed_us,
     max(change_us) AS last_us,
-    min(coalesce(replayed_us, change_us) - 1000 * coalesce(lag_ms, 0)) AS since_us,
+    coalesce(min(begun_us) FILTER (earliest_us IS NULL), min(begun_us)) AS since_us,
+    bool_and(earliest_us IS NOT NULL) AS late, min(earliest_us) AS earliest_us,
     if(count(*) FILTER (cause <> 'unknown' AND restored_us IS NULL) = 0, max(restored_us), NULL) AS restored_us,
     count_if(verdict = 'spurious') AS spurious,
     count_if(cause = 'answer_not_delivered') AS undelivered,
@@ -41,7 +43,7 @@ WITH grouped AS (
     first(partition_id ORDER BY verdict <> 'spurious', rule IS NULL, change_us, topic, partition_id) AS partition_id,
     first(rule ORDER BY verdict <> 'spurious', rule IS NULL, change_us, topic, partition_id) AS rule,
     first(change_us ORDER BY verdict <> 'spurious', rule IS NULL, change_us, topic, partition_id) AS example_us
-  FROM drops
+  FROM (SELECT *, coalesce(replayed_us, change_us) - 1000 * coalesce(lag_ms, 0) AS begun_us FROM drops)
   GROUP BY ALL
 ),
 -- When a stopped follower was back with each leader that had dropped it.
@@ -94,12 +96,13 @@ silences AS (
   GROUP BY ALL
 )
 SELECT
-  row_number() OVER (ORDER BY g.cluster_id, first_us, g.fault_id, g.incident) AS number, g.*, late_leader, late_us, others_us,
+  row_number() OVER (ORDER BY g.cluster_id, first_us, g.fault_id, g.incident) AS number,
+  g.* REPLACE (least(g.since_us, coalesce(silent_from_us, g.since_us)) AS since_us), late_leader, late_us, others_us,
   silent_ms, silent_us, silences, silent_from_us, silent_until_us,
   (
     SELECT list_sort(list(DISTINCT e.kind)) FROM broker_events AS e
     WHERE e.kind IN ('fenced', 'shutting_down', 'stopping', 'started') AND e.cluster_id = g.cluster_id AND e.broker_id = g.fault_id
-      AND epoch_us(e.event_time) BETWEEN g.first_us - if(e.kind = 'stopping', 10000000, 1000000) AND g.last_us + 1000000
+      AND epoch_us(e.event_time) BETWEEN least(g.first_us, g.earliest_us) - if(e.kind = 'stopping', 10000000, 1000000) AND g.last_us + 1000000
   ) AS events,
   (
     SELECT list_sort(list(DISTINCT t.leader_id)) FROM leader_epochs AS t

@@ -1,7 +1,7 @@
 -- Broker that kept a follower from its leader, by the other fetches that were absent: those of all the leader's followers (the
 -- leader, or its network), those of the follower from all its leaders (the follower, or its network), or neither (the link
 -- between the two). Null where fetches do not decide: the follower fetched all the time, or both hold, or its other fetches
--- are unknown: then it may have stopped, and others too.
+-- are unknown: then it may have stopped, and others too. served: whether most of the leader's other followers fetched.
 WITH own AS (
   SELECT window_number, absent FROM absences WHERE side = 'dropped' AND absent >= $least
 ),
@@ -16,7 +16,7 @@ shares AS (
   WHERE a.side <> 'dropped' AND a.absent_before < $gone
   GROUP BY window_number
 )
-SELECT w.*, CASE
+SELECT w.*, coalesce(of_leader <= 0.5, false) AS served, CASE
   WHEN of_leader > 0.5 AND of_leader > of_follower THEN 'leader'
   WHEN of_follower > 0.5 AND of_follower > coalesce(of_leader, 0) THEN 'follower'
   WHEN of_leader <= 0.5 AND of_follower <= 0.5 THEN 'link'

@@ -1,7 +1,8 @@
 """Process the rows of an ingest in this process if they are few, in Spark's workers if they are many.
 
-The operations are written once, as functions of Arrow batches and SQL over Arrow tables (DuckDB). For a small log,
-planning in Spark takes longer than processing the rows (docs/adr/0020-small-logs-in-the-driver.md).
+Each operation of an ingest is written once, as a function of Arrow batches or as SQL over Arrow tables (DuckDB), and
+runs in both places. For a small log, planning in Spark takes longer than processing the rows
+(docs/adr/0020-small-logs-in-the-driver.md).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,46 +28,49 @@ class Engine(Protocol):
     """The operations of an ingest on its rows; `Here` runs them in this process, `InSpark` in Spark's workers."""
 
     def over(self, parts: pa.Table, work: OfBatches, schema: pa.Schema) -> Rows:
-        """Read files, or ranges of files: return the rows that a function makes of each row of ``parts``."""
+        """Read files or ranges of files: call ``work`` on each row of ``parts``, and return the rows that it yields."""
 
     def map(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
-        """Apply a function to batches of rows; sorted rows arrive in their order."""
+        """Apply a function to batches of rows. If the rows are sorted, the function receives them in that order."""
 
     def sql(self, rows: Rows, query: str, schema: pa.Schema, **small: pa.Table) -> Rows:
-        """Run a query on each part of the rows separately; it can also use the ``small`` tables, as a whole."""
+        """Run a query separately on each part of the rows.
+
+        The query reads the part as table ``rows``. Each table in ``small`` is available to it as a whole.
+        """
 
     def select(self, rows: Rows, names: Sequence[str]) -> Rows:
-        """Return only the columns with these names."""
+        """Return the rows with only the given columns."""
 
     def where(self, rows: Rows, condition: str) -> Rows:
-        """Return the rows that meet a condition in SQL that both Spark and DuckDB understand."""
+        """Return the rows that meet a SQL condition, which must be valid in both Spark and DuckDB."""
 
     def by_key(self, keys: Sequence[str], work: OfTables, schema: pa.Schema, **tables: Rows) -> Rows:
-        """Apply a function to the rows of some keys at a time; all rows with equal keys are in the same call.
+        """Call a function with tables that are divided by key: all rows with equal keys are in the same call.
 
-        Small tables may be passed as Arrow tables with any engine.
+        A call can receive several keys. With any engine, small tables may be passed as Arrow tables.
         """
 
     def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> Rows:
-        """Bring rows with equal keys together, and sort them within a key."""
+        """Put rows with equal ``keys`` into the same part, and sort each part by ``order``."""
 
     def union(self, *rows: Rows) -> Rows:
-        """Concatenate rows with the same columns."""
+        """Concatenate tables that have the same columns."""
 
     def collect(self, rows: Rows) -> pa.Table:
-        """Return the rows in this process, as an Arrow table."""
+        """Return the rows as an Arrow table in this process."""
 
     def count(self, rows: Rows) -> int:
         """Count the rows."""
 
     def keep(self, rows: Rows) -> Rows:
-        """Compute the rows now, and store them, so that they are computed only once."""
+        """Compute the rows now and store them, so that later operations do not compute them again."""
 
     def answers(self, rows: Rows, asked: Mapping[str, Query]) -> dict[str, Rows]:
-        """Run several queries on the rows, as `sql` does, in one pass; return the results by name."""
+        """Run several queries on the rows in one pass, each as `sql` does, and return the results by name."""
 
     def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:
-        """Do `keep` and `answers` in one pass over the rows; return the stored rows, and the results by name."""
+        """Do `keep` and `answers` in one pass; return the stored rows and, by name, the results of the queries."""
 
 
 class Here:
@@ -123,12 +127,12 @@ class Here:
 
 
 def ingest_engine_for(lake: "Lake", sql: ArrowSql, size_bytes: int) -> Engine:
-    """Choose where an ingest processes its rows: as the settings say, or by the size of the log text."""
+    """Return the engine that the settings demand; by default, choose it by the size of the log text."""
     return InSpark(lake.spark) if lake.engine.by_spark(size_bytes, sizes.LOG_BYTES, "bytes of log text") else Here(sql)
 
 
 def _one_by_one(parts: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield the files, or ranges of files, separately, and count their bytes for the progress display."""
+    """Yield each row of ``parts`` as its own batch, and report progress (in megabytes for ranges, otherwise files)."""
     known = "end" in parts.schema.names
     sizes = pc.divide(pc.subtract(parts["end"], parts["start"]), 1e6).to_pylist() if known else [1] * len(parts)
     singly = (batch.slice(n, 1) for batch in parts.to_batches() for n in range(batch.num_rows))
@@ -136,6 +140,6 @@ def _one_by_one(parts: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 def _rows_in_process(rows: Rows) -> pa.Table:
-    """Return rows as the Arrow table that they must be in this process."""
+    """Narrow the type of rows to an Arrow table, the only kind that occurs in this process."""
     assert isinstance(rows, pa.Table)
     return rows

@@ -1,7 +1,7 @@
 """Process the rows of an ingest in Spark's workers, for logs that are too large for one process.
 
-Rows pass between Spark stages in packets of some thousand rows, each serialised as an Arrow stream. Converting them to
-Spark rows, and back to Arrow for each worker, cost more than the workers' own processing (docs/measurements/0020).
+Rows pass between Spark stages in packets: one Spark row holds thousands of rows as an Arrow stream. Converting each row
+to Spark and back to Arrow took longer than the workers' own processing (docs/measurements/0020).
 """
 
 from collections import Counter
@@ -29,34 +29,35 @@ OfTables = Callable[..., pa.Table]
 """A function that takes an `ArrowSql` and tables by name, and returns a table."""
 
 ROWS_AT_ONCE = 100_000
-"""Maximum number of rows that a query processes at once, before they are cut into packets."""
+"""Maximum number of rows that a worker's query processes at once. Its result is then cut into packets."""
 PACKET_ROWS = 20_000
 BUCKETS_A_SHARE = 4
-"""Number of hash buckets of keys per shuffle partition; Spark merges small partitions."""
+"""Number of hash buckets per shuffle partition. Spark merges buckets into tasks."""
 PACKETS_AT_ONCE = 16
-"""Number of packets in a worker's batch: at most 2 MB, unless lines have thousands of partitions."""
+"""Number of packets per batch that Spark passes to a worker: at most 2 MB, unless lines list thousands of partitions.
+"""
 
 _PACKETS = pa.schema(
     [("bucket", pa.int32()), ("of_table", pa.string()), ("rows", pa.int64()), ("packet", pa.binary())]
 )  # fmt: skip
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
-"""Packets are compressed, to a fifth of their size, because Spark copies and stores them several times."""
+"""Compression cuts packets to a fifth. It pays because Spark copies and stores each packet several times."""
 _AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 class Spread(NamedTuple):
-    """Rows that Spark's workers will compute: a Spark frame, and the function that makes the rows from it.
+    """Rows that Spark's workers have yet to compute.
 
     Attributes
     ----------
     frame : DataFrame
         The input, usually packets.
     work : callable
-        Turns the batches of the frame into rows.
+        Computes the rows from batches of ``frame``.
     schema : pa.Schema
         Schema of the rows.
     packed : int or None
-        Number of rows in the packets that are the input of ``work``; None if unknown.
+        Number of rows in the packets of ``frame``; None if unknown.
     """
 
     frame: DataFrame
@@ -69,7 +70,7 @@ Rows: TypeAlias = pa.Table | Spread
 
 
 class Query(NamedTuple):
-    """A SQL query that runs on each part of the table ``rows`` separately, with the columns of its result."""
+    """A SQL query that runs separately on each part of the table ``rows``, and the schema of its result."""
 
     text: str
     schema: pa.Schema
@@ -77,7 +78,7 @@ class Query(NamedTuple):
 
 @contextmanager
 def packets_at_once(spark: SparkSession) -> Iterator[None]:
-    """Let Spark use small batches while the block makes and reads packets, because each packet is large."""
+    """Within the ``with`` block, limit the batches that Spark passes to Python to PACKETS_AT_ONCE packets."""
     usual = str(spark.conf.get(_AT_ONCE))
     spark.conf.set(_AT_ONCE, str(PACKETS_AT_ONCE))
     try:
@@ -177,13 +178,13 @@ class InSpark:
         return kept.pop(""), kept
 
     def _then(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
-        """Apply another function to rows: now if they are in this process, otherwise later in the workers."""
+        """Apply a function to rows: immediately if they are an Arrow table, otherwise later, in the workers."""
         if isinstance(rows, pa.Table):
             return table_of_batches(work(iter(rows.to_batches())), schema)
         return Spread(rows.frame, partial(_both_in_spark, rows.work, work), schema, rows.packed)
 
     def _together(self, keys: Sequence[str], tables: dict[str, Rows]) -> DataFrame:
-        """Return a Spark frame with the packets of all tables, shuffled so that equal keys are in one task."""
+        """Pack all tables into one Spark frame, and shuffle it so that equal keys are in the same task."""
         first, *_ = tables.values()
         types = pa.schema([pa.field(key, first.schema.field(key).type) for key in keys])
         every, *others = (
@@ -195,20 +196,20 @@ class InSpark:
         return every.repartition("bucket")
 
     def _packets(self, rows: Rows, pack: OfBatches) -> DataFrame:
-        """Convert rows to a Spark frame of packets, with the function ``pack``."""
+        """Return a Spark frame with the packets into which the function ``pack`` puts the rows."""
         if isinstance(rows, pa.Table):
             return self.spark.createDataFrame(table_of_batches(pack(iter(rows.to_batches())), _PACKETS))
         return _packets_of_spread(rows, pack)
 
 
 def here_if_few(rows: Spread, most: int) -> pa.Table | None:
-    """Return rows in this process if at most ``most`` input rows make them; None if there are more."""
+    """Return rows as an Arrow table if their input has at most ``most`` packed rows; None if more or unknown."""
     is_few = rows.packed is not None and rows.packed <= most
     return _collected_from_spark(_packets_of_spread(rows, _packed_for_spark), rows.schema) if is_few else None
 
 
 def reported_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.Table:
-    """Apply a function to each worker's share of the rows, and return all results in this process."""
+    """Have Spark workers compute the rows and apply ``work`` to them; return all its results in this process."""
     reports = rows.frame.mapInArrow(
         partial(_worked_in_spark, partial(_both_in_spark, rows.work, work)), from_arrow_schema(schema)
     )
@@ -216,18 +217,18 @@ def reported_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.
 
 
 def spark_frame_of_spread(rows: Spread) -> DataFrame:
-    """Return rows as a plain Spark frame, which Spark can write to a table."""
+    """Return rows as a plain Spark frame, without packets, so that Spark can write it to a table."""
     return rows.frame.mapInArrow(partial(_worked_in_spark, rows.work), from_arrow_schema(rows.schema))
 
 
 def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
-    """Return the rows that meet a SQL condition; the SQL engine sees only the columns that the condition names."""
+    """Return the rows that meet a SQL condition. The SQL engine only receives the columns that the condition names."""
     meets = sql(f"SELECT coalesce({condition}, false) AS meets FROM rows", rows=rows)["meets"]
-    return rows if pc.all(meets).as_py() else rows.filter(meets)  # not filtered if all meet it, which would copy them
+    return rows if pc.all(meets).as_py() else rows.filter(meets)  # `filter` copies, even if all rows meet the condition
 
 
 def _packets_of_spread(rows: Spread, pack: OfBatches) -> DataFrame:
-    """Let Spark's workers compute rows, and pack them with the function ``pack``."""
+    """Return a Spark frame in which workers compute the rows and pack them with the function ``pack``."""
     if pack is _packed_for_spark and rows.work is _unpacked_in_spark:
         return rows.frame.withColumn("of_table", F.lit(""))  # the rows themselves, not a query's result
     return rows.frame.mapInArrow(
@@ -240,10 +241,10 @@ def _collected_from_spark(packets: DataFrame, schema: pa.Schema) -> pa.Table:
 
 
 def _kept_in_spark(packets: DataFrame, schemas: Mapping[str, pa.Schema], few: int) -> dict[str, Rows]:
-    """Compute the packets now and store them, and bring tables of few rows to this process.
+    """Compute the packets now and store them; return each table, as an Arrow table if it has at most ``few`` rows.
 
-    Later stages are planned from these packets instead of the text of the logs. They are kept on disk, because they
-    would fill the heap. The cost: a lost executor ends the ingest, which must be repeated.
+    Later stages start from the stored packets instead of the log text. The packets are stored on the executors' disks,
+    because they would fill the heap. The drawback: if an executor is lost, the ingest fails and must be repeated.
     """
     kept = packets.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
     sizes = Counter(dict.fromkeys(schemas, 0))
@@ -269,12 +270,12 @@ def _counted_in_spark(packets: DataFrame) -> int:
 
 @lru_cache(maxsize=1)
 def worker_sql() -> ArrowSql:
-    """Return this worker's SQL engine, which is opened on first use."""
+    """Return the SQL engine of the worker process, which the first call opens."""
     return log_sql()
 
 
 def _worked_in_spark(work: OfBatches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Load the compiled functions in a worker, then run ``work`` on its batches."""
+    """Run ``work`` on a worker's batches, after loading the compiled functions that it needs."""
     load_kernels()
     yield from work(batches)
 
@@ -284,7 +285,7 @@ def _both_in_spark(first: OfBatches, then: OfBatches, batches: Iterator[pa.Recor
 
 
 def _some_batches(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
-    """Yield batches joined into tables of at most ``rows`` rows."""
+    """Join batches into tables of at most ``rows`` rows, unless a single batch has more."""
     parts: list[pa.RecordBatch] = []
     for batch in batches:
         if parts and sum(part.num_rows for part in parts) + batch.num_rows > rows:
@@ -319,7 +320,7 @@ def _selected_in_spark(names: list[str], batches: Iterator[pa.RecordBatch]) -> I
 
 
 def _packet_for_spark(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
-    """Return a packet: a row with a hash bucket, the name of a table, and rows of it as an Arrow stream."""
+    """Return a packet as a batch of one row: hash bucket, table name, row count, and the rows as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())
@@ -334,7 +335,7 @@ def _packet_for_spark(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
 
 
 def _packed_for_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield rows as packets of PACKET_ROWS."""
+    """Yield the rows in packets of at most PACKET_ROWS rows."""
     for rows in _some_batches(batches, PACKET_ROWS):
         for begin in range(0, rows.num_rows, PACKET_ROWS):
             yield _packet_for_spark(0, "", rows.slice(begin, PACKET_ROWS))
@@ -343,7 +344,7 @@ def _packed_for_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 def _packed_with(
     asked: Mapping[str, Query], batches: Iterator[pa.RecordBatch], *, with_rows: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield packets with the results of queries on some rows, and with ``with_rows`` those of the rows themselves."""
+    """Yield packets with the results of the queries on the rows; if ``with_rows``, also packets of the rows."""
     for rows in _some_batches(batches):
         answers = {name: cast_rows(worker_sql()(query.text, rows=rows), query.schema) for name, query in asked.items()}
         for name, table in (({"": rows} if with_rows else {}) | answers).items():
@@ -354,7 +355,7 @@ def _packed_with(
 def _packets_in_buckets(
     name: str, keys: pa.Schema, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows as packets by the hash of their keys."""
+    """Yield the rows in packets, each with rows of one hash bucket of the keys."""
     query = f"SELECT CAST(hash({', '.join(keys.names)}) % {buckets} AS INTEGER) AS bucket FROM rows"
     for rows in _some_batches(batches):
         number = worker_sql()(query, rows=cast_rows(rows, keys))["bucket"].to_numpy()
@@ -367,11 +368,11 @@ def _packets_in_buckets(
 
 
 def _unpacked_in_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in packets."""
+    """Yield the rows that packets hold."""
     for batch in batches:
         for packet in batch.column("packet"):
-            # The length of a stream is a multiple of 8, so that every packet begins at such an offset. Elsewhere, its
-            # numbers would be unaligned arrays, for which the kernels are not compiled.
+            # Kernels are only compiled for aligned arrays. A stream's length is a multiple of 8, so packets usually
+            # begin at an aligned address; a packet that does not is copied.
             held = packet.as_buffer()
             yield from pa.ipc.open_stream(held if held.address % 8 == 0 else packet.as_py())
 
@@ -379,7 +380,7 @@ def _unpacked_in_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 def _worked_by_key(
     work: OfTables, schemas: dict[str, pa.Schema], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Call ``work`` with all rows of one task, as one table per input."""
+    """Call ``work`` once with all rows of a task, as one table per input."""
     parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
     for batch in batches:
         for name in schemas:
@@ -392,8 +393,8 @@ def _worked_by_key(
 def _sorted_in_spark(
     order: list[tuple[str, str]], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Sort the rows of one task by these columns."""
+    """Sort all rows of a task by the columns in ``order``."""
     rows = table_of_batches(_unpacked_in_spark(batches), schema).combine_chunks()
     places = pc.sort_indices(rows, sort_keys=order)
-    for begin in range(0, rows.num_rows, ROWS_AT_ONCE):  # in parts, so that the rows are not in memory twice
+    for begin in range(0, rows.num_rows, ROWS_AT_ONCE):  # in parts, so that memory holds no second copy of all rows
         yield from rows.take(places.slice(begin, ROWS_AT_ONCE)).combine_chunks().to_batches()

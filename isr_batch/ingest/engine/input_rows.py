@@ -1,4 +1,4 @@
-"""Convert the rows of an ingest to the columns of an input table, such as ``x_time`` from microseconds ``x_us``."""
+"""Convert the rows of an ingest to the columns of an input table: ``x_time`` is derived from microseconds ``x_us``."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -25,17 +25,17 @@ _INSTANTS = {
 
 
 def with_input_columns(engine: Engine, rows: Rows, table: Table, constants: Mapping[str, str]) -> Rows:
-    """Convert rows to the columns of an input table, no more and no less.
+    """Convert rows to exactly the columns of an input table.
 
     Parameters
     ----------
     engine : Engine
     rows : Rows
-        Rows with times in epoch microseconds.
+        Rows whose times are microseconds since 1970.
     table : Table
         One of `isr_batch.lake.tables.inputs.INPUT_TABLES`.
     constants : mapping of str to str
-        Values of the columns that have the same value in all rows.
+        Columns with the same value in all rows, with this value.
 
     Returns
     -------
@@ -51,7 +51,6 @@ def with_input_columns(engine: Engine, rows: Rows, table: Table, constants: Mapp
 def _with_input_columns(
     table: Table, constants: Mapping[str, str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Convert batches to the columns of an input table, in a worker or in this process."""
     instants = _INSTANTS[table.name]
     for rows in batches:
         columns = []

@@ -1,6 +1,6 @@
 """Load the compiled functions of an ingest from disk, in each process that calls them.
 
-`isr_batch.ingest.compile_ingest` compiles them (`make setup`); without it, the first ingest does.
+`isr_batch.ingest.compile_ingest` compiles them (`make setup`). If it has not run, the first ingest compiles them.
 """
 
 from functools import lru_cache
@@ -17,5 +17,5 @@ ENTRIES = (
 
 @lru_cache(maxsize=1)
 def load_kernels() -> None:
-    """Let numba load the functions' machine code from disk in this process, and save newly compiled code there."""
+    """Load the functions' machine code from disk into this process; what numba has to compile is saved there."""
     keep_compiled_by_numba(ENTRIES)

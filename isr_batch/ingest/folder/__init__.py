@@ -1,1 +1,1 @@
-"""Find the logs in a folder: files, the brokers that wrote them, settings next to them, and their lines."""
+"""Find the logs in a folder, the brokers that wrote them and the settings next to them, and read the logs' lines."""

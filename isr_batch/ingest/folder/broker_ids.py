@@ -1,4 +1,4 @@
-"""Find the broker that wrote the lines of a file; the lines themselves are the best evidence."""
+"""Find the broker that wrote the lines of a file. The lines themselves are the best evidence."""
 
 import re
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ from isr_batch.ingest.log_files.look import Look, SeenByLook
 
 @dataclass(frozen=True)
 class Refused:
-    """A file, or a line of a file, that was not used, with the reason."""
+    """A file, line or setting that was not used or is doubtful, with the reason."""
 
     source_file: str
     reason: str
@@ -29,14 +29,19 @@ class Candidate:
     name : str
         Name of the file in the lake.
     folder : Path
-        Folder of the file; ``label`` is its name in messages.
+        Folder of the file.
+    label : str
+        Name of ``folder`` in messages; empty for the top folder.
     look : Look
+        Findings about the whole file.
     default : str
-        The log that the file is named after; ``known_name`` is whether it is named after one.
+        The kind of log that the file's name suggests.
+    known_name : bool
+        Whether the name is one of those that Kafka's logs usually have.
     source : str or None
         Container or host.
     seen : SeenByLook
-        Findings about the lines.
+        Findings about these lines.
     """
 
     name: str
@@ -50,14 +55,18 @@ class Candidate:
 
     @property
     def stem(self) -> str:
-        """The part of a file's name that all logs of a broker share: without folder, kind of log, date and suffix."""
+        """The part of a name that all logs of a broker share: the name without folder, kind of log, date and suffix."""
         text = self.source or Path(self.name).name
         text = re.sub(r"(kafka-)?(request|server|state-change|stdout)|\.(log|txt|out|gz|zst|xz|bz2|json)\b", "", text)
         return _name_without_dates(text).strip(".-_ ")
 
     @property
     def in_names(self) -> int | None:
-        """The number in a name that may be the broker's id: at the end of container or folder, or in the file name."""
+        """The number in a name that may be the broker's id; None if the names have no such number.
+
+        The names of the container, the folders and the file are tried in this order. The number must be at the name's
+        end, or follow a hyphen or underscore.
+        """
         folders = [_name_without_dates(name) for name in reversed(self.label.split("/"))]
         stem = "" if self.label and self.stem.isdigit() else self.stem  # a pod's 0.log has the number of a restart
         for text in (self.source or "", *folders, stem):
@@ -77,7 +86,7 @@ def _name_without_dates(name: str) -> str:
 
 NO_PROPERTIES = "no server.properties"
 SHARED = 2
-"""A folder with lines of at least this many brokers is shared by them."""
+"""A folder whose files have lines of at least this many brokers is shared by them."""
 
 
 class Owner(NamedTuple):
@@ -88,16 +97,26 @@ class Owner(NamedTuple):
 
 
 def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mapping[str, str]]) -> list[Owner]:
-    """Return the broker that wrote the lines of each candidate.
+    """Find the broker that wrote the lines of each candidate.
 
-    The first of these that names a broker decides: its own lines; the lines of the other files in its folder, if they
-    all name one broker; the lines of files with similar names in other folders; server.properties; a number in a name.
+    The evidence is tried in this order, until a broker is found:
+
+    1. the candidate's own lines;
+    2. the lines of other files in its folder, if they all name one broker;
+    3. the lines of files with the same stem in other folders, if its folder has several stems;
+    4. server.properties in its folder;
+    5. a number in a name.
 
     Parameters
     ----------
     candidates : sequence of Candidate
     properties : mapping of Path to mapping
-        Settings by folder.
+        Settings in server.properties, by folder.
+
+    Returns
+    -------
+    list of Owner
+        One per candidate, in the same order.
     """
     by_folder: dict[Path, Counter[int]] = {}
     by_stem: dict[str, Counter[int]] = {}
@@ -133,7 +152,6 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
 def _remarks_on_broker_id(
     label: str, by_lines: int | None, stated: int | None, in_names: int | None, beside: Sequence[int]
 ) -> Iterator[Refused]:
-    """Yield remarks on missing or contradictory evidence about the broker that wrote some lines."""
     properties = str(Path(label, "server.properties"))
     if by_lines is None and stated is None and in_names is None:
         yield Refused(label or "the folder", "no broker id", "its logs were left out")
@@ -155,5 +173,5 @@ def _remarks_on_broker_id(
 
 
 def broker_id_of(properties: Mapping[str, str]) -> str:
-    """Return the broker's id in server.properties, as text; empty if it is missing."""
+    """Return node.id or broker.id from the settings in server.properties, as text; empty if both are missing."""
     return properties.get("node.id") or properties.get("broker.id") or ""

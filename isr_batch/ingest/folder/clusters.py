@@ -1,4 +1,4 @@
-"""Find the clusters in a folder of logs. This does not start Spark, so that a wrong folder is reported at once."""
+"""Find the clusters in a folder of logs. Spark is not started, so a wrong folder is reported at once."""
 
 import re
 from collections import defaultdict
@@ -11,36 +11,37 @@ from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.log_files.archives import member_name
 
 BROKER_DEPTH = 2
-"""A path broker/file has this many parts; a longer one may begin with a cluster's folder."""
+"""Number of parts in a path ``broker/file``. If paths are longer, their first folder may be that of a cluster."""
 
 
 def find_clusters(
     folder: Path, cluster_id: str | None = None, options: LogOptions = LogOptions()  # noqa: B008 frozen
 ) -> dict[str, tuple[Path, LogFolder]]:  # fmt: skip
-    """Return the clusters in a folder: the folder itself, or each folder in it that has folders of brokers.
+    """Find the clusters in a folder: the folder itself is one, or each subfolder that has folders of brokers.
 
-    If two folders have logs of the same broker, and none is named after a day or hour, they are different clusters.
+    Subfolders are different clusters if two of them have logs of the same broker, unless a subfolder is named after a
+    day or an hour.
 
     Parameters
     ----------
     folder : Path
-        Folder with the logs of one cluster's brokers, or with one folder per cluster.
+        Folder with the logs of one cluster's brokers, or with one subfolder per cluster.
     cluster_id : str, optional
-        Name of the only cluster; by default a cluster is named after its folder.
+        Name for the only cluster. By default a cluster has the name of its folder.
     options : LogOptions, optional
         The operator's options about timestamps.
 
     Returns
     -------
     dict of str to (Path, LogFolder)
-        Folders by the name of their cluster, and the content of each.
+        Folder of each cluster and its listing, by cluster name.
 
     Raises
     ------
     NoInputError
         When the folder has no broker log.
     UsageError
-        If a name is given but there are several clusters.
+        When ``cluster_id`` is given but there are several clusters.
     """
     whole = find_logs(folder, options)
     clusters = {folder.resolve().name: (folder, whole)}
@@ -79,7 +80,7 @@ def find_clusters(
 
 
 def _folders_on_disk(file: LogFile) -> tuple[str, ...]:
-    """Return the folders and the name in a file's path; for a file in an archive, in the path of the archive."""
+    """Return the parts of a file's path in the folder. For a file in an archive, they are those of the archive."""
     member = member_name(file.path)
     return Path(file.name.partition(f"!/{member}")[0] if member else file.name).parts
 

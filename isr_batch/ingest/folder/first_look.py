@@ -1,4 +1,4 @@
-"""Check a folder of logs before Spark starts: a replay needs follower fetches in a request log."""
+"""Check before Spark starts whether a folder of logs can be replayed, which takes follower fetches in a request log."""
 
 import re
 from collections.abc import Iterable
@@ -10,7 +10,8 @@ from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.limits import UNREADABLE, BadFileError
 
 LOOK_AT_BYTES = 64 << 20
-"""Bytes per file that are searched for a fetch: followers fetch twice a second or more often, so one is within them."""
+"""Bytes per file that are searched for a follower's fetch. They cover enough time, as a follower fetches at least twice
+a second."""
 
 _FOLLOWER = re.compile(rb'"replicaId\\?": ?\d|[,{]replica_id=\d|; ReplicaId: \d')
 _OVERLAP_BYTES = 64
@@ -22,12 +23,12 @@ _GETTING_LOGS = (
 
 
 def require_follower_fetches(given: str, found: Iterable[LogFolder]) -> None:
-    """Raise an error if no request log has a follower's fetch: a replay would have no input.
+    """Raise an error if no request log has a follower's fetch, because there would be nothing to replay.
 
     Raises
     ------
     NothingToReplayError
-        If none is found; the message says what is missing, and how to get it.
+        If no such fetch is found. The message says what is missing, and how to get it.
     """
     found = list(found)
     files = [
@@ -56,12 +57,12 @@ def require_follower_fetches(given: str, found: Iterable[LogFolder]) -> None:
 
 
 def require_readable_logs(found: LogFolder) -> None:
-    """Raise an error if a broker log has a layout that cannot be read.
+    """Raise an error if the folder has a broker log that cannot be read.
 
     Raises
     ------
     QualityGateError
-        If there is such a file; the message has the files, their first lines, and the supported layouts.
+        If there is such a log. The message has the files and the reasons, and the supported layouts.
     """
     if not found.unreadable:
         return
@@ -79,7 +80,7 @@ def require_readable_logs(found: LogFolder) -> None:
 
 
 def has_follower_fetch(path: str) -> bool:
-    """Whether the first lines of a file have a follower's fetch."""
+    """Whether the first LOOK_AT_BYTES of a file have a follower's fetch."""
     read, tail = 0, b""
     try:
         for chunk in content_chunks(path):

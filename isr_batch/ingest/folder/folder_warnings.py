@@ -1,47 +1,68 @@
-"""Warn about missing or contradictory logs in a folder, for `look` before a run, and for the answer of `run`."""
+"""Warn about missing or contradictory logs in a folder: `look` does so before a run, `run` with its answer."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
+from isr_batch.broker_lines.forms import LAG_TIME
 from isr_batch.broker_lines.kinds import BROKER_KINDS, REQUEST, SERVER
 from isr_batch.broker_lines.vendors import default_lag_time_ms, vendor_release
-from isr_batch.evidence.missing_logs import missing_logs
+from isr_batch.evidence.missing_logs import absent_brokers, missing_logs
 from isr_batch.ingest.folder.broker_ids import NO_PROPERTIES, Refused
 from isr_batch.ingest.folder.log_folder import SNAPSHOT, LogFolder
 from isr_batch.ingest.folder.partition_listing import listing_sentence, read_listing
+from isr_batch.ingest.folder.settings_files import FETCH_WAIT
 
 _SHOWN = 300
 """Number of characters of a line that a warning shows."""
 
 
-def folder_warnings(found: LogFolder) -> list[str]:
-    """Return warnings on why results will be doubtful or incomplete, from the first and last lines of each file."""
+def folder_warnings(found: LogFolder, named: Iterable[int] = (), known: Iterable[int] = ()) -> list[str]:
+    """Return warnings on why results will be doubtful or incomplete, from the first and last lines of each file.
+
+    Parameters
+    ----------
+    found : LogFolder
+    named : iterable of int, optional
+        Brokers that the tables name after an ingest.
+    known : iterable of int, optional
+        Brokers whose logs the lake has.
+    """
+    files = [file for file in found.files if file.kind in BROKER_KINDS]
+    seen = {broker for file in files for broker in found.seen(file).named}
     return [
         *map(refusal_sentence, _warnings_of_doubtful_files(found)),
         *_warnings_of_releases(found),
         *_warnings_of_missing_logs(found),
+        *_warnings_of_long_waits(found),
+        *absent_brokers(seen.union(named), brokers_with_logs(found)[0].union(known)),
     ]
 
 
 def unread_lines_seen(found: LogFolder) -> list[str]:
-    """Return the warning about lines on an ISR that match no form, among the first and last lines of each file."""
+    """Return the warning about ISR lines in an unknown format, among the first and last lines of each file."""
     files = [file for file in found.files if file.kind in BROKER_KINDS]
     return unread_sentence([*dict.fromkeys((file.name, *line) for file in files for line in found.seen(file).unread)])
 
 
 def refusal_sentence(refused: Refused) -> str:
-    """Return the warning about a file that was refused, or whose use is doubtful."""
+    """Return the warning about a file that was refused or is doubtful."""
     return f"{refused.source_file}: {refused.reason}{f' ({refused.detail})' if refused.detail else ''}."
 
 
 def release_unknown_sentence(printed: str) -> str:
-    """Return the warning that a version in the logs is of no Kafka release that is known."""
+    """Return the warning that the version ``printed`` in the logs belongs to no Kafka release known to isr-batch."""
     return f"{printed} is not a known release: state the release of Kafka with --release."
 
 
 def release_not_logged_sentence(least: str | None = None) -> str:
-    """Return the warning that no line names the release; ``least`` is the oldest release that fits the lines."""
+    """Return the warning that no log line names the release.
+
+    Parameters
+    ----------
+    least : str, optional
+        Oldest release that logs such lines.
+    """
     return f"No log names the release{f' ({least} or later)' if least else ''}; state it with --release."
 
 
@@ -54,7 +75,13 @@ def assumed_lag_time_sentence(ms: int) -> str:
 
 
 def unread_sentence(lines: Sequence[tuple[str, int | None, str]]) -> list[str]:
-    """Return the warning about lines on an ISR that match no form, each with file, number and text, if any."""
+    """Return the warning about log lines that mention an ISR in an unknown format; an empty list without such lines.
+
+    Parameters
+    ----------
+    lines : sequence of (str, int or None, str)
+        File, line number (None if unknown) and text.
+    """
     if not lines:
         return []
     file, number, text = lines[0]
@@ -65,12 +92,12 @@ def unread_sentence(lines: Sequence[tuple[str, int | None, str]]) -> list[str]:
 
 
 def _warnings_of_doubtful_files(found: LogFolder) -> Iterator[Refused]:
-    """Yield the refused files; also a missing server.properties, but only if the lag time had to be assumed."""
+    """Yield the refused files. `_warnings_of_releases` reports a missing server.properties if it matters."""
     yield from (each for each in found.refused if each.reason != NO_PROPERTIES)
 
 
 def _warnings_of_releases(found: LogFolder) -> Iterator[str]:
-    """Yield warnings about leaders whose release is unknown, and about the lag time assumed for them."""
+    """Warn if the release is unknown, and if the lag time is unknown, so that Kafka's default is assumed."""
     files = [file for file in found.files if file.broker_id is not None and file.kind in BROKER_KINDS]
     versions = {version for file in files for version in found.seen(file).versions}
     unknown = sorted(version for version in versions if vendor_release(version) is None)
@@ -86,14 +113,35 @@ def _warnings_of_releases(found: LogFolder) -> Iterator[str]:
 
 
 def _warns_of_lag_time(found: LogFolder) -> bool:
-    """Whether no file next to the logs has some broker's lag time, so that a default may be assumed."""
+    """Whether some broker's lag time is neither in server.properties nor given by the user."""
     return found.given.replica_lag_time_max_ms is None and any(
         broker.replica_lag_time_max_ms is None for broker in found.brokers.values()
     )
 
 
+def _warnings_of_long_waits(found: LogFolder) -> Iterator[str]:
+    """Warn, as KIP-501 advises, about a follower's fetch that may wait for data for as long as a leader's lag time.
+
+    Kafka compares the two settings of one broker only, and allows equal ones.
+    """
+    given, brokers = found.given, found.brokers.values()
+    waits = {each.broker_id: given.replica_fetch_wait_max_ms or each.replica_fetch_wait_max_ms for each in brokers}
+    limits = {
+        each.broker_id: given.replica_lag_time_max_ms or each.replica_lag_time_max_ms
+        or default_lag_time_ms(given.release) for each in brokers
+    }  # fmt: skip
+    for follower, wait_ms in sorted(waits.items()):
+        leaders = [leader for leader, limit_ms in sorted(limits.items()) if wait_ms and wait_ms >= limit_ms]
+        if leaders:
+            yield (
+                f"{FETCH_WAIT} of broker {follower} is {wait_ms:,}, not below {LAG_TIME} of broker {leaders[0]} "
+                f"({limits[leaders[0]]:,}): without appends, a fetch waits that long, and the follower may be dropped "
+                "as soon as it lacks a record."
+            )
+
+
 def _warnings_of_missing_logs(found: LogFolder) -> list[str]:
-    """Return warnings about missing logs that hide shrinks, as `run` does later from the tables."""
+    """Return warnings about shrinks that are hidden because logs are missing, as `run` does from ingested tables."""
     begins: dict[tuple[int, str], list[datetime]] = defaultdict(list)
     for file in found.files:
         if file.broker_id is None or file.kind not in BROKER_KINDS:
@@ -106,12 +154,12 @@ def _warnings_of_missing_logs(found: LogFolder) -> list[str]:
 
 
 def listing_sentences(found: LogFolder) -> list[str]:
-    """Return, for each listing of partitions in the folder, a sentence on the replicas outside the ISR."""
+    """Return a sentence about the replicas outside the ISR for each listing of partitions in a folder."""
     return [listing_sentence(file.name, read_listing(file.path)[0]) for file in found.of_kind(SNAPSHOT)]
 
 
 def brokers_with_logs(found: LogFolder) -> tuple[set[int], set[int]]:
-    """Return the brokers that have logs in a folder, and those whose logs have lines of server.log."""
+    """Return the brokers that have logs in a folder, and those among them whose logs have lines of server.log."""
     of_kind = [(file.broker_id, file) for file in found.files if file.broker_id is not None]
     return {broker for broker, _ in of_kind}, {
         broker for broker, file in of_kind if file.kind == SERVER and found.seen(file).first_of

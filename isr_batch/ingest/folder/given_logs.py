@@ -1,4 +1,4 @@
-"""Bring the logs that ``--logs`` names into one folder: from streams, such as kubectl's output, or from a store."""
+"""Copy the logs that ``--logs`` names into one folder, from streams (such as kubectl's output) or from a store."""
 
 import errno
 import re
@@ -22,8 +22,9 @@ _NAMED = re.compile(r"([\w][\w.-]*)=(.+)")
 _HOW = "give one folder, or streams: --logs - or --logs kafka-0=FILE --logs kafka-1=FILE"
 _DECORATION = re.compile("\x1b\\[[0-9;]*m|↳")
 """Colours and arrows in the messages of delta-rs."""
+_NO_LIBRARY = re.compile(r"dlopen|lib(?:hdfs|jvm)\.|(?i:classpath)|NoClassDefFound")
 _FROM_HDFS = (
-    "check the address; Arrow reads HDFS by libhdfs: set JAVA_HOME, HADOOP_HOME and CLASSPATH (`hadoop classpath "
+    "Arrow needs Java and Hadoop's libhdfs for HDFS: set JAVA_HOME, HADOOP_HOME and CLASSPATH (`hadoop classpath "
     "--glob`), or copy the logs with `hdfs dfs -get`"
 )
 _COPIED_BYTES = 1 << 22
@@ -31,13 +32,13 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _GivenLogsBudget:
-    """Limits on the bytes and files that are copied; the same as for an archive."""
+    """Limits on the bytes and the number of files that are copied. They are the same as for unpacking an archive."""
 
     def __init__(self) -> None:
         self.bytes, self.files = MAX_UNPACKED_BYTES, MAX_MEMBERS
 
     def copy(self, stream: IO[bytes] | Any, to: Path) -> None:  # noqa: ANN401 pyarrow's streams have no type
-        """Copy a stream to a file, and fail if it exceeds what is left of the budget."""
+        """Copy a stream to a file. Raise an error if a limit is exceeded."""
         self.files -= 1
         if self.files < 0:
             raise UsageError(f"there are more than {MAX_MEMBERS:,} files", _IN_PARTS)
@@ -54,18 +55,20 @@ _IN_PARTS = "copy them to a folder and give that, or give parts of them one afte
 
 @contextmanager
 def given_logs(places: Sequence[str]) -> Iterator[Path]:
-    """Yield a folder with the logs that ``--logs`` names; those in streams or stores are copied to a temporary one.
+    """Yield a folder with the logs that ``--logs`` names.
+
+    Logs from streams or stores are copied to a temporary folder, which is deleted at the end of the ``with`` block.
 
     Parameters
     ----------
     places : sequence of str
-        One folder, one address in an object store, or ``-`` (stdin); or any number of ``NAME=FILE`` (a file or a pipe)
-        and ``NAME=-``, each the log of the broker or container NAME.
+        One folder, one address in an object store, or ``-`` for stdin. Otherwise any number of ``NAME=FILE``, where
+        FILE is a file, a pipe or ``-``, and NAME the broker or container whose log it is.
 
     Raises
     ------
     UsageError
-        If the given places cannot be combined.
+        If these places cannot be combined.
     NoInputError
         When a file or an address cannot be read.
     """
@@ -95,12 +98,12 @@ def given_logs(places: Sequence[str]) -> Iterator[Path]:
 
 
 def shown_places(places: Sequence[str]) -> str:
-    """Name the given logs in a message."""
+    """Return the given places as text for a message."""
     return ", ".join("stdin" if place == STDIN else place for place in places)
 
 
 def _stream(place: str) -> tuple[str, str] | None:
-    """Return name and source of a stream written ``NAME=SOURCE``; None if the text is a folder."""
+    """Return name and source of a stream (``NAME=SOURCE``, or ``-`` for stdin); None for a folder or an address."""
     if place == STDIN:
         return "stdin", STDIN
     found = None if Path(place).exists() or is_address(place) else _NAMED.fullmatch(place)
@@ -108,7 +111,7 @@ def _stream(place: str) -> tuple[str, str] | None:
 
 
 def _copy_stream(source: str, folder: Path, budget: _GivenLogsBudget) -> None:
-    """Copy a stream to a file stdout.log in a new folder."""
+    """Copy a stream to ``stdout.log`` in a new folder."""
     folder.mkdir()
     to = folder / "stdout.log"
     if source == STDIN:
@@ -124,7 +127,7 @@ def _copy_stream(source: str, folder: Path, budget: _GivenLogsBudget) -> None:
 
 
 def _copy_store(address: str, folder: Path, budget: _GivenLogsBudget) -> None:
-    """Copy the files below an address in a store, with the credentials of the environment."""
+    """Copy all files below an address in a store, using the credentials in the environment."""
     from isr_batch.lake.delta_files.stores import store_of  # imports Spark, which logs in a folder do not need
 
     require_no_credentials(address)
@@ -151,5 +154,5 @@ def _copy_store(address: str, folder: Path, budget: _GivenLogsBudget) -> None:
         if isinstance(error, OSError) and error.errno in _FULL:
             raise
         reason = _DECORATION.sub("", str(error)).strip().splitlines()[-1].strip()[:200]
-        how = _FROM_HDFS if address.startswith("hdfs:") else "check the address and the credentials"
+        how = _FROM_HDFS if _NO_LIBRARY.search(reason) else "check the address and the credentials"
         raise NoInputError(f"{address} cannot be read: {reason}", how) from error

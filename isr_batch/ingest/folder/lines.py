@@ -1,4 +1,4 @@
-"""Read log files as numbered lines, block by block; a task reads a compressed file, or a range of any other file."""
+"""Read log files as numbered lines, block by block. A task reads a compressed file, or a range of any other file."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from udfs.arrow_types import arrow_columns
 
 BLOCK_BYTES = 4 << 20
 MAX_LINE_BYTES = 8 << 20
-"""Maximum length of a line in bytes; a fetch of 4,000 partitions, as many as a broker may lead, has 2 MB."""
+"""Longer lines are refused. A fetch of 4,000 partitions, as many as a broker should lead, takes 2 MB."""
 
 HEAD_BYTES = 200
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -33,7 +33,8 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LINES = arrow_columns(
     "broker_id INT, source_file STRING, source_line BIGINT, value STRING, problem STRING, detail STRING"
 )
-"""Schema of lines. ``problem`` is why a line, or a whole file (source_line null), could not be read."""
+"""Schema of lines. ``problem`` has the reason if a line could not be read, or a whole file (``source_line`` is null
+then)."""
 
 _LOGGED = LINES.append(pa.field("log", pa.string()))
 _FILES = arrow_columns(
@@ -51,7 +52,7 @@ _PARTS = arrow_columns(
 
 
 class FileRange(NamedTuple):
-    """A byte range of a file that begins and ends between two lines; ``end`` None is the end of the file."""
+    """A byte range of a file that contains whole lines. If ``end`` is None, it extends to the end of the file."""
 
     start: int = 0
     end: int | None = None
@@ -64,8 +65,17 @@ WHOLE = FileRange()
 class Selection(NamedTuple):
     """Which lines of a file are read, and how they are laid out.
 
-    If ``kind`` or ``source`` is None, lines of all kinds or sources are selected. ``first`` is whether problems of the
-    whole file are reported.
+    Attributes
+    ----------
+    layout : Layout
+    default : str
+        The kind of log of lines that do not show theirs.
+    kind : str or None
+        Only lines of this kind of log are read; None for all kinds.
+    source : str or None
+        Only lines of this container or host are read; None for all.
+    first : bool
+        Whether problems of the whole file are reported.
     """
 
     layout: Layout = KAFKAS_OWN
@@ -77,7 +87,17 @@ class Selection(NamedTuple):
 
 @dataclass(frozen=True)
 class LongLine:
-    """A line longer than MAX_LINE_BYTES, which is refused: its first bytes, its length in bytes, and its number."""
+    """A line longer than MAX_LINE_BYTES, which is refused.
+
+    Attributes
+    ----------
+    head : bytes
+        The first HEAD_BYTES of the line.
+    size : int
+        Length of the line in bytes.
+    number : int
+        Line number.
+    """
 
     head: bytes
     size: int
@@ -85,12 +105,20 @@ class LongLine:
 
 
 def fingerprint_files(engine: Engine, files: list[LogFile], beginnings: list[list[int]]) -> list[LogFile]:
-    """Compute the fingerprints of all files, including hashes of their first bytes, of the given lengths.
+    """Compute the fingerprints of files.
+
+    Parameters
+    ----------
+    engine : Engine
+    files : list of LogFile
+    beginnings : list of list of int
+        For each file, the lengths of its beginnings to hash, in bytes.
 
     Returns
     -------
     list of LogFile
-        A file with lines of several logs is listed once for each, with their number.
+        The files with fingerprints. A file with lines of several logs is listed once per kind of log, with the number
+        of lines of that kind.
     """
     if not files:
         return []
@@ -118,7 +146,6 @@ def fingerprint_files(engine: Engine, files: list[LogFile], beginnings: list[lis
 
 
 def _fingerprints_of_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Compute the fingerprints of the files that the rows name, in a worker or in this process."""
     for batch in batches:
         for file in batch.to_pylist():
             held, counts = count_lines(
@@ -136,7 +163,7 @@ def _fingerprints_of_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def count_lines(path: str, beginnings: Sequence[int], selected: Selection) -> tuple[Fingerprint, Counter[str]]:
-    """Compute the fingerprint of a file, and count its lines by log, in one pass."""
+    """Compute the fingerprint of a file, and count its lines by kind of log, in one pass."""
     taken = Fingerprinter(path, beginnings)
     counts: Counter[str] = Counter()
     if selected.default not in BROKER_KINDS:
@@ -155,7 +182,11 @@ def count_lines(path: str, beginnings: Sequence[int], selected: Selection) -> tu
 
 
 def _codes_of_blocks(blocks: Iterator[bytes | LongLine], kinds: LogKindFinder) -> Iterator[Codes]:
-    """Yield the kind of log of each line, block by block; most blocks have only requests, as their first bytes show."""
+    """Yield the kinds of log of the lines of each block.
+
+    Most blocks have only requests. `LogKindFinder.all_requests` recognises such a block without splitting it into
+    lines.
+    """
     try:
         for block in blocks:
             if isinstance(block, LongLine):
@@ -168,15 +199,16 @@ def _codes_of_blocks(blocks: Iterator[bytes | LongLine], kinds: LogKindFinder) -
 
 
 def read_lines(engine: Engine, files: list[LogFile]) -> Rows:
-    """Read the lines of all files, up to the size in their fingerprints; columns as in `LINES`, and ``log``.
+    """Read the lines of all files, with the columns of `LINES` and the kind of log in ``log``.
 
-    A damaged or binary file yields the lines before the damage, and a row with ``problem``.
+    Each file is read up to the size in its fingerprint. A damaged or binary file yields the lines before the damage,
+    and a row with ``problem``.
     """
     return engine.over(ranges_of(files), lines_of_ranges, _LOGGED)
 
 
 def ranges_of(files: list[LogFile]) -> pa.Table:
-    """Return the ranges in which files are read, as input of `lines_of_ranges`."""
+    """Return the ranges in which files are read, as input for `lines_of_ranges`."""
     return _table_of_lines(_PARTS, [
         (file.broker_id, file.name, file.path, *part, file.layout.to_text(), file.default, file.kind, file.alone,
          file.source, file.first)
@@ -185,12 +217,12 @@ def ranges_of(files: list[LogFile]) -> pa.Table:
 
 
 def _table_of_lines(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    """Return rows of values, in the order of a schema, as a table."""
+    """Return tuples of values, in the order of the schema's columns, as a table."""
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
 
 def _ranges_of_file(file: LogFile) -> Iterator[FileRange]:
-    """Yield the ranges of a file that separate tasks read; a file that is not in Kafka's own layout is one range."""
+    """Yield the ranges of a file that separate tasks can read: only one, if it is not in Kafka's own layout."""
     assert file.held is not None
     if not file.layout.unchanged:  # a line may be split into parts, or depend on the line before it
         yield FileRange(0, file.held.size_bytes)
@@ -201,7 +233,7 @@ def _ranges_of_file(file: LogFile) -> Iterator[FileRange]:
 
 
 def lines_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the lines in ranges of files; the batches are rows of `ranges_of`."""
+    """Yield the lines in ranges of files. The batches have the rows of `ranges_of`."""
     for batch in batches:
         for part in batch.to_pylist():
             selected = Selection(
@@ -223,7 +255,7 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
     block_bytes: int = BLOCK_BYTES,
     selected: Selection = Selection(),  # noqa: B008 frozen
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a file's lines, or those of a range, numbered and in Kafka's own layout, and a row for each problem."""
+    """Yield the selected lines of a file, or of a range of it, in Kafka's own layout, and a row for each problem."""
     wanted = None if selected.kind is None else BROKER_KINDS.index(selected.kind)
     empty = part.first_line == 1
     stream = content_chunks(path, part.start, part.end)
@@ -253,16 +285,21 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
 def _lines_of_stream(
     stream: Iterator[bytes], selected: Selection, first_line: int, block_bytes: int, *, is_mixed: bool
 ) -> Iterator[tuple[LinesInKafkasLayout | LongLine | BadFileError, Codes | None]]:
-    """Yield the selected lines of a stream in Kafka's own layout, and problems.
+    """Convert the selected lines of a stream to Kafka's own layout, and yield them in blocks.
 
-    If the stream has lines of several logs, the kind of log of each line is returned too.
+    Yields
+    ------
+    LinesInKafkasLayout, LongLine or BadFileError
+        A block of lines, a line that is too long, or finally the damage that stopped reading.
+    array or None
+        The kind of log of each line, if ``is_mixed``.
     """
     converter = LayoutConverter(selected.layout, selected.source)
     kinds = LogKindFinder(selected.default) if is_mixed else None
     number, bad = first_line, None
 
     def sort(lines: LinesInKafkasLayout) -> tuple[LinesInKafkasLayout, Codes | None]:
-        """Return lines with the kind of log of each, if the stream has lines of several logs."""
+        """Return the lines and, if the stream has lines of several logs, the kind of log of each line."""
         return lines, kinds.codes(lines.values) if kinds else None
 
     try:
@@ -288,7 +325,7 @@ def _lines_of_stream(
 
 
 def _split_into_lines(block: bytes) -> pa.Array:
-    """Split a block of bytes into lines; bytes that are not UTF-8 are replaced."""
+    """Split a block of bytes into lines. Bytes that are not UTF-8 become replacement characters."""
     text = pa.Array.from_buffers(
         pa.binary(), 1, [None, pa.py_buffer(np.array([0, len(block)], np.int32)), pa.py_buffer(block)]
     )
@@ -303,7 +340,7 @@ def _split_into_lines(block: bytes) -> pa.Array:
 def _line_with_problem(
     broker_id: int | None, name: str, line: int | None, problem: str, detail: str | None
 ) -> pa.RecordBatch:
-    """Return the row that reports a problem of a line, or of a whole file."""
+    """Return the row that reports a problem of a line, or of a whole file if ``line`` is None."""
     number = pa.array([line], pa.int64())
     return _batch_of_lines(
         broker_id, name, number, pa.nulls(1, pa.string()), pa.array([problem]), pa.array([detail], pa.string())
@@ -311,7 +348,7 @@ def _line_with_problem(
 
 
 def _batch_of_lines(broker_id: int | None, name: str, *columns: pa.Array) -> pa.RecordBatch:
-    """Return lines as a batch with the columns of `LINES`; problem and detail may be left out."""
+    """Return a batch with the columns of `LINES`. If problem and detail are not given, they are null."""
     rows = len(columns[0])
     same = pa.repeat(pa.scalar(broker_id, pa.int32()), rows), pa.repeat(pa.scalar(name), rows)
     missing = [pa.nulls(rows, pa.string())] * (len(LINES) - len(same) - len(columns))
@@ -319,12 +356,12 @@ def _batch_of_lines(broker_id: int | None, name: str, *columns: pa.Array) -> pa.
 
 
 def _whole_lines(stream: Iterator[bytes], block_bytes: int) -> Iterator[bytes | LongLine]:
-    """Yield a stream in blocks of whole lines, without the last newline; a line that is too long is cut to its head.
+    """Split a stream into blocks of whole lines, without the last newline. A line that is too long is cut to its head.
 
     Raises
     ------
     BadFileError
-        After all lines that came before the damage.
+        After all lines before the damage have been yielded.
     """
     pending: list[bytes] = []  # joined only once per block, because copying costs as much as all else
     size = 0

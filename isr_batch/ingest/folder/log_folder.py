@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
 from isr_batch.broker_lines.kinds import GC, KINDS, METADATA, REQUEST, SERVER, STATE_CHANGE
 from isr_batch.broker_lines.metadata_log import METADATA_LINES
 from isr_batch.errors import NoInputError
@@ -14,7 +13,7 @@ from isr_batch.ingest.folder.broker_ids import Candidate, Refused, broker_id_of,
 from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.folder.partition_listing import is_listing
 from isr_batch.ingest.folder.settings_files import (
-    FETCHERS,
+    BROKER_NUMBERS,
     Broker,
     ClusterSettings,
     Properties,
@@ -54,39 +53,40 @@ CLUSTER_FILE = "cluster.yaml"
 WHOLE_SECONDS = "requests with time stamps of whole seconds"
 _TOO_COARSE = "too coarse to replay: log milliseconds, as in %d{ISO8601}; other lines of the file are read"
 LOCAL_TIME = "times that are local by the name of their field, and no zone is given"
+HEADLESS = "a table with lines of a log, and without a header"
+_NESTED = "archive in an archive", "not read: unpack the outer archive"
+_IN_TABLE = rb"(?:TRACE|DEBUG|INFO|WARN|ERROR)\W.{0,200}(?:kafka\.|\[Partition |Completed request:|\[Broker id=)"
 SEVERAL_BROKERS = "lines of several brokers, and no field that says whose"
 _NO_SOURCE = (
     "only lines that name their broker are read, so no requests: export the host or pod too, or a file per broker"
 )
 MAX_DEPTH, SHOWN = 6, 3
-Inode = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file to read. A file with lines of several logs (a container's output) has one entry for each of them.
+    """A file to read. A file with lines of several logs, such as a container's output, has one entry per kind of log.
 
     Parameters
     ----------
     kind : str
-        Kind of log; a file with several logs is listed once for each.
     broker_id : int or None
-        None if the file belongs to no broker.
+        The broker that wrote these lines; None if the file belongs to no broker.
     name : str
-        Path relative to the folder; with the source in brackets if the file has several.
+        Path relative to the folder, followed by the source in brackets if the file has several sources.
     path : str
-        Path of the file; for a member of an archive, from `isr_batch.ingest.log_files.archives.archive_members`.
+        Path on disk, or in an archive (`isr_batch.ingest.log_files.archives.archive_members`).
     held : Fingerprint, optional
-        Fingerprint of the content; its number of lines is that of this log. None until it is computed.
+        Fingerprint of the file. Its number of lines only counts this kind of log. None until it is computed.
     layout : Layout
     default : str
-        The log to which lines are attributed if they do not show theirs.
+        The kind of log of lines that do not show theirs.
     source : str or None
-        The container or host whose lines these are; None for all lines.
+        The container or host that wrote these lines; None for all lines of the file.
     alone : bool
         Whether all lines of the source are of this kind.
     first : bool
-        Whether problems of the file as a whole are reported with this entry.
+        Whether problems of the whole file are reported with this entry.
     """
 
     kind: str
@@ -105,8 +105,8 @@ class LogFile:
 class LogFolder:
     """The broker logs and settings in a folder.
 
-    ``refused`` goes into quarantine; ``unreadable`` are broker logs in a layout that is not read; ``left_out`` are
-    files that are not read, each with the reason.
+    ``refused`` lists files and lines for quarantine, ``unreadable`` broker logs in an unknown layout, and ``left_out``
+    files that are not needed, each with the reason. ``given`` is the content of ``cluster.yaml``.
     """
 
     files: list[LogFile] = field(default_factory=list)
@@ -122,21 +122,13 @@ class LogFolder:
         return [file for file in self.files if file.kind == kind]
 
     def seen(self, file: LogFile) -> SeenByLook:
-        """Return the findings of `look` about the container or host that this entry of a file is for."""
+        """Return the findings of `look` about the lines of this entry's container or host."""
         look = look_at(file.path, file.default, self.stamp_format, self.given.events)
         return look.sources.get(file.source, SeenByLook())
 
 
 def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  # noqa: B008 frozen
-    """Find the broker logs in ``folder`` and its subfolders, by their lines, and metadata dumps next to them.
-
-    Raises
-    ------
-    NoInputError
-        If the folder has no broker log.
-    UsageError
-        If ``cluster.yaml`` has anything but a release and settings.
-    """
+    """Find the broker logs in a folder and its subfolders, judging by their lines, and the settings next to them."""
     found = LogFolder(stamp_format=options.stamp_format)
     root = folder.resolve()
     if _why_not_opened(root, folder / CLUSTER_FILE) is None:
@@ -172,9 +164,9 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
 
 
 def _files_of_folder(
-    found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple[set[Inode], int]
+    found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple[set[tuple[int, int]], int]
 ) -> Iterator[Path]:
-    """Yield the files of a folder and its subfolders; follow links, but visit each folder only once."""
+    """Yield the files of a folder and its subfolders. Links are followed, but each folder is visited only once."""
     folders, depth = visited
     try:
         stat = folder.stat()
@@ -209,13 +201,10 @@ def _name_in(top: Path, path: Path) -> str:
     return path.name if top in {path, path.parent} else str(path.relative_to(top))
 
 
-_NESTED = "archive in an archive", "not read: unpack the outer archive"
-
-
 def _candidates(
     found: LogFolder, folder: Path, path: Path, options: LogOptions, properties: dict[Path, Properties]
 ) -> Iterator[Candidate]:
-    """Yield the lines of a file, or of all files in an archive; note the settings in its properties files."""
+    """Yield the logs in a file, or in all files of an archive, as candidates, and add other files to ``found``."""
     paths = [str(path.resolve())]
     if is_archive(path.name):
         try:
@@ -238,13 +227,13 @@ def _candidates(
         elif member and is_metadata_dump(each):
             _add_file(found, METADATA, name, each)
         elif refused := _refused_by_name(name, each):
-            found.left_out.append(refused)
+            (found.refused if refused.reason == HEADLESS else found.left_out).append(refused)
         else:
             yield from _sources_of(found, folder, name, each, options)
 
 
 def _sources_of(found: LogFolder, folder: Path, name: str, path: str, options: LogOptions) -> Iterator[Candidate]:
-    """Yield the lines of a file, separately for each container or host that wrote them."""
+    """Yield the lines of a file as candidates, separately for each container or host."""
     kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(Path(name).name)), None)
     look = look_at(path, kind or SERVER, options.stamp_format, found.given.events)
     if isinstance(look.layout, Layout) and look.layout.by_writer:
@@ -268,10 +257,12 @@ def is_metadata_dump(path: str) -> bool:
 
 
 def _refused_by_name(name: str, path: str) -> Refused | None:
-    """Return the refusal of a file that its name shows to be a document or the like; None for any other file."""
+    """Return why a file is not read, if its name shows that it is not needed or is a document; None otherwise."""
     if NOT_NEEDED.fullmatch(Path(name).name):
         return Refused(name, "not needed", "it has no lines about fetches or the ISR")
     if DOCUMENT.fullmatch(Path(name).name) and not is_export_file(path):
+        if path.endswith(".csv") and re.search(_IN_TABLE, head_of(path)):
+            return Refused(name, HEADLESS, "if an export was cut into parts, join them in their order, as with cat")
         return Refused(name, "its name is that of a document", "if it is a log, call it server.log")
     return None
 
@@ -279,7 +270,7 @@ def _refused_by_name(name: str, path: str) -> Refused | None:
 def _add_candidate_logs(
     found: LogFolder, folder: Path, candidates: list[Candidate], properties: dict[Path, Properties], options: LogOptions
 ) -> None:
-    """Add the logs whose broker is found to ``found``, and remarks where it is missing or doubtful."""
+    """Find the brokers of all candidates. Add logs with a known broker, and remarks on missing or doubtful evidence."""
     of_folder = {path.parent: own.settings for path, own in properties.items() if broker_id_of(own.settings)}
     for each, owner in zip(candidates, broker_ids(candidates, of_folder), strict=True):
         found.refused += owner.remarks
@@ -289,7 +280,7 @@ def _add_candidate_logs(
         own = of_folder.get(each.folder, {})
         own = own if int_setting(broker_id_of(own)) == broker_id else {}
         if own or broker_id not in found.brokers:
-            numbers = (number_setting(own, name) for name in (LAG_TIME, MIN_ISR, FETCHERS))
+            numbers = (number_setting(own, name) for name in BROKER_NUMBERS)
             found.brokers[broker_id] = Broker(broker_id, *numbers)
         _add_candidate_log(found, each, broker_id, options)
     used = {each.folder for each in candidates}
@@ -300,7 +291,7 @@ def _add_candidate_logs(
 
 
 def _add_candidate_log(found: LogFolder, each: Candidate, broker_id: int, options: LogOptions) -> None:
-    """Add to ``found`` the logs in the lines of one candidate, which this broker wrote."""
+    """Add to ``found`` the logs of one broker that a candidate's lines belong to, one entry per kind of log."""
     layout = each.look.layout
     if isinstance(layout, UnreadableLayout):
         if layout.reason not in {"empty file", "binary file"} and each.known_name:
@@ -322,12 +313,12 @@ def _add_candidate_log(found: LogFolder, each: Candidate, broker_id: int, option
 
 
 def _read_kinds(kinds: Iterable[str], layout: Layout) -> list[str]:
-    """Return the kinds of logs to read; request logs with timestamps in whole seconds are too coarse for a replay."""
+    """Return the kinds of log to read. Requests whose timestamps are whole seconds are too coarse for a replay."""
     return [kind for kind in kinds if not (kind == REQUEST and layout.whole_seconds)]
 
 
 def _find_brokers_of_jvms(found: LogFolder) -> None:
-    """Set the broker of each gc.log, if all other logs in its folder are of one broker."""
+    """Assign each gc.log to a broker, if all other logs in its folder are of that broker."""
     of_jvms = found.of_kind(GC)
     found.files = [file for file in found.files if file.kind != GC]
     beside = [(Path(file.name).parent, file.broker_id) for file in found.files if file.broker_id is not None]
@@ -342,14 +333,16 @@ def _find_brokers_of_jvms(found: LogFolder) -> None:
 
 
 def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Counter[str]]) -> list[LogFile]:
-    """Return one entry per file and kind of log that has lines in it, with the number of these lines.
+    """Return one entry per file and kind of log, with the number of lines of that kind.
+
+    Files that are not in ``counts`` are returned unchanged.
 
     Parameters
     ----------
     files : iterable of LogFile
         Files with fingerprints.
     counts : dict
-        Numbers of lines by log, for each path and source of a file.
+        Number of lines per kind of log, by path and source of the file.
     """
     listed: list[LogFile] = []
     seen: set[tuple[str, str | None]] = set()
@@ -375,7 +368,7 @@ def _add_file(found: LogFolder, kind: str, name: str, path: str, broker_id: int 
 
 
 def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path, name: str, path: str) -> None:
-    """Read a properties file, and note its settings by folder; refuse one that cannot be read."""
+    """Read a properties file into ``known``. If it cannot be read, add it to the refused files."""
     try:
         known[place] = read_properties(path)
     except BadFileError as bad:
@@ -383,7 +376,7 @@ def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path
 
 
 def _why_not_opened(root: Path, path: Path) -> str | None:
-    """Return why a file must not be opened (None: it may be), without opening it: opening a FIFO would block."""
+    """Return why a file must not be opened; None if it may be opened. To open a FIFO would block."""
     try:
         if _printable(str(path.resolve())) != str(path.resolve()):
             return "file name is not text"
@@ -395,5 +388,5 @@ def _why_not_opened(root: Path, path: Path) -> str | None:
 
 
 def _printable(name: str) -> str:
-    # To the system, names are bytes; one that is not UTF-8 would cause an error wherever it is written.
+    """Return the name of a file as valid text; to the system, names are bytes."""
     return name.encode(errors="surrogateescape").decode(errors="replace")

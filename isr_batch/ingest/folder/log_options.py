@@ -15,9 +15,9 @@ class LogOptions:
     Parameters
     ----------
     stamp_format : str, optional
-        Format of ambiguous timestamps, in Python's strftime syntax.
+        Format of timestamps that could be read in several ways, in Python's strftime syntax.
     zones : dict of (int or None) to str
-        Time zone of timestamps without one, by broker; None is the zone of all other brokers.
+        Time zone of timestamps that name none, by broker. The zone of key None applies to all other brokers.
     """
 
     stamp_format: str | None = None
@@ -29,12 +29,18 @@ class LogOptions:
 
     @classmethod
     def parse(cls, stamp_format: str | None, zones: Iterable[str]) -> "LogOptions":
-        """Parse the options of a command; a zone is ``ZONE`` for all brokers, or ``BROKER=ZONE``.
+        """Parse the options of a command.
+
+        Parameters
+        ----------
+        stamp_format : str, optional
+        zones : iterable of str
+            Each is ``ZONE`` for all brokers, or ``BROKER=ZONE`` for one.
 
         Raises
         ------
         UsageError
-            When one of them cannot be read.
+            When an option cannot be parsed.
         """
         if stamp_format is not None:
             stamp_form(stamp_format)

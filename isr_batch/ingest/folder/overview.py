@@ -1,4 +1,4 @@
-"""Describe a folder of logs without reading it all: files, layouts, brokers, times, and what can be analysed."""
+"""Describe a folder of logs without reading it all: files, layouts, brokers, times, and possible analyses."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,17 @@ CAPABILITY_COLUMNS = ("about", "found", "next")
 
 
 class Capability(NamedTuple):
-    """A possible analysis: whether the logs suffice for it, and otherwise what is missing and how to get it."""
+    """An analysis that the logs allow, or one that they do not suffice for.
+
+    Attributes
+    ----------
+    about : str
+        The analysis, broker or kind of log.
+    found : str
+        Result of the examination.
+    next : str
+        How to get the logs that are missing; empty if none are.
+    """
 
     about: str
     found: str
@@ -28,7 +38,7 @@ class Capability(NamedTuple):
 
 
 def file_rows(found: LogFolder) -> list[dict[str, Any]]:
-    """Return the files that are read, as rows with the keys `FILE_COLUMNS`; times are those of first and last lines."""
+    """Return the files that are read, as rows with the keys `FILE_COLUMNS`; times are those of first and last line."""
     rows = []
     kinds: dict[str, list[str]] = defaultdict(list)
     for file in found.files:
@@ -55,7 +65,7 @@ def left_out_rows(found: LogFolder) -> list[dict[str, Any]]:
 
 
 def capabilities(found: LogFolder) -> Iterator[Capability]:
-    """Yield the possible analyses of these logs, with what is missing or contradictory."""
+    """Yield the possible analyses of a folder's logs, and the logs that are missing or contradictory."""
     yield from (
         Capability(each.source_file, f"{each.reason}: {each.detail}", "")
         for each in found.refused if each.reason == NO_PROPERTIES
@@ -96,19 +106,19 @@ def capabilities(found: LogFolder) -> Iterator[Capability]:
 
 
 def _releases_of_folder(given: str | None, versions: Iterable[str]) -> list[str]:
-    """Return the Kafka releases of the brokers: the one that the user gave, or all that the brokers' logs name."""
+    """Return the Kafka releases of the brokers: the one that the user gave, otherwise all that their logs name."""
     return [given] if given else [release for release in map(vendor_release, sorted(versions)) if release]
 
 
 def _analysable_by_logs(logs: set[str]) -> str:
-    """Return words for what can be analysed without request logs."""
+    """Describe in words the analyses that are possible without request logs."""
     if SERVER in logs:
         return "only what server.log shows of shrinks"
     return "only which replicas the controller removed, from state-change.log" if STATE_CHANGE in logs else "nothing"
 
 
 def _last_time_of_log(seen: SeenByLook) -> str:
-    """Return the time of the last examined line of a log as text, with "after" if the log continues."""
+    """Return the time of the last line that was examined, preceded by "after" if the log continues."""
     # The end of a compressed file is not examined.
     return f"after {_time_in_overview(seen.last)}" if seen.goes_on and seen.last else _time_in_overview(seen.last)
 

@@ -1,12 +1,12 @@
 """Parse the output of ``kafka-topics --describe`` that an operator put next to the logs.
 
 =========  ==============================================================================================
-release    a partition's line
+release    format
 =========  ==============================================================================================
-0.8 - 2.x  ``Topic: t  Partition: 0  Leader: 1  Replicas: 1,2,3  Isr: 1,2,3``
-2.8 on     ``TopicId`` in the line of the topic
-3.7 on     then ``Elr:`` and ``LastKnownElr:``, each a list or ``N/A``; before them ``Adding Replicas:`` and
-           ``Removing Replicas:`` while they move
+0.8 - 2.x  line of a partition: ``Topic: t  Partition: 0  Leader: 1  Replicas: 1,2,3  Isr: 1,2,3``
+2.8 on     the line of a topic also has ``TopicId``
+3.7 on     the line of a partition also has ``Elr:`` and ``LastKnownElr:``, each a list or ``N/A``. During a
+           reassignment, ``Adding Replicas:`` and ``Removing Replicas:`` come before them
 =========  ==============================================================================================
 
 A listing has no timestamp.
@@ -31,7 +31,7 @@ _MIN_ISR = re.compile(r"\bmin\.insync\.replicas=(\d{1,9})\b")
 
 
 class Listed(NamedTuple):
-    """A partition in a listing; leader -1 means that it has no leader, ELR None that no ELR is listed."""
+    """A partition in a listing. ``leader_id`` is -1 if it has no leader; ``elr`` is None if no ELR is listed."""
 
     topic: str
     partition_id: int
@@ -43,7 +43,7 @@ class Listed(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The content of a listing: partitions, and by topic the id and min.insync.replicas."""
+    """The content of a listing: its partitions, topic names by topic id, and min.insync.replicas by topic."""
 
     partitions: list[Listed]
     topic_ids: dict[str, str]
@@ -57,7 +57,7 @@ def is_listing(path: Path | str) -> bool:
 
 
 def read_listing(path: Path | str) -> tuple[Listing, BadFileError | None]:
-    """Parse a listing file as far as it is readable; other lines are skipped.
+    """Parse a listing file as far as it can be read. Lines in other formats are skipped.
 
     Returns
     -------
@@ -99,7 +99,7 @@ def parse_listing(lines: Iterable[str]) -> Listing:
 
 
 def listing_sentence(name: str, listing: Listing) -> str:
-    """Return a sentence on the replicas outside the ISR when the listing was made; a listing shows no shrinks."""
+    """Return a sentence about the replicas outside the ISR at the time of the listing. A listing shows no shrinks."""
     out: dict[int, list[str]] = {}
     for each in listing.partitions:
         for broker in sorted(set(each.replicas) - set(each.isr)):
@@ -119,18 +119,18 @@ def listing_sentence(name: str, listing: Listing) -> str:
 
 
 _NAMED = 5
-"""Number of partitions that the sentence names at most."""
+"""Maximum number of partitions per broker that a sentence names."""
 _ID_CHARACTERS = 22
 _NOT_LISTED = "N/A"
 
 
 def _fields_of_listing(line: str) -> dict[str, str]:
-    """Return the fields of a listing's line by name."""
+    """Return the fields in a line of a listing, by name."""
     return dict(_FIELD.findall(line))
 
 
 def _listed_partition(line: str) -> Listed | None:
-    """Parse a partition's line; None for any other line."""
+    """Parse the line of a partition; return None for any other line."""
     fields = _fields_of_listing(line)
     try:
         replicas, isr = (_listed_brokers(fields[name]) for name in ("Replicas", "Isr"))
@@ -146,12 +146,11 @@ def _listed_partition(line: str) -> Listed | None:
 
 
 def _listed_brokers(text: str) -> tuple[int, ...]:
-    """Parse a list of broker ids."""
     return tuple(_listed_number(number) for number in text.split(",") if number)
 
 
 def _listed_number(text: str) -> int:
-    """Parse the number of a broker or a partition; raise ValueError for anything else."""
+    """Parse the number of a broker or a partition. Raise ValueError for any other text."""
     if not re.fullmatch(r"\d{1,9}", text):
         message = f"{text} is not the number of a broker or partition"
         raise ValueError(message)

@@ -11,6 +11,9 @@ from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.events import EventFields
 
 FETCHERS = "num.replica.fetchers"
+FETCH_WAIT = "replica.fetch.wait.max.ms"
+BROKER_NUMBERS = (LAG_TIME, MIN_ISR, FETCHERS, FETCH_WAIT)
+"""The numbers in server.properties that are read, in the order of `Broker`'s fields."""
 PROPERTIES_BYTES = 1 << 20
 MAX_INT = (1 << 31) - 1
 EVENTS = "events"
@@ -19,39 +22,43 @@ _EVENT_FIELDS = {"time": "stamp", "message": "message", "logger": "logger", "lev
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker's settings that a replay needs; None for a setting that server.properties does not have."""
+    """A broker's settings that a replay needs. A setting is None if it is not in server.properties."""
 
     broker_id: int
     replica_lag_time_max_ms: int | None
     min_insync_replicas: int | None
     num_replica_fetchers: int | None = None
+    replica_fetch_wait_max_ms: int | None = None
 
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Release and settings that no log has, given by the user in ``cluster.yaml`` or as an option."""
+    """The release, settings and formats that the user stated in ``cluster.yaml`` or as options."""
 
     release: str | None = None
     replica_lag_time_max_ms: int | None = None
     min_insync_replicas: int | None = None
     num_replica_fetchers: int | None = None
+    replica_fetch_wait_max_ms: int | None = None
     events: EventFields | None = None
 
 
 def read_cluster_settings(path: Path) -> ClusterSettings:
-    """Read ``cluster.yaml``: ``release``, settings by their Kafka names, and ``events``: the fields of JSON events.
+    """Read ``cluster.yaml``.
+
+    It may have ``release``, settings under their Kafka names, and ``events``, the names of the fields in JSON events.
 
     Raises
     ------
     UsageError
-        If there are mistakes; the message lists them all.
+        If the file cannot be read or has mistakes. The message lists all mistakes.
     """
     import yaml  # imported here, because executors read lines of logs without YAML
 
     from isr_batch.yaml_files import load_yaml
 
     names = {"release": "release", LAG_TIME: "replica_lag_time_max_ms", MIN_ISR: "min_insync_replicas",
-             FETCHERS: "num_replica_fetchers"}  # fmt: skip
+             FETCHERS: "num_replica_fetchers", FETCH_WAIT: "replica_fetch_wait_max_ms"}  # fmt: skip
     try:
         stated = load_yaml(path) or {}
     except OSError as error:
@@ -81,7 +88,10 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
 
 
 def _event_fields(stated: object) -> EventFields | None:
-    """Parse ``events`` in ``cluster.yaml``: the names of a JSON event's fields, nested names with slashes."""
+    """Parse ``events`` in ``cluster.yaml``: names of fields in a JSON event, nested names written with slashes.
+
+    Return None if it is not such a mapping.
+    """
     if not isinstance(stated, dict) or not {"time", "message"} <= stated.keys() <= _EVENT_FIELDS.keys():
         return None
     if not all(isinstance(field, str) and field for field in stated.values()):
@@ -90,7 +100,7 @@ def _event_fields(stated: object) -> EventFields | None:
 
 
 def is_release(text: str) -> bool:
-    """Whether a text is the number of a Kafka release from 0.8 on, the first with a rule."""
+    """Whether a text is a Kafka release number, from 0.8 on, the first release that has a rule."""
     numbers = [int(number) for number in text.split(".")] if re.fullmatch(r"\d{1,2}(\.\d{1,3}){1,3}", text) else []
     return numbers >= [0, 8]
 
@@ -101,26 +111,26 @@ def require_release(text: str | None) -> None:
     Raises
     ------
     UsageError
-        If it is not; the message has an example of a release.
+        If it is not. The message has an example of a release.
     """
     if text is not None and not is_release(text):
         raise UsageError(f"{text} is not a Kafka release from 0.8 on", "write it like 3.6.2")
 
 
 class Properties(NamedTuple):
-    """A properties file: its path, which may be in an archive, and its settings."""
+    """A properties file: its path, possibly that of a member of an archive, and its settings."""
 
     path: str
     settings: dict[str, str]
 
 
 def read_properties(path: str) -> Properties:
-    """Read the settings of a properties file.
+    """Read the settings in a properties file.
 
     Raises
     ------
     BadFileError
-        If it cannot be read.
+        If the file cannot be read.
     """
     read = b""
     for chunk in content_chunks(path):
@@ -138,5 +148,5 @@ def number_setting(settings: dict[str, str], name: str) -> int | None:
 
 
 def int_setting(text: str) -> int | None:
-    """Parse a non-negative Kafka INT; None for any other text."""
+    """Parse a value of Kafka's type INT that is not negative; return None for any other text."""
     return int(text) if re.fullmatch("[0-9]{1,10}", text) and int(text) <= MAX_INT else None

@@ -1,8 +1,8 @@
 """Find brokers whose timestamps are in a local time zone, although their lines name no zone.
 
-Two comparisons show this. The lastCaughtUpTimeMs in a Shrinking line (since 3.6) is in UTC, unlike the timestamp of the
-line. And all brokers log the beginning of a leader epoch within some milliseconds, so their timestamps should agree.
-The offset of a time zone is a multiple of 15 minutes.
+There are two kinds of evidence. The lastCaughtUpTimeMs in a Shrinking line (since 3.6) is in UTC, whereas the line's
+timestamp is in the broker's zone. And all brokers log the beginning of a leader epoch within milliseconds of each
+other, so their timestamps should agree. Offsets of time zones are multiples of 15 minutes.
 """
 
 import re
@@ -23,12 +23,13 @@ from isr_batch.ingest.log_files.layout_converter import LayoutConverter
 from isr_batch.ingest.log_files.limits import BadFileError
 
 LOOK_AT_BYTES = 16 << 20
-"""Bytes of each file that are searched; at most `MAX_LINES` lines are compared."""
+"""Number of bytes at the beginning of each file that are searched. The search ends early after `MAX_LINES` lines."""
 MAX_LINES = 2_000
 QUARTER_MS = 900_000
 _AGREE = 0.9
 _NEAR_MS = 5_000
-"""Brokers in one time zone log a leader epoch at most this many ms apart, even if their clocks differ slightly."""
+"""Brokers in the same time zone log a leader epoch at most this many milliseconds apart, even if their clocks differ
+slightly."""
 _STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)[,.](\d{3})\]")
 _CAUGHT_UP = re.compile(CAUGHT_UP)
 _TERMS = "|".join({LEADER.mark, FOLLOWER.mark})
@@ -37,7 +38,7 @@ _MARKS = {SERVER: re.compile(b"lastCaughtUpTimeMs: "), STATE_CHANGE: re.compile(
 
 @dataclass(frozen=True)
 class Shift:
-    """How far a broker's timestamps are ahead of UTC, or of another broker's, with the evidence."""
+    """How far a broker's timestamps are ahead of UTC, or of another broker's timestamps, with the evidence."""
 
     broker_id: int
     minutes: int
@@ -51,7 +52,7 @@ class Shift:
 
 
 def time_zone_shifts(files: Iterable[LogFile]) -> list[Shift]:
-    """Find the brokers whose timestamps are not in UTC, from the first lines of their logs.
+    """Find the brokers whose timestamps are not in UTC, judging by the first lines of their logs.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ def time_zone_shifts(files: Iterable[LogFile]) -> list[Shift]:
 
 
 def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
-    """Raise an error if a broker's timestamps are in a local time zone.
+    """Raise an error if a broker's timestamps are in a local time zone that the operator has not stated.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
     Raises
     ------
     UsageError
-        If there is such a broker; the message has the shift, the evidence, and the option that corrects it.
+        If there is such a broker. The message has the shift, the evidence, and the option that corrects it.
     """
     files = list(files)
     found = time_zone_shifts(files)
@@ -98,7 +99,7 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
         return
     brokers = {file.broker_id for file in files if file.broker_id is not None}
     zones = {shift.zone for shift in found}
-    # One zone for all brokers would shift the timestamps that are already right.
+    # An option without a broker is only suggested if it fits all brokers: it would shift timestamps that are right.
     is_same = len(zones) == 1 and {shift.broker_id for shift in found} == brokers
     options = [zones.pop()] if is_same else [f"{shift.broker_id}={shift.zone}" for shift in found]
     given = " ".join(f"--time-zone {option}" for option in options)
@@ -111,7 +112,7 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
 
 
 def _lines_with_mark(file: LogFile, mark: re.Pattern[bytes]) -> Iterator[tuple[int, str]]:
-    """Yield the lines near a file's beginning that match a pattern, each with its timestamp in ms."""
+    """Yield the lines near a file's beginning that match ``mark``, each after its timestamp in ms since 1970."""
     lines: list[str] = []
     read, tail = 0, b""
     try:
@@ -139,7 +140,16 @@ def _lines_with_mark(file: LogFile, mark: re.Pattern[bytes]) -> Iterator[tuple[i
 
 
 def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
-    """Return a broker's shift from UTC by its Shrinking lines: lastCaughtUpTimeMs is in UTC, some seconds earlier."""
+    """Return a broker's shift from UTC, derived from its Shrinking lines; None if they show no shift.
+
+    The timestamp of such a line should be some seconds after the line's lastCaughtUpTimeMs, which is in UTC.
+
+    Parameters
+    ----------
+    broker_id : int
+    ahead_ms : list of int
+        For each such line, the timestamp minus lastCaughtUpTimeMs.
+    """
     quarters, times = Counter(ms // QUARTER_MS for ms in ahead_ms).most_common(1)[0] if ahead_ms else (0, 0)
     if not quarters or times < _AGREE * len(ahead_ms):
         return None
@@ -153,10 +163,16 @@ def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
 
 
 def _between_brokers(begun: dict[tuple[str, ...], dict[int, int]], known: Container[int]) -> list[Shift]:
-    """Compute brokers' shifts from each other from their lines about the same leader epochs.
+    """Return the shifts of brokers from a reference broker, derived from their lines about the same leader epochs.
 
-    Each broker is compared with a broker whose zone is known; if no zone is known, with the broker that has most of
-    these lines.
+    The reference is the broker with most of these lines. Brokers whose own shift from UTC is known are preferred.
+
+    Parameters
+    ----------
+    begun : dict
+        Times at which each broker logged the beginning of a leader epoch, by leader epoch.
+    known : container of int
+        Brokers whose shift from UTC is known.
     """
     counts = Counter(broker_id for at in begun.values() for broker_id in at)
     counts = Counter({broker_id: n for broker_id, n in counts.items() if broker_id in known}) or counts
@@ -184,6 +200,6 @@ def _between_brokers(begun: dict[tuple[str, ...], dict[int, int]], known: Contai
 
 
 def _zone_hours_in_words(minutes: int) -> str:
-    """Return minutes as text in hours and minutes."""
+    """Return a number of minutes as text, in hours and minutes."""
     hours, rest = divmod(abs(minutes), 60)
     return " ".join([*([f"{hours} h"] if hours else []), *([f"{rest} min"] if rest else [])])

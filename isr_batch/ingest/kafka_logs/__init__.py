@@ -1,1 +1,1 @@
-"""Read broker logs into the input tables: request log, server log, state-change log and decoded metadata log."""
+"""Read broker logs into the input tables: request.log, server.log, state-change.log and a decoded metadata log."""

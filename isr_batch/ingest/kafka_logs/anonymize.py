@@ -1,4 +1,4 @@
-"""Copy a folder of logs with made-up names, for `anonymize`; lines that an ingest does not read lose their text."""
+"""Copy a folder of logs with made-up names, for `anonymize`. Lines that an ingest does not read lose their text."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
 from isr_batch.broker_lines.kinds import BROKER_KINDS, GC, METADATA, REQUEST, SERVER, STATE_CHANGE, LogKindFinder
 from isr_batch.ingest.folder.lines import Selection, lines_of_file
 from isr_batch.ingest.folder.log_folder import SNAPSHOT, LogFile, LogFolder
-from isr_batch.ingest.folder.settings_files import FETCHERS
+from isr_batch.ingest.folder.settings_files import FETCH_WAIT, FETCHERS
 from isr_batch.ingest.kafka_logs.lines_of_interest import read_as_log_lines
 from isr_batch.ingest.log_files.made_up_names import MadeUpNames
 
@@ -22,7 +22,7 @@ _NAMES: Final = {METADATA: "metadata.txt", SNAPSHOT: "topics.txt", GC: "gc.log"}
 
 
 def find_names(found: LogFolder, names: MadeUpNames) -> None:
-    """Collect in ``names`` the names in a folder's logs that must be replaced."""
+    """Collect in ``names`` all names that the logs of a folder contain and that a copy must replace."""
     for file in _logs_to_copy(found):
         for lines, kept in _lines_to_copy(file):
             for line, is_kept in zip(lines.to_pylist(), kept.to_pylist(), strict=True):
@@ -31,16 +31,21 @@ def find_names(found: LogFolder, names: MadeUpNames) -> None:
 
 
 def write_copy(found: LogFolder, names: MadeUpNames, out: Path) -> int:
-    """Write a copy of the logs with made-up names; return the number of lines.
+    """Write a copy of the logs in which names are replaced by made-up ones.
 
     Parameters
     ----------
     found : LogFolder
-        The logs; their timestamps are written in UTC.
+        The logs. Their timestamps are written in UTC.
     names : MadeUpNames
-        Names found in all lines.
+        All names in these logs (`find_names`).
     out : Path
-        A folder that does not exist.
+        Folder of the copy, which must not exist.
+
+    Returns
+    -------
+    int
+        Number of lines written.
     """
     out.mkdir(parents=True)
     written, count = Counter[Path](), 0
@@ -60,7 +65,7 @@ def write_copy(found: LogFolder, names: MadeUpNames, out: Path) -> int:
 
 
 def _logs_to_copy(found: LogFolder) -> Iterator[LogFile]:
-    """Yield each file with lines once, even if it has lines of several logs."""
+    """Yield each file once, even if it has lines of several logs."""
     seen = set()
     for file in found.files:
         if file.kind in {*BROKER_KINDS, *_NAMES} and (file.path, file.source) not in seen:
@@ -69,7 +74,10 @@ def _logs_to_copy(found: LogFolder) -> Iterator[LogFile]:
 
 
 def _lines_to_copy(file: LogFile) -> Iterator[tuple[pa.StringArray, pa.BooleanArray]]:
-    """Yield lines in Kafka's own layout, and whether an ingest reads each."""
+    """Yield batches of lines in Kafka's own layout, each with a mask of the lines whose text is kept.
+
+    The text of a line is kept if an ingest reads it. Any other line is cut to its time and level.
+    """
     of_broker = file.kind in BROKER_KINDS
     kinds = LogKindFinder(file.default) if of_broker else None
     for batch in lines_of_file(
@@ -95,22 +103,22 @@ def _lines_to_copy(file: LogFile) -> Iterator[tuple[pa.StringArray, pa.BooleanAr
 
 
 def _anonymized_empty_lines(values: pa.StringArray, log: pa.StringArray) -> pa.StringArray:
-    """Return lines that no ingest reads with only their time, level and logger."""
+    """Return lines that only have their time and level, and a logger that says that the text was left out."""
     head = pc.struct_field(pc.extract_regex(values, _HEAD), "head")
     loggers = pa.array([f"left out ({_LOGGERS.get(each, '')})" for each in log.to_pylist()])
     return pc.fill_null(pc.binary_join_element_wise(head, loggers, ""), "")
 
 
 def _write_settings_of_copy(found: LogFolder, out: Path) -> None:
-    """Write cluster.yaml and each broker's server.properties, with the settings that a replay needs."""
+    """Write cluster.yaml and a server.properties per broker, which only have the settings that a replay needs."""
     given = found.given
     stated = {"release": given.release, LAG_TIME: given.replica_lag_time_max_ms, MIN_ISR: given.min_insync_replicas,
-              FETCHERS: given.num_replica_fetchers}  # fmt: skip
+              FETCHERS: given.num_replica_fetchers, FETCH_WAIT: given.replica_fetch_wait_max_ms}  # fmt: skip
     if lines := [f"{name}: {value}\n" for name, value in stated.items() if value is not None]:
         (out / "cluster.yaml").write_text("".join(lines))
     for broker in found.brokers.values():
         own = {LAG_TIME: broker.replica_lag_time_max_ms, MIN_ISR: broker.min_insync_replicas,
-               FETCHERS: broker.num_replica_fetchers}  # fmt: skip
+               FETCHERS: broker.num_replica_fetchers, FETCH_WAIT: broker.replica_fetch_wait_max_ms}  # fmt: skip
         folder = out / f"broker-{broker.broker_id}"
         if folder.is_dir() and any(value is not None for value in own.values()):
             text = "".join(f"{name}={value}\n" for name, value in own.items() if value is not None)

@@ -1,4 +1,4 @@
-"""Notes that an ingest prints at its end: the time that the logs cover, and what was inferred or assumed."""
+"""Make the notes that an ingest prints at its end: the time that the logs cover, and inferred or assumed values."""
 
 import re
 from collections import defaultdict
@@ -14,7 +14,17 @@ from isr_batch.ingest.terms.mid_term import INFERRED
 
 
 class Note(NamedTuple):
-    """A note for the user: its subject, what was found or assumed, and how to give a better value next time."""
+    """A note for the user.
+
+    Attributes
+    ----------
+    about : str
+        Subject.
+    found : str
+        The value that was found, inferred or assumed.
+    next_time : str
+        How to provide a better value to the next ingest; empty if nothing can be done.
+    """
 
     about: str
     found: str
@@ -22,15 +32,16 @@ class Note(NamedTuple):
 
 
 def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], topic_ids: int) -> list[Note]:
-    """Return notes on what the rows of an ingest are based on: covered time, inferred and assumed values.
+    """Return notes on the time that the logs cover, and on values that an ingest had to infer or assume.
 
     Parameters
     ----------
     stretches : sequence of Stretch
+        Periods that the request logs cover.
     led : sequence of dict
         Rows of leader_epochs.
     topic_ids : int
-        Number of topics whose name is not in any log.
+        Number of topics whose name is in none of the logs.
     """
     found_out = _notes_on_coverage(stretches)
     releases = {row["broker_version"] for row in led if row["broker_version_source"] == INFERRED}
@@ -86,9 +97,17 @@ def note_on_shorter_copies(files: Sequence[LogFile]) -> list[Note]:
 
 
 def note_on_later_logs(files: Sequence[str], fetches: int) -> list[Note]:
-    """Return a note on logs that are no longer there, and were ingested before an earlier log of the same broker.
+    """Return a note on request logs that were ingested before an older log of the same broker.
 
-    Their terms restart, and some of their fetches have no offset.
+    The files are no longer in the folder, so they cannot be read again. Their terms stay divided at the beginning of
+    these logs, and some of their fetches have no offset.
+
+    Parameters
+    ----------
+    files : sequence of LogFile
+        These request logs.
+    fetches : int
+        Number of their fetches without an offset.
     """
     found = (f"{len(files)} request logs of later times were ingested before these, and are not read again: terms "
              f"restart there, and {fetches:,} fetches have no offset")  # fmt: skip
@@ -96,7 +115,7 @@ def note_on_later_logs(files: Sequence[str], fetches: int) -> list[Note]:
 
 
 def _notes_on_coverage(stretches: Sequence[Stretch]) -> list[Note]:
-    """Return, for each broker, a note on the time that its request logs cover, and the gaps in it."""
+    """Return a note per broker on the time that its request logs cover, and on gaps in it."""
     by_broker: dict[int, list[Stretch]] = defaultdict(list)
     for stretch in stretches:
         by_broker[stretch.broker_id].append(stretch)
@@ -117,7 +136,15 @@ def _list_in_note(numbers: set[int]) -> str:
 
 
 def unnamed_topics(rows: list[dict[str, Any]], topics: pa.Table) -> int:
-    """Return how many topics are known only by their id."""
+    """Count the topics that are only known by their id.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Rows whose ``topic`` is a name or an id.
+    topics : pa.Table
+        The known names, in column ``topic``.
+    """
     named = set(topics["topic"].to_pylist())
     return len({row["topic"] for row in rows if row["topic"] not in named
                 and re.fullmatch(r"[\w-]{21}[AQgw]", row["topic"])})  # fmt: skip

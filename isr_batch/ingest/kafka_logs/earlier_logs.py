@@ -1,4 +1,4 @@
-"""Rows and lines in the lake from logs that an earlier ingest read and that are no longer in the folder ("gone")."""
+"""The state that earlier ingests stored in the lake from logs that are no longer in the folder."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ KEPT_LINES = arrow_columns(
     "kind STRING, broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING, "
     "line_hash BIGINT"
 )
-"""Schema of the lines that a lake stores, because logs that are ingested later may need them."""
+"""Schema of log lines that the lake stores, because an ingest of later logs may need them."""
 SILENCES = arrow_columns("broker_id INT, process INT, from_us BIGINT, until_us BIGINT")
 FILES = arrow_columns("kind STRING, broker_id INT, first_us BIGINT, last_us BIGINT, informs BOOLEAN")
 AS_IT_BEGAN_LOGGED = ("start_offset", "start_high_watermark", "start_offset_source", "held_at_start")
@@ -25,38 +25,39 @@ AS_IT_BEGAN = (
     *AS_IT_BEGAN_LOGGED, "begins_mid_term", "term_source", "assigned", "assigned_source", "isr_at_start", "isr_source",
     "previous_leader_id",
 )  # fmt: skip
-"""Columns of a term that only the log with its start shows. If no log shows the start, all columns."""
+"""Columns of a term that keep the values from an earlier log when the term is derived again: all of them if no log
+shows the term's start, otherwise only `AS_IT_BEGAN_LOGGED`."""
 AS_IT_ENDED = ("end_us", "ends_mid_term")
 _TERM = ("leader_id", "topic", "partition_id", "leader_epoch", "start_us")
 
 
 @dataclass(frozen=True)
 class EarlierLogs:
-    """Rows and lines in the lake from logs that are gone from the folder, and that the new logs continue.
+    """Rows and lines in the lake from logs that are no longer in the folder, and that the logs of the folder continue.
 
     Attributes
     ----------
     lines : pa.Table
-        Lines of interest from these logs (`KEPT_LINES`).
+        Their lines of interest (`KEPT_LINES`).
     files : pa.Table
-        The files other than request logs (`FILES`).
+        These files, except request logs (`FILES`).
     requests : sequence of (int, int)
-        For each request log, the broker, and the time at which its last request was completed.
+        For each of these request logs, its broker and the time at which its last request was completed.
     stretches : sequence of Stretch
-        Stretches of time that the request logs cover.
+        Periods that these request logs cover.
     numbers : pa.Table
         The last request of each fetch session in each file (`isr_batch.ingest.requests.coverage.NUMBERED`).
     silences : pa.Table
         Silences of brokers (`SILENCES`).
     terms : sequence of dict
-        Terms that the lines mention, and terms without a logged end: leader_id, topic, partition_id,
+        Terms that have no logged end, or that began when ``lines`` begin or later: leader_id, topic, partition_id,
         leader_epoch, start_us, and the columns of `AS_IT_BEGAN` and `AS_IT_ENDED`.
     last_rows : callable
-        Returns the rows shortly before the times at which the request logs of leaders continue.
+        Takes, by leader, the time at which the new request logs begin. Returns the last fetches and appends before it.
     kept_requests : pa.Table
         The last requests of each broker (`isr_batch.ingest.kafka_logs.last_requests`).
     brokers : mapping of int to Broker
-        Settings of all brokers that the cluster has had, from the folder, or, if it lacks them, from earlier logs.
+        Settings of all brokers that the cluster has had. Those that the folder lacks are taken from earlier ingests.
     """
 
     lines: pa.Table = field(default_factory=KEPT_LINES.empty_table)
@@ -71,23 +72,16 @@ class EarlierLogs:
     brokers: Mapping[int, Broker] = field(default_factory=dict)
 
     def begin_us(self) -> dict[int, int]:
-        """Return, for each broker, the time of its first stored line; everything from then on is derived again.
+        """Return the time of each broker's first stored line. Everything from then on is derived again.
 
-        A broker that is not in the folder is left out if its settings are unknown, as in a lake of an earlier version.
+        A broker whose settings are unknown is left out. An earlier version of the lake did not store settings.
         """
         first = self.lines.group_by("broker_id").aggregate([("stamp_us", "min")]).to_pylist()
         return {row["broker_id"]: row["stamp_us_min"] for row in first
                 if row["stamp_us_min"] is not None and row["broker_id"] in self.brokers}  # fmt: skip
 
     def with_stretches(self, read: Sequence[Stretch], signs: pa.Table) -> list[Stretch]:
-        """Join the periods that the new request logs cover to those of the earlier logs that they continue.
-
-        Parameters
-        ----------
-        read : sequence of Stretch
-        signs : pa.Table
-            Signs of gaps from the numbers of requests, including those between the earlier logs and these.
-        """
+        """Add the periods that the new request logs cover to those of earlier logs, and join consecutive ones."""
         of_broker: dict[int, list[Stretch]] = defaultdict(list)
         by_time = [*((each, False) for each in self.stretches), *((each, True) for each in read)]
         new: dict[int, bool] = {}
@@ -102,9 +96,10 @@ class EarlierLogs:
         return [stretch for broker_id in sorted(of_broker) for stretch in of_broker[broker_id]]
 
     def _goes_on(self, before: Stretch, after: Stretch, signs: pa.Table | None) -> bool:
-        """Whether no request is missing between two covered periods of one log.
+        """Whether no request is missing between two covered periods of a broker.
 
-        They follow each other without a gap, or the followers' request numbers are consecutive.
+        This holds if one begins where the other ends, or if the followers' request numbers (``signs``) show no gap. If
+        ``signs`` is None, they are not known.
         """
         if after.first_us <= before.until_us + GAP_US:
             return True
@@ -116,7 +111,7 @@ class EarlierLogs:
         )  # fmt: skip
 
     def requests_before(self, begins_us: Mapping[int, int]) -> dict[int, int]:
-        """Return, for each broker, when its last request in an earlier log was completed."""
+        """Return the times at which brokers completed the last request before the new logs begin, by broker."""
         last: dict[int, int] = {}
         for broker_id, last_us in self.requests:
             if last_us <= begins_us.get(broker_id, 0):
@@ -124,7 +119,7 @@ class EarlierLogs:
         return last
 
     def numbers_before(self, begins_us: Mapping[int, int]) -> pa.Table:
-        """Return the last request of each fetch session in earlier logs, before the new request logs begin."""
+        """Return the last request of each fetch session that an earlier log has before the new request logs begin."""
         last: dict[tuple[Any, ...], dict[str, Any]] = {}
         for row in self.numbers.sort_by([("completed_us", "ascending"), ("number", "ascending")]).to_pylist():
             if row["completed_us"] <= begins_us.get(row["broker_id"], 0):
@@ -132,7 +127,7 @@ class EarlierLogs:
         return pa.Table.from_pylist(list(last.values()), NUMBERED)
 
     def with_followers(self, seen: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Add to terms the followers that only earlier logs show, which fetched or were in the ISR there."""
+        """Add to the followers that the new logs show those that only earlier logs show, by a fetch or in the ISR."""
         keys = ("topic", "partition_id", "leader_epoch")
         return [
             *seen,
@@ -141,7 +136,7 @@ class EarlierLogs:
         ]  # fmt: skip
 
     def fill_in_what_was_logged(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Fill in those values of terms, in place, that only the log with the term's start or end has."""
+        """Overwrite values of terms, in place, that only the earlier log with the term's start or end can show."""
         began = {tuple(term[name] for name in _TERM): term for term in self.terms}
         for row in rows:
             if term := began.get(tuple(row[name] for name in _TERM)):
@@ -157,10 +152,23 @@ class EarlierLogs:
         )
 
     def terms_that_go_on(self, found: Sequence[Begun], starts: pa.Table, settings: pa.Table) -> list[Begun]:
-        """Replace terms that start before the new logs by the same terms from the earlier log that has their start.
+        """Replace terms that began before the new logs by those that the lake has with their start.
 
-        If the new logs have the start after all, because its line came later than the first requests, that start is
-        used.
+        A term whose start is in the new logs after all, because its line comes after its first requests, is not
+        replaced.
+
+        Parameters
+        ----------
+        found : sequence of Begun
+            Terms that began before the new logs.
+        starts : pa.Table
+            Starts of terms that the new logs have.
+        settings : pa.Table
+            Brokers with the times of their starts.
+
+        Returns
+        -------
+        list of Begun
         """
         restarts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
         logged: dict[tuple[Any, ...], int] = {}

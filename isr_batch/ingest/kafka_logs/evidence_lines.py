@@ -1,4 +1,4 @@
-"""Find the lines of server.log and state-change.log for table shrink_evidence."""
+"""Find the lines of server.log and state-change.log that table shrink_evidence is made from."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +11,7 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 
 def find_evidence(sql: ArrowSql, read: LinesOfInterest, every: LinesOfInterest | None = None) -> FoundLines:
-    """Return the lines of an ingest that are evidence about shrinks, except those that were refused.
+    """Return the lines that are evidence about shrinks. Lines that were refused are left out.
 
     Parameters
     ----------
@@ -19,7 +19,7 @@ def find_evidence(sql: ArrowSql, read: LinesOfInterest, every: LinesOfInterest |
     read : LinesOfInterest
         Lines of the logs in the folder.
     every : LinesOfInterest, optional
-        The same lines with the kept lines of earlier logs.
+        The same lines together with the stored lines of earlier logs.
     """
     lines = [
         table.filter(pc.is_valid(table["message"])).select(LINES.names).cast(LINES)
@@ -45,7 +45,7 @@ def find_evidence(sql: ArrowSql, read: LinesOfInterest, every: LinesOfInterest |
 def _widen_evidence_span(
     spans_us: dict[int, tuple[int, int]], broker_id: int, first_us: int | None, last_us: int | None
 ) -> None:
-    """Extend a broker's time span to include these times."""
+    """Extend a broker's period in ``spans_us``, in place, so that it includes two times, if they are known."""
     if first_us is None or last_us is None:
         return
     first, last = spans_us.get(broker_id, (first_us, last_us))

@@ -1,7 +1,8 @@
-"""Store the last requests of each request log; with the first requests of a later log, they date appends.
+"""Store the last requests of each request log, so that a later ingest can date the log's last appends.
 
-An append happened after an I/O thread took its produce request, and before a follower's fetch proved that the records
-exist. One of these two requests may be in a file that is gone when the other is read.
+The time of an append has two bounds: it happened after an I/O thread picked up the produce request, and before a
+follower's fetch showed that the records exist. At the end of a log, that fetch may be in the next log, which may be
+ingested when this one has been deleted.
 """
 
 import json
@@ -18,12 +19,12 @@ from isr_batch.ingest.kafka_logs.earlier_logs import KEPT_LINES
 from udfs.arrow_types import arrow_columns
 
 KEPT_US = 3 * 86_400_000_000
-"""How long requests and lines are stored, in microseconds; no log is expected to be ingested later than that."""
+"""How long requests and lines are stored, in microseconds. Later logs are expected to be ingested within this time."""
 _RECENT_US = 1_000_000
-"""The fetch that bounds an append may be logged up to this many microseconds after the append's own request, because
-followers wait for up to half a second."""
+"""Requests in the last microseconds of a log that are stored. A fetch that bounds an append may be logged this much
+later than the append's own request, because followers wait for up to half a second."""
 _MOST_OF_FILE = 200
-"""Number of produce requests that are stored per file at most; on a busy broker they span less than a second."""
+"""Maximum number of produce requests stored per file. On a busy broker, they span less than a second."""
 _FOLLOWER = ("replica_id", "client_id")
 _READ = arrow_columns("broker_id INT, replica_id INT, client_id STRING, source_file STRING, source_line BIGINT, "
                       "handled_us BIGINT, read_us BIGINT")  # fmt: skip
@@ -31,10 +32,11 @@ _PRODUCED = arrow_columns("broker_id INT, source_file STRING, source_line BIGINT
 
 
 def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Table) -> pa.Table:
-    """Return the last requests of each file as rows of `KEPT_LINES`; the timestamp is when an I/O thread took them.
+    """Return the last requests of each file as rows of `KEPT_LINES`, timed at the pick-up by an I/O thread.
 
-    The message of a fetch names the follower, and the time at which the leader last read its log for this fetch. If the
-    fetch waited for data, that is the time of the response.
+    The row of a produce request has an empty message. The message of a fetch is JSON with the follower and ``read_us``,
+    the time at which the leader last read its log for this fetch. If the fetch waited for data, that is the time of the
+    response.
 
     Parameters
     ----------
@@ -81,24 +83,24 @@ def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Tab
 
 
 def _requests_in_order(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return requests sorted by the time at which an I/O thread took them."""
+    """Return requests sorted by the time at which an I/O thread picked them up."""
     found: list[dict[str, Any]] = rows.sort_by([("handled_us", "ascending"), ("source_line", "ascending")]).to_pylist()
     return found
 
 
 def handled_times(kept: pa.Table) -> dict[tuple[str, int], int]:
-    """Return the time at which an I/O thread took each produce request, by file and line."""
+    """Return the times at which I/O threads picked up the stored produce requests, by file and line."""
     return {(row["source_file"], row["source_line"]): row["stamp_us"] for row in kept.to_pylist()
             if not row["message"]}  # fmt: skip
 
 
 def read_times(kept: pa.Table) -> dict[tuple[int, int, int], int]:
-    """Return when the leader last read its log for a follower's last fetch, by leader, follower and handled time."""
+    """Return when the leader last read its log for each stored fetch, by leader, follower and pick-up time."""
     fetches = [(row, json.loads(row["message"])) for row in kept.to_pylist() if row["message"]]
     return {(row["broker_id"], asked["replica_id"], row["stamp_us"]): asked["read_us"] for row, asked in fetches}
 
 
 def _last_request_line(request: Mapping[str, Any], message: str) -> dict[str, Any]:
-    """Return the row of `KEPT_LINES` for a request, with this message."""
+    """Return the row of `KEPT_LINES` for a request."""
     return {"kind": REQUEST, "broker_id": request["broker_id"], "source_file": request["source_file"],
             "source_line": request["source_line"], "stamp_us": request["handled_us"], "message": message}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Account for every log line: for each kind of log, lines read = used + skipped + refused."""
+"""Account for every log line: in each kind of log, lines read = used + skipped + refused."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,18 @@ READ, USED, SKIPPED = "read", "used", "skipped"
 
 @dataclass(frozen=True)
 class Tally:
-    """How many lines of a kind of log had one outcome; ``what`` is their class, or why they were refused."""
+    """Number of lines of a kind of log with the same outcome.
+
+    Attributes
+    ----------
+    log : str
+        Kind of log.
+    became : str
+        Outcome: read, used, skipped or refused.
+    what : str
+        Kind of line, or why the lines were refused.
+    lines : int
+    """
 
     log: str
     became: str
@@ -29,24 +40,24 @@ class Tally:
 
 
 def total_lines(account: Iterable[Tally], became: str) -> int:
-    """Return how many lines of all logs had one outcome (``became``), such as refused."""
+    """Return the number of lines of all logs with the outcome ``became``, such as refused."""
     return sum(tally.lines for tally in account if tally.became == became)
 
 
 def refused_as_bad(account: Iterable[Tally]) -> int:
-    """Return how many lines were refused because they could not be read, without duplicates of other lines."""
+    """Return the number of lines that were refused because they could not be read. Duplicate lines are not counted."""
     return sum(tally.lines for tally in account if tally.became == REFUSED and tally.what != DUPLICATE)
 
 
 def require_balance(account: Iterable[Tally]) -> None:
     """Raise an error if a line was lost or counted twice.
 
-    ``read`` is counted in the bytes of the files before parsing; the other counts are taken from the results.
+    The lines read are counted in the bytes of the files, before parsing. The other outcomes are counted in the results.
 
     Raises
     ------
     AccountError
-        If the sums differ; the message has both.
+        If a log's lines read are not the sum of the other outcomes. The message has both numbers.
     """
     account = list(account)
     for log in dict.fromkeys(tally.log for tally in account):
@@ -63,14 +74,14 @@ def require_balance(account: Iterable[Tally]) -> None:
 
 
 def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, refused_lines: pa.Table) -> list[Tally]:
-    """Return how many lines of each log were read, used, skipped and refused.
+    """Return how many lines of each kind of log were read, used, skipped and refused.
 
     Parameters
     ----------
     found : LogFolder
         The files, whose fingerprints have their numbers of lines.
     by_file : pa.Table
-        Counts of the request logs: result of `isr_batch.ingest.requests.request_summary.requests_by_file`.
+        Counts of the request logs: the result of `isr_batch.ingest.requests.request_summary.requests_by_file`.
     lines : LinesOfInterest
         Lines of the other logs.
     refused_lines : pa.Table
@@ -111,7 +122,7 @@ def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, re
 
 
 def _request_tallies(classes: Mapping[str, int]) -> list[Tally]:
-    """Return how many requests of each kind were used or skipped."""
+    """Return the numbers of requests that were used or skipped, by kind of request."""
     used = (FOLLOWER_FETCH, PRODUCE, LEADER_AND_ISR)
     tallies = [
         Tally(log_folder.REQUEST, USED if kind in used else SKIPPED, kind, count) for kind, count in classes.items()

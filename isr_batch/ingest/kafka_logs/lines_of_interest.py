@@ -1,6 +1,6 @@
-"""Read all logs except request logs in one pass: return the lines of interest, and count the others.
+"""Read all logs except request logs in one pass: collect the lines of interest, and count the others.
 
-The lines of interest are few, and are collected to the driver as Arrow tables.
+The lines of interest are few, so they are collected to the driver as Arrow tables.
 """
 
 from collections import Counter
@@ -41,49 +41,50 @@ _FOUND = arrow_columns(
     "other_hashes ARRAY<BIGINT>"
 )
 """Schema of the result of the pass. A row is a line of interest, a problem, or, if ``lines`` is not null, a summary of
-other lines of a file."""
+lines of one file."""
 
 OTHER_LAYOUT = "no time stamp in the layout of the file"
-"""Reason for refusing a line of interest without a timestamp: the file changes its layout there."""
-# The other lines of a stack trace are indented, and do not match.
+"""Reason for refusing a line of interest that has no timestamp: from there on, the file is in another layout."""
+# The indented lines of a stack trace do not match.
 _LOOKS_OF_INTEREST = rf"^\S.*(?:{SERVER_LINES}|{STATE_CHANGE_LINES}|Completed request:)"
 _EXCEPTION = r"^(?:Caused by: )?[\w.$]+(?:Exception|Error)\b"
 """Pattern of the first line of an exception, which belongs to the log line before it."""
 _KEPT = pa.array([SERVER, STATE_CHANGE])
 _HEAD = 64
-"""The level of a line (INFO, ...) is within this many characters of its start."""
+"""Number of characters at the start of a line that are searched for its level, such as INFO."""
 _SHOWN = 200
-"""Number of characters that are kept of an exception's line."""
+"""Maximum number of characters that are kept of a refused line."""
 
 _IN_TABLES = ("broker_id", "source_file", "source_line", "stamp_us", "message", "problem", "detail")
 
 
 @dataclass(frozen=True)
 class LinesOfInterest:
-    """The lines of interest of all logs except request logs; duplicates from overlapping files are left out.
+    """The lines of interest of all logs except request logs; duplicates are left out.
 
     Parameters
     ----------
     server, state_changes : pa.Table
-        broker_id, source_file, source_line, stamp_us (null for settings), message; ``problem`` and ``detail`` of a line
-        or file that could not be read.
+        broker_id, source_file, source_line, stamp_us (null for settings), message. If a line or file could not be read,
+        its ``message`` is null, and ``problem`` and ``detail`` say why.
     of_jvms : pa.Table
         Lines of gc.log, with the same columns.
     records : pa.Table
         Result of `isr_batch.broker_lines.metadata_log.parse_metadata`.
     files : pa.Table
-        One row per kind, broker_id and source_file: ``lines``, their number; first_us, last_us and days (since 1970) of
-        their timestamps; ``informs``, whether the file has a line at INFO, the level at which leaders log shrinks.
+        One row per kind, broker_id and source_file: ``lines``, the number of lines; first_us, last_us and days (since
+        1970) of their timestamps; ``informs``, whether the file has a line at INFO, the level at which leaders log
+        shrinks.
     activity : pa.Table
-        Times at which a broker wrote lines to server.log: broker_id, at_us. For each short interval, only the first and
-        the last line are listed.
+        Times at which brokers wrote lines to server.log: broker_id, at_us. Within a short interval, only
+        the first and the last line are listed.
     kept : pa.Table
-        Lines of server.log and state-change.log, with the columns of
+        Lines of server.log and state-change.log to be stored in the lake, with the columns of
         `isr_batch.ingest.kafka_logs.earlier_logs.KEPT_LINES`.
     used : dict of str to int
-        Number of lines of interest by kind of log; in state-change.log, all lines with a timestamp.
+        Number of lines of interest, by kind of log. For state-change.log, all lines with a timestamp are counted.
     settings : dict of (int, str) to int
-        Settings of the files next to the logs, by broker and Kafka's name.
+        Settings in files next to the logs, by broker and Kafka's name.
     """
 
     server: pa.Table
@@ -98,18 +99,13 @@ class LinesOfInterest:
 
 
 def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> LinesOfInterest:
-    """Return the lines of interest of a folder's logs, except request logs, after one pass over them."""
+    """Read all logs of a folder except request logs in one pass, and return their lines of interest."""
     files = [file for kind in (SERVER, STATE_CHANGE, METADATA, GC) for file in found.of_kind(kind)]
     rows = _read_lines_of_interest(engine, files)
     figures = rows.filter(pc.is_valid(rows["lines"]))
     chosen = rows.filter(pc.is_null(rows["lines"]))
     of_kind = {kind: chosen.filter(pc.equal(chosen["kind"], kind)) for kind in (SERVER, STATE_CHANGE, METADATA, GC)}
-    server, state_changes = (
-        _without_duplicates(sql, of_kind[kind])
-        if _brokers_with_overlapping_logs(found.of_kind(kind))
-        else of_kind[kind]
-        for kind in (SERVER, STATE_CHANGE)
-    )
+    server, state_changes = (_without_duplicates(sql, of_kind[kind]) for kind in (SERVER, STATE_CHANGE))
     records = metadata_log.parse_metadata(sql, metadata_log.metadata_records(sql, of_kind[METADATA]))
     used = {
         SERVER: server.num_rows - server["message"].null_count,
@@ -127,7 +123,7 @@ def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> L
 
 
 def _settings_next_to_logs(found: LogFolder) -> dict[tuple[int, str], int]:
-    """Return the settings in files next to the logs; values given by the user take precedence."""
+    """Return the settings in files next to the logs. Values that the user gave take precedence."""
     brokers = {file.broker_id for file in found.files if file.broker_id is not None}
     settings = {}
     for broker in sorted(brokers):
@@ -140,7 +136,10 @@ def _settings_next_to_logs(found: LogFolder) -> dict[tuple[int, str], int]:
 
 
 def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLogs) -> LinesOfInterest:
-    """Add the stored lines of logs that are gone, without duplicates, and drop lines that could not be read."""
+    """Add the stored lines of earlier logs, without duplicates.
+
+    If there are any, rows for lines that could not be read are dropped.
+    """
     if not earlier.lines.num_rows:
         return read
     every = pa.concat_tables([read.kept, earlier.lines])
@@ -152,8 +151,8 @@ def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLog
         for kind in (SERVER, STATE_CHANGE)
     )
     files = pa.concat_tables([read.files.select(FILES.names), earlier.files])
-    # Kept lines also show that the broker was alive; otherwise nothing would be known about a process that has ended.
-    # So does the last line of a file, whatever it says.
+    # Stored lines and the last line of a file, whatever it says, show that the broker was alive at that time. They are
+    # the only evidence about a process that has ended.
     last = earlier.files.filter(pc.equal(earlier.files["kind"], SERVER)).select(["broker_id", "last_us"])
     lived = pa.concat_tables(
         [rows.rename_columns(["broker_id", "at_us"]) for rows in (server.select(["broker_id", "stamp_us"]), last)]
@@ -163,7 +162,7 @@ def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLog
 
 
 def _read_lines_of_interest(engine: Engine, files: Sequence[LogFile]) -> pa.Table:
-    """Return the lines of interest of these files, and summaries of their other lines."""
+    """Return the lines of interest of several files, and summaries of all their lines."""
     overlapping = frozenset(_brokers_with_overlapping_logs([file for file in files if file.kind == STATE_CHANGE]))
     return engine.collect(
         engine.map(lines.read_lines(engine, list(files)), partial(_choose_lines_of_interest, overlapping), _FOUND)
@@ -173,13 +172,16 @@ def _read_lines_of_interest(engine: Engine, files: Sequence[LogFile]) -> pa.Tabl
 def _choose_lines_of_interest(
     overlapping: frozenset[int | None], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of interest of each batch, and summaries, in a worker or in this process."""
+    """Yield the lines of interest of each batch, and a summary per file."""
     for batch in batches:
         yield from _chosen_lines(read_as_log_lines(batch), overlapping)
 
 
 def read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Add the columns that selecting lines needs: message (of lines of interest), stamp_us, line_hash."""
+    """Add to lines the columns by which lines of interest are selected.
+
+    Among them are ``message`` (null unless the line is of interest), stamp_us and line_hash.
+    """
     kind, value = batch["log"], batch["value"]
     stamps, hashes = request_stamps_and_hashes(value)
     stamps = pc.if_else(pc.equal(kind, METADATA), None, stamps)
@@ -214,7 +216,10 @@ def read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_stamps_of_exceptions(value: pa.StringArray, of_server: pa.BooleanArray, stamps: pa.Array) -> pa.Array:
-    """Give each line with an exception the timestamp of the log line before it; of repeated lines, keep the first."""
+    """Give each line that begins an exception the timestamp of the log line before it.
+
+    If a line is repeated, only its first occurrence gets a timestamp.
+    """
     bare = pc.and_(of_server, pc.and_(pc.is_null(stamps), pc.match_substring_regex(value, WITHOUT_STAMP)))
     at = np.flatnonzero(bare)
     if not len(at):
@@ -230,12 +235,12 @@ def _with_stamps_of_exceptions(value: pa.StringArray, of_server: pa.BooleanArray
 
 
 def _brokers_with_overlapping_logs(files: Sequence[LogFile]) -> list[int | None]:
-    """Return the brokers with several files of one kind of log, which may be overlapping copies."""
+    """Return the brokers that have several of the files, which may be overlapping copies."""
     return [broker for broker, times in Counter(file.broker_id for file in files).items() if times > 1]
 
 
 def _chosen_lines(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of interest of a batch, and one row per file that summarises the other lines."""
+    """Yield the lines of interest of a batch, and then a summary of its lines per file."""
     keep = pc.or_(pc.is_valid(batch["message"]), pc.is_valid(batch["problem"]))
     kept = batch.filter(keep)
     columns = [
@@ -249,7 +254,7 @@ def _chosen_lines(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> 
 
 
 def _figures_of_other_lines(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> pa.RecordBatch:
-    """Return a summary of a batch's other lines, by file: number, days, first and last timestamp."""
+    """Return a summary of the lines of one file in a batch: number, days, first and last timestamp."""
     kind, broker_id, name = (batch[column][0].as_py() for column in ("kind", "broker_id", "source_file"))
     stamps = np.asarray(batch["stamp_us"].drop_null())
     row: dict[str, Any] = {"kind": kind, "broker_id": broker_id, "source_file": name,
@@ -275,7 +280,7 @@ def _figures_of_other_lines(batch: pa.RecordBatch, overlapping: frozenset[int | 
 
 
 def _without_duplicates(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
-    """Drop lines that are in the result twice, because copies of a log overlap."""
+    """Drop lines that are in the result twice: copies of a log overlap, or two shippers have sent each line."""
     return sql(
         """
         SELECT * FROM lines WHERE stamp_us IS NULL OR message IS NULL
@@ -283,13 +288,14 @@ def _without_duplicates(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
         SELECT * FROM (
             SELECT DISTINCT ON (broker_id, stamp_us, line_hash) * FROM lines
             WHERE stamp_us IS NOT NULL AND message IS NOT NULL ORDER BY source_file, source_line)
+        ORDER BY source_file, source_line
         """,
         lines=chosen,
     )
 
 
 def _other_state_changes(sql: ArrowSql, figures: pa.Table) -> int:
-    """Return how many lines of state-change.log have a timestamp but are not of interest, without duplicates."""
+    """Count the lines of state-change.log that have a timestamp but are not of interest, each duplicate once."""
     counted = sql(
         """
         WITH single AS (
@@ -306,7 +312,7 @@ def _other_state_changes(sql: ArrowSql, figures: pa.Table) -> int:
 
 
 def _other_lines_by_file(sql: ArrowSql, figures: pa.Table, records: pa.Table) -> pa.Table:
-    """Add up the summaries of a file's other lines."""
+    """Combine the summaries of batches into one row per file."""
     return sql(
         f"""
         WITH every AS (

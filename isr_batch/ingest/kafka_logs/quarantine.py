@@ -1,4 +1,4 @@
-"""Make the rows of table quarantine: refused lines and files, and doubtful lines whose rows are kept."""
+"""Make the rows of table quarantine: refused lines and files, and doubtful lines that are used nevertheless."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ ROWS = pa.schema([
 
 
 def refused_folders(refused: Sequence[Refused]) -> pa.Table:
-    """Return rows with the columns of `ROWS` for files that were refused when the folder was listed."""
+    """Return the files that were refused when the folder was listed, as rows with the columns of `ROWS`."""
     rows = [
         {"source_file": each.source_file, "reason": each.reason, "detail": each.detail, "rows_kept": False}
         for each in refused
@@ -30,7 +30,7 @@ def refused_folders(refused: Sequence[Refused]) -> pa.Table:
 
 
 def refused_lines(sql: ArrowSql, lines: LinesOfInterest) -> pa.Table:
-    """Return rows with the columns of `ROWS` and ``log`` for refused lines of all logs except request logs."""
+    """Return the refused lines of all logs except request logs, with the columns of `ROWS` and ``log``."""
     return sql(
         f"""
         WITH refused AS (
@@ -68,7 +68,7 @@ REFUSED_REQUESTS = Query(
     """,
     ROWS,
 )
-"""Query on the lines of request logs that selects refused lines and files."""
+"""Selects the refused lines and files of request logs, as rows of quarantine."""
 
 
 def quarantine(engine: Engine, known: pa.Table, refused: Rows, doubtful: Sequence[Rows]) -> Rows:
@@ -78,16 +78,17 @@ def quarantine(engine: Engine, known: pa.Table, refused: Rows, doubtful: Sequenc
     ----------
     engine : Engine
     known : pa.Table
-        Rows for other logs, with the columns of `ROWS`.
+        Rows for other logs than request logs, with the columns of `ROWS`.
     refused : Rows
         Result of the query `REFUSED_REQUESTS` on the requests.
     doubtful : sequence of Rows
-        Lines whose rows are kept, with the columns of `isr_batch.ingest.requests.fetch_log.DOUBTFUL`.
+        Doubtful requests, whose rows stay in the input tables, with the columns of
+        `isr_batch.ingest.requests.fetch_log.DOUBTFUL`.
 
     Returns
     -------
     Rows
-        The rows of quarantine, in the driver unless there are more than `sizes.QUARANTINE_ROWS`.
+        An Arrow table, unless request logs have more than `sizes.QUARANTINE_ROWS` of these rows.
     """
     kept = "SELECT source_file, source_line, reason, detail, CAST(NULL AS VARCHAR) AS raw, true AS rows_kept FROM rows"
     # Computed once and kept, because the rows are counted before they are written.

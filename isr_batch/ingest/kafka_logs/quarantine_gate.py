@@ -1,4 +1,4 @@
-"""Refuse logs if too many of their lines go to quarantine: `run` after its ingest, `look` before, in equal words."""
+"""Refuse logs if too many of their lines go to quarantine. `run` checks this after its ingest, `look` before."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,11 +22,11 @@ from isr_batch.lake import sizes
 from isr_batch.phrases import count_of
 
 _SHOWN: Final = 300
-"""Maximum number of characters of a refused line that a message shows."""
+"""Maximum number of characters of a refused line that an error message quotes."""
 
 
 def require_few_refused(read: int, refused: int, rows: Sequence[Mapping[str, Any]], most: float) -> None:
-    """Fail if too large a share of lines was refused.
+    """Raise an error if too large a share of lines was refused.
 
     Parameters
     ----------
@@ -35,12 +35,12 @@ def require_few_refused(read: int, refused: int, rows: Sequence[Mapping[str, Any
     rows : sequence of mapping
         Rows of quarantine: source_file, source_line, reason, detail, raw, rows_kept.
     most : float
-        The share that may be refused.
+        The largest share that may be refused.
 
     Raises
     ------
     QualityGateError
-        If it is exceeded; the message has the most frequent reason and its first line.
+        If the share is larger. The message has the most frequent reason and the first line refused for it.
     """
     ratio = refused / max(read, 1)
     if ratio <= most:
@@ -64,17 +64,17 @@ def require_few_refused(read: int, refused: int, rows: Sequence[Mapping[str, Any
 
 
 def require_few_refused_in_folder(folder: Path, found: LogFolder, most: float) -> str | None:
-    """Read all lines as an ingest does, write nothing, and fail if an ingest would refuse too many.
+    """Parse all lines as an ingest does, without writing, and raise an error if an ingest would refuse too many.
 
     Returns
     -------
     str or None
-        A warning if the logs are too large to be read here.
+        A warning that the logs are too large for this check; None if they were checked.
 
     Raises
     ------
     QualityGateError
-        As `require_few_refused`.
+        If too large a share is refused, see `require_few_refused`.
     """
     if text_bytes(folder) > sizes.LOG_BYTES:
         return f"The logs have more than {sizes.LOG_BYTES >> 20:,} MiB: only `run` counts the lines that it refuses."
@@ -91,6 +91,6 @@ def require_few_refused_in_folder(folder: Path, found: LogFolder, most: float) -
 
 
 def _refused_requests_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Parse the request logs in these ranges of files, and keep the refused lines only."""
+    """Parse ranges of request logs, and yield only the lines that are refused."""
     for parsed in read_requests_of_ranges(batches):
         yield parsed.filter(pc.equal(parsed["kind"], REFUSED))

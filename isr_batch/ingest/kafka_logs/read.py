@@ -1,4 +1,4 @@
-"""Read a folder of broker logs into the input tables, by calling the modules next to this one in order."""
+"""Read a folder of broker logs into the input tables. This module calls the other modules of the package in order."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -46,9 +46,9 @@ from udfs.batches.sessions import Members  # noqa: TC001 a type of a variable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY = (date.min - _EPOCH.date()).days
-"""Day number of Python's first date. It is used for times in the year 0, which a line may have."""
+"""Number of the first day that Python can represent. It replaces days of the year 0, which a line may have."""
 
-# Queries on all requests, fetches and appends, which run in the pass that computes these rows, to save a second one.
+# Queries on requests, fetches and appends. They run in the pass that computes these rows, which saves a second pass.
 _OF_REQUESTS = {
     "hashes": request_log.HASHES, "files": request_summary.FILES, "buckets": request_summary.BUCKETS,
     "numbers": coverage.NUMBERS, "refused": REFUSED_REQUESTS,
@@ -64,7 +64,7 @@ _OF_PRODUCED = {"again": append_log.SENT_AGAIN}
 
 @dataclass(frozen=True)
 class KafkaLogs:
-    """The input tables made of a folder of broker logs.
+    """The input tables made from a folder of broker logs, and by-products that the ingest needs.
 
     Parameters
     ----------
@@ -75,20 +75,20 @@ class KafkaLogs:
     requests : pa.Table
         Summary of the request logs by file (`isr_batch.ingest.requests.request_summary.requests_by_file`).
     lines : LinesOfInterest
-        Lines of the other logs, including logs that are gone.
+        Lines of the other logs, including stored lines of earlier logs.
     read_lines : LinesOfInterest
-        Lines of the other logs, without logs that are gone.
+        The same without lines of earlier logs.
     refused : pa.Table
         Refused lines of the other logs: log, source_file, source_line, reason.
     replaced_appends : list of dict
-        Rows of append_log from logs that are gone, which the logs read now complete: leader_id, topic, partition_id,
-        source_file, source_line, base_offset.
+        Rows of append_log that earlier logs began and these logs complete: leader_id, topic, partition_id, source_file,
+        source_line, base_offset.
     numbers : pa.Table
         The last request of each fetch session in each file (`isr_batch.ingest.requests.coverage.last_numbers`).
     last_requests : pa.Table
         Result of `isr_batch.ingest.kafka_logs.last_requests.last_requests`.
     notes : list of Note
-        Notes for the user on the sources of the rows.
+        Notes for the user on covered time and assumed values.
     """
 
     tables: dict[str, Rows]
@@ -103,19 +103,19 @@ class KafkaLogs:
     notes: list[Note]
 
     def account(self) -> list[Tally]:
-        """Return how many lines of each log were used, skipped or refused.
+        """Return how many lines of each log were read, used, skipped and refused.
 
         Raises
         ------
         AccountError
-            When they do not add up to the number of lines.
+            When these numbers do not add up.
         """
         tallies = line_account(self.found, self.requests, self.read_lines, self.refused)
         require_balance(tallies)
         return tallies
 
     def times(self) -> dict[str, dict[str, Any]]:
-        """Return first_time, last_time and days (a list of dates) of each file that has timestamps."""
+        """Return first_time, last_time and days (a list of dates) of the files with timestamps, by file name."""
         spans: dict[str, tuple[int, int, set[int]]] = {}
         for row in [*self.requests.to_pylist(), *self.read_lines.files.to_pylist()]:
             if row["first_us"] is not None:
@@ -134,7 +134,6 @@ class KafkaLogs:
 
 
 def _instant_of_read_logs(us: int) -> datetime:
-    """Convert microseconds since 1970 to an instant; times before Python's first date become that date."""
     return _EPOCH + max(timedelta(microseconds=us), timedelta(_FIRST_DAY))
 
 
@@ -145,23 +144,23 @@ def survey_logs(
     options: LogOptions = LogOptions(),  # noqa: B008 frozen
     listed: log_folder.LogFolder | None = None,
 ) -> log_folder.LogFolder:
-    """Return the logs in a folder, each with the fingerprint of its content.
+    """List the logs in a folder, and compute the fingerprint of each file's content.
 
-    A file with the same content as another of its broker and kind, such as a log next to its compressed copy, is
-    refused as a whole.
+    A file with the same content as another file of its broker and kind is refused, such as a log next to its compressed
+    copy.
 
     Parameters
     ----------
     engine : Engine
-        Computes the fingerprints; its workers must see the folder under the same path.
+        Computes the fingerprints. Its workers must see the folder under the same path.
     folder : Path
         As for `read_kafka_logs`.
     beginnings : callable
-        Returns the prefix lengths of a file, in decompressed bytes, whose hashes are wanted.
+        Returns for a file the lengths of its beginnings to hash, in unpacked bytes.
     options : LogOptions
         The operator's options about timestamps.
     listed : LogFolder, optional
-        Content of the folder, if it has been listed.
+        The folder's listing, if the caller already has it.
 
     Raises
     ------
@@ -192,25 +191,25 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     sql: ArrowSql | None = None,
     earlier: EarlierLogs = EarlierLogs(),  # noqa: B008 frozen
 ) -> KafkaLogs:
-    """Read the broker logs in a folder. Lines are parsed now, and the large tables are computed later.
+    """Read the broker logs in a folder: parse the lines now, and compute the large tables later.
 
     Parameters
     ----------
     engine : Engine
-        Processes the rows. The time zones of Spark and of the logs must be UTC.
+        Processes the rows. The session time zone of Spark and the time zone of the logs must be UTC.
     folder : Path
-        One folder per broker, with request.log, server.log and state-change.log (also rotated or .gz) and
-        server.properties; optionally a decoded metadata log next to them. Workers must see the same path.
+        One subfolder per broker, with request.log, server.log and state-change.log (also rotated or .gz) and
+        server.properties. A decoded metadata log may be next to them. Workers must see the same path.
     cluster_id : str
         Name of the cluster, stored in every row.
     run_id : str
-        Stored in the rows of quarantine.
+        Id of the ingest, stored in every row that has a column for it.
     found : LogFolder, optional
-        Result of `survey_logs` for the folder; by default it is called here.
+        Result of `survey_logs` for the folder. By default this function calls it.
     sql : ArrowSql, optional
         An engine opened by `isr_batch.broker_lines.log_sql.log_sql`; by default a new one.
     earlier : EarlierLogs, optional
-        Logs that are gone, which the logs of the folder continue.
+        State of earlier logs, which the logs of the folder continue.
 
     Raises
     ------
@@ -277,7 +276,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     mid_term_rows.settle_mid_term(engine, rows, stretches, evidence, fetched, produced, of_interest.files)
     earlier.fill_in_what_was_logged(rows)
     led = pa.Table.from_pylist(rows, schema=mid_term_rows.settled_schema(known.schema))
-    # If a leader's request log is not read now, nothing new is known about its appends.
+    # Appends are only derived again for leaders whose request log is in the folder.
     led_here = led.filter(pc.is_in(led["leader_id"], pa.array([*begins_us], pa.int32())))
     replaced_appends = last.open_appends()
     if last.appends.num_rows:
@@ -329,7 +328,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
 
 
 def _results_on_requests(engine: Engine, found: log_folder.LogFolder) -> dict[str, Rows]:
-    """Read all request logs once, and return the results of all queries on the requests, which are not stored."""
+    """Read all request logs, and return the results of all queries on them. The requests themselves are not stored."""
     requests = request_log.read_requests(engine, found.of_kind(log_folder.REQUEST))
     said = engine.answers(requests, _OF_REQUESTS)
     without_copies = request_log.refuse_duplicate_requests(engine, requests, said.pop("hashes"))
@@ -345,7 +344,7 @@ def _sources_of_terms(  # noqa: PLR0913, PLR0917 all that is read
     found: log_folder.LogFolder,
     oldest: str | None,
 ) -> tuple[ParsedLogs, list[partition_listing.Listing]]:
-    """Collect the lines that terms are made from, and the listings; a damaged listing is refused."""
+    """Collect all lines and listings that terms are derived from. A damaged listing is added to the refused files."""
     listings = []
     for file in found.of_kind(log_folder.SNAPSHOT):
         listing, bad = partition_listing.read_listing(file.path)
@@ -387,7 +386,7 @@ def _begun_before(
     seen: list[dict[str, Any]],
     earlier: partition_lines.Earlier,
 ) -> tuple[list[mid_term.Begun], partition_lines.PartitionEvidence]:
-    """Return the terms that began before the logs, and what the lines show about their partitions."""
+    """Return the terms that began before the logs, and the evidence about their partitions in the lines."""
     start_rows = starts.select(
         ["broker_id", "topic", "partition_id", "leader_epoch", "stamp_us", "leads"]
     ).to_pylist()  # fmt: skip

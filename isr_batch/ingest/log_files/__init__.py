@@ -1,1 +1,1 @@
-"""Find and unpack log files in any layout, and convert their lines to Kafka's own layout."""
+"""Find and unpack log files in any known layout, and convert their lines to Kafka's own layout."""

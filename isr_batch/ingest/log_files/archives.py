@@ -1,4 +1,4 @@
-"""List the files in archives of logs, within limits, and read them in one pass."""
+"""List and read the log files in an archive, within limits and in one pass over the archive."""
 
 import io
 import os
@@ -14,17 +14,18 @@ from isr_batch.ingest.log_files.limits import UNREADABLE, BadFileError, most_unp
 SUFFIXES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_MEMBERS: Final = 10_000
 DIRECTORY_BYTES: Final = 512
-"""Bytes that the directory of a ZIP file may have per member. Python reads the whole directory at once."""
+"""Maximum number of bytes per member in the directory of a ZIP file, which Python reads all at once."""
 HEADER_BYTES: Final = 1 << 20
-"""Maximum size in bytes of a header with a long name, which is read at once."""
+"""Maximum size in bytes of a tar header with a long name, which Python reads all at once."""
 HELD_BYTES: Final = 1 << 25
-"""A member up to this size in bytes is kept in memory, so that it is examined and read in one pass over the archive."""
+"""A member of a compressed archive of at most this size in bytes is kept in memory after its first use. Otherwise,
+examining it and then reading it would need two passes over the archive."""
 DAMAGED: Final = (
     EOFError, zipfile.BadZipFile, tarfile.TarError, RuntimeError, ValueError, LookupError, ArithmeticError, struct.error
 )  # fmt: skip
 
 _MEMBER: Final = "!//"
-"""Separator between the path of an archive and the name of a member; no path of a file has two adjacent slashes."""
+"""Separator between the path of an archive and the name of a member. A file's path never has two adjacent slashes."""
 
 
 def file_on_disk(path: str) -> str:
@@ -33,17 +34,17 @@ def file_on_disk(path: str) -> str:
 
 
 def member_name(path: str) -> str:
-    """Return the name of a file within its archive; empty if it is not in one."""
+    """Return the name that a file has within its archive; empty if the file is not in an archive."""
     return path.partition(_MEMBER)[2]
 
 
 def is_archive(path: str) -> bool:
-    """Whether the name of a file is that of an archive."""
+    """Whether a file's name is that of an archive."""
     return path.endswith(SUFFIXES)
 
 
 def archive_members(path: str) -> list[str]:
-    """Return the files in an archive in stored order, as paths that `open_member` accepts.
+    """Return the files in an archive, in stored order, as paths that `open_member` accepts.
 
     Raises
     ------
@@ -60,14 +61,21 @@ def archive_members(path: str) -> list[str]:
 
 
 def open_member(path: str) -> tuple[IO[bytes], int]:
-    """Open a file in an archive, and return how many bytes it may unpack to.
+    """Open a file in an archive.
 
-    If files are opened in stored order, the archive is read in a single pass.
+    If the files of an archive are opened in stored order, the archive is read in a single pass.
+
+    Returns
+    -------
+    IO
+        The file's unpacked bytes.
+    int
+        The number of bytes that a compressed file in the archive may unpack to.
 
     Raises
     ------
     BadFileError
-        If the archive exceeds a limit; other problems raise one of `DAMAGED`, or OSError.
+        If the archive exceeds a limit. Other problems raise one of `DAMAGED`, or OSError.
     """
     archive = _opened_archive(file_on_disk(path))
     name = member_name(path)
@@ -75,19 +83,19 @@ def open_member(path: str) -> tuple[IO[bytes], int]:
 
 
 def _opened_archive(path: str) -> "_Archive":
-    """Return an archive that this thread has opened before, if it has not changed; otherwise open it."""
+    """Return an archive from the cache if this thread has opened it and it has not changed; otherwise open it."""
     stat = os.stat(path)  # noqa: PTH116 (as the readers of files, it takes a path as text)
     return _open_archive(path, stat.st_size, stat.st_mtime_ns, threading.get_ident())
 
 
 @lru_cache(maxsize=2)
 def _open_archive(path: str, size: int, _changed: int, _thread: int) -> "_Archive":
-    """Open an archive; cached by size, time of change and thread."""
+    """Open an archive. The result is cached by path, size, time of change and thread."""
     return _Zip(path, size) if path.endswith(".zip") else _Tar(path, size)
 
 
 class _Archive:
-    """An open archive; ``members`` has the sizes of its files by name, in stored order."""
+    """An open archive. ``members`` has the sizes of its files by name, in stored order."""
 
     def __init__(self, size: int) -> None:
         self.members: dict[str, int] = {}
@@ -108,7 +116,7 @@ class _Archive:
             self.members[name] = size
 
     def share(self, name: str) -> int:
-        """Return how many bytes a compressed file may unpack to: its share of the archive's limit."""
+        """Return how many bytes a compressed file may unpack to: a share of the archive's limit, by the file's size."""
         return self.most_bytes * self.members[name] // max(1, self.total)
 
     def open(self, name: str) -> IO[bytes]:
@@ -138,7 +146,7 @@ class _Zip(_Archive):
 
 
 class _Header(tarfile.TarInfo):
-    """A tar header that is only read if its size is plausible; tarfile reads a long name at once."""
+    """A tar header whose size is checked before it is read, because tarfile reads a long name all at once."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         if not self.isreg() and not 0 <= self.size <= HEADER_BYTES:

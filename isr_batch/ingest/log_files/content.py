@@ -1,4 +1,4 @@
-"""Read the content of a log file, unpacked and within limits, and compute the fingerprint that identifies it."""
+"""Read the unpacked content of a log file, within limits, and compute the fingerprint that identifies the file."""
 
 import bz2
 import gzip
@@ -26,44 +26,50 @@ from isr_batch.ingest.log_files.otlp import is_otlp, lines_of_otlp
 
 CHUNK_BYTES = 1 << 20
 ZSTD_CHUNK_BYTES = 1 << 16
-"""Bytes of a zstd file that are unpacked at once; few, because damage loses the whole chunk."""
+"""Number of bytes of a zstd file that are unpacked at once. It is small because damage loses the whole chunk."""
 
 RANGE_BYTES = 96 << 20
-"""An uncompressed file is read in ranges of this size in bytes, one task per range."""
+"""Approximate size, in bytes, of the ranges in which an uncompressed file is read, one task per range."""
 
 _PACKED = {".gz", ".tgz", ".zst", ".xz", ".bz2", ".zip"}
 USUAL_RATIO = 20
-"""Assumed compression ratio of a log, for estimates of its unpacked size."""
+"""Compression ratio assumed when a log's unpacked size is estimated."""
 
 HASHED_BYTES = tuple(64 << n for n in range(40))
-"""A fingerprint has the hashes of a file's first bytes, for these numbers of bytes. They identify a shorter copy later,
-by at least half of its bytes."""
+"""Numbers of bytes from a file's start for which the fingerprint has a hash. They identify a shorter copy of the file
+by at least half of the copy's bytes."""
 
 
 def text_bytes(folder: Path) -> int:
-    """Estimate the unpacked size in bytes of a file, or of all files in a folder, from their sizes on disk."""
+    """Estimate the unpacked size of a file, or of all files in a folder, from sizes on disk.
+
+    Returns
+    -------
+    int
+        Size in bytes.
+    """
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else [folder]
     return sum(path.stat().st_size * (USUAL_RATIO if path.suffix in _PACKED else 1) for path in files)
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Size, number of lines and hashes of a file's content when it was read.
+    """Size, number of lines and hashes of a file's content at the time when it was read.
 
     Parameters
     ----------
     size_bytes, content_bytes : int
-        On disk, and unpacked (as far as it is readable).
+        Size on disk, and size of the unpacked content that is readable.
     content_hash : str
-        SHA-256 of the unpacked bytes, in hex: the same before and after a rotation that compresses.
+        SHA-256 of the unpacked bytes, in hex. It stays the same if a rotation compresses the file.
     lines : int
         Number of lines, including a last line without a newline.
     cuts : tuple of (int, int)
-        Starts of the ranges of an uncompressed file: byte offset of a line, and its number from 1.
+        Starts of the ranges of an uncompressed file: byte offset of a line, and line number, from 1.
     beginnings : frozenset of str
-        Hashes of the requested prefixes that the file is long enough for.
+        SHA-256, in hex, of the prefixes that were asked for, as far as the file is long enough.
     first_hashes : tuple of int
-        Hashes of its prefixes with the lengths of `HASHED_BYTES`: the first eight bytes of SHA-256.
+        For each length in `HASHED_BYTES` that the file has, the first eight bytes of the prefix's SHA-256.
     """
 
     size_bytes: int
@@ -78,11 +84,11 @@ class Fingerprint:
 PACKED = (".gz", ".zst", ".xz", ".bz2")
 _NEWLINE = ord("\n")
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-"""Byte order marks of UTF-16, in which Windows shells write files."""
+"""Byte order marks of UTF-16, the encoding in which some Windows shells write files."""
 
 
 def is_packed(path: str) -> bool:
-    """Whether the name of a file is that of a compressed file or of a file in an archive."""
+    """Whether a path names a compressed file or a file in an archive."""
     return path.endswith(PACKED) or bool(member_name(path))
 
 
@@ -90,14 +96,14 @@ _DAMAGED = (*DAMAGED, zlib.error, lzma.LZMAError)
 
 
 def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """Yield the unpacked bytes of a file; if it is not compressed, only those from ``start`` to ``end`` (exclusive).
+    """Yield the unpacked bytes of a file. If it is uncompressed, only the bytes from ``start`` to ``end`` are read.
 
-    A log viewer's export is converted to lines first (`isr_batch.ingest.log_files.exports`).
+    The export of a log viewer is converted to lines first (`isr_batch.ingest.log_files.exports`).
 
     Raises
     ------
     BadFileError
-        After the last good chunk.
+        If the file is damaged, after all readable chunks have been yielded.
     """
     chunks = _unpacked_chunks(path, start, end)
     try:
@@ -107,7 +113,7 @@ def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterato
 
 
 def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines of an export or of OTLP batches by time; yield the bytes of any other file unchanged."""
+    """Convert an export, OTLP batches or a text with the latest line first to lines; yield any other file unchanged."""
     head = next(chunks, b"")
     chunks = chain([head] if head else [], chunks)
     if is_otlp(head):
@@ -121,21 +127,18 @@ def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 @cache
 def _converted(_process: int) -> ConvertedExports:
-    """Return the converter of exports for this process.
-
-    A forked process must not write to its parent's temporary file.
-    """
+    """Return this process's converter of exports. A forked process must not write to its parent's temporary file."""
     return ConvertedExports()
 
 
 def is_export_file(path: str) -> bool:
-    """Whether a file has to be converted to lines: it is an export of a log viewer, or has OTLP batches."""
+    """Whether a file is the export of a log viewer or has OTLP batches, so that it must be converted to lines."""
     head = head_of(path)
     return is_otlp(head) or is_export(path, head)
 
 
 def is_converted_file(path: str) -> bool:
-    """Whether a file's lines are converted or reversed, so that no part of the file can be read separately."""
+    """Whether a file's lines are converted or reversed. No range of such a file can be read separately."""
     return is_export_file(path) or unit_of_latest_first(head_of(path)) is not None
 
 
@@ -148,7 +151,7 @@ def head_of(path: str) -> bytes:
 
 
 def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
-    """Yield the unpacked bytes of a file; raise an error if it is binary, damaged or too large."""
+    """Yield the unpacked bytes of a file. Raise an error if it is binary, damaged, unreadable or too large."""
     try:
         unpacked = 0
         for chunk in _packed_content(path) if is_packed(path) else _plain_content(path, start, end):
@@ -167,7 +170,7 @@ def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
 
 
 def _kind_of_content(path: str) -> str:
-    """Return the name of a file's compression, for messages."""
+    """Return the name of a file's compression format, for messages."""
     kinds = {".gz": "gzip", ".zst": "zstd", ".xz": "xz", ".bz2": "bzip2"}
     name = next((kind for suffix, kind in kinds.items() if path.endswith(suffix)), "archive")
     return "archive" if member_name(path) and not path.endswith(PACKED) else name
@@ -183,7 +186,7 @@ def _plain_content(path: str, start: int, end: int | None) -> Iterator[bytes]:
 
 
 def _packed_content(path: str) -> Iterator[bytes]:
-    """Yield the unpacked bytes of a compressed file, or of a file in an archive, up to the limit."""
+    """Yield the unpacked bytes of a compressed file or a file in an archive. Raise an error at the size limit."""
     with ExitStack() as opened:
         if member := member_name(path):
             stream, most = open_member(path)
@@ -219,7 +222,7 @@ def _unpacked(name: str, file: str | IO[bytes]) -> Iterator[bytes]:
             yield chunk
         return
     with opener(file) as stream:
-        # Read in small steps: one `read` of everything would lose the data before the damage.
+        # Read in small steps: if the file is damaged, a single `read` would also lose the data before the damage.
         while chunk := stream.read1(CHUNK_BYTES):
             yield chunk
 
@@ -230,9 +233,8 @@ class Fingerprinter:
     Parameters
     ----------
     path : str
-        The file.
     beginnings : sequence of int
-        Prefix lengths, in decompressed bytes, whose hashes are wanted too.
+        Lengths of prefixes, in unpacked bytes, to hash in addition to `HASHED_BYTES`.
     range_bytes : int
         Minimum size of a range.
     """
@@ -254,19 +256,21 @@ class Fingerprinter:
             self.size_bytes = 0
 
     def watch(self) -> Iterator[bytes]:
-        """Yield the chunks of the file, up to the size that it had at the start, because it may be growing.
+        """Yield the chunks of the file, and add each to the fingerprint.
+
+        An uncompressed file is read up to the size that it had when this object was made, because it may be growing.
 
         Raises
         ------
         BadFileError
-            After the last good chunk.
+            If the file is damaged, after all readable chunks have been yielded.
         """
         for chunk in content_chunks(self.path, end=self.size_bytes):
             self._take(chunk)
             yield chunk
 
     def _take(self, chunk: bytes) -> None:
-        """Add a chunk of the file to the hashes."""
+        """Add a chunk to the hashes, the size and the number of lines."""
         view = memoryview(chunk)
         at = 0
         while self.wanted and self.wanted[-1] <= self.size + len(chunk):
@@ -282,7 +286,7 @@ class Fingerprinter:
         self.last = chunk[-1:]
 
     def _cut(self, chunk: bytes) -> None:
-        """Begin a new range at the next line with a timestamp, if the last range is long enough."""
+        """If the current range is long enough, begin a new one at the next line that has a timestamp."""
         next_cut = max(self.cuts[-1][0] + self.range_bytes - self.size, 0)
         # A range begins with a line that has a timestamp, because a line without one belongs to the line before it.
         line_end = chunk.find(b"\n[2", next_cut) if next_cut < len(chunk) else -1
@@ -299,7 +303,7 @@ class Fingerprinter:
 
 
 def fingerprint(path: str, beginnings: Sequence[int] = (), range_bytes: int = RANGE_BYTES) -> Fingerprint:
-    """Return the fingerprint of a file, as far as the file is readable, after one pass over it."""
+    """Compute the fingerprint of a file's readable content, in one pass."""
     taken = Fingerprinter(path, beginnings, range_bytes)
     try:
         for _ in taken.watch():

@@ -1,9 +1,10 @@
-"""Keep the lines of exports, and of text with the latest line first, in a temporary file in the order of time."""
+"""Convert exports, and text with the latest line first, to lines in chronological order in a temporary file."""
 
 import csv
 import json
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from tempfile import TemporaryFile
@@ -34,16 +35,19 @@ from isr_batch.ingest.log_files.prefixes import begins_with_time
 from isr_batch.ingest.log_files.stamps import FORMS, StampForm, parsed_stamps, stamps_in_kafkas_form
 
 _MOST_HELD: Final = 8 << 20
-"""Bytes of text without the beginning of another event that are held in memory."""
+"""Maximum number of bytes of one event's text that are held in memory."""
 _SEEN_AHEAD: Final = 64
-"""Bytes after the end of an event in which the beginning of the next one is recognised."""
+"""Number of bytes after the end of an event that are needed to recognise the beginning of the next event."""
 _EVENTS_AT_ONCE: Final = 2048
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 Ints = npt.NDArray[np.int64]
 
 
 class _Place(NamedTuple):
-    """A block of lines in the temporary file, and what separates its events if their order is to be reversed."""
+    """Position and size of a block of lines in the temporary file.
+
+    If ``reversed_by`` is given, the block is read in reverse order of its events, which this pattern separates.
+    """
 
     begin: int
     size: int
@@ -51,7 +55,7 @@ class _Place(NamedTuple):
 
 
 class ConvertedExports:
-    """Converts each export once: later readers get its lines from a temporary file, deleted with the process."""
+    """Converts each export once, and keeps its lines in a temporary file for as long as the process runs."""
 
     def __init__(self) -> None:
         self.file = TemporaryFile(prefix="isr-batch-")  # noqa: SIM115 closed by the finalizer
@@ -60,21 +64,22 @@ class ConvertedExports:
         self.lock = Lock()
 
     def lines(self, key: object, chunks: Iterator[bytes], unit: re.Pattern[bytes] | None = None) -> Iterator[bytes]:
-        """Convert an export to lines; or reverse a text.
+        """Convert an export to lines, or reverse a text that has the latest line first.
 
         Parameters
         ----------
         key : hashable
-            The file, with its size and time.
+            Identifies the content: path, size and time of change of the file.
         chunks : iterator of bytes
-            The unpacked content of an export (`is_export`).
+            Unpacked content of the file.
         unit : pattern, optional
-            If it is not an export but text to be reversed: what separates its events.
+            Only for a text to be reversed: the pattern that separates its events.
 
         Yields
         ------
         bytes
-            Many events, one per line, as JSON, the latest last. An export without events is yielded unchanged.
+            Blocks of lines in chronological order. An event of an export is one line of JSON. An export without events
+            is yielded unchanged.
 
         Raises
         ------
@@ -92,12 +97,15 @@ class ConvertedExports:
             yield block
 
     def _write_reversed(self, chunks: Iterator[bytes], unit: re.Pattern[bytes]) -> list["_Place"]:
-        """Return the places of blocks of events of a text, the last first; an event that is too long is in pieces."""
+        """Write a text to the temporary file, and return its blocks, the last one first.
+
+        A block has several events, or a piece of an event that is too long to be held in memory.
+        """
         groups: list[list[_Place]] = []
         pieces: list[_Place] = []
         pending = b""
         for chunk in chunks:
-            pending += chunk
+            pending += chunk.removeprefix(BOM_UTF8) if not groups and not pending else chunk
             ends = [found.start() for found in unit.finditer(pending)]
             if pieces and ends:
                 groups.append([*pieces, self._append(pending[: ends[0] + 1])])
@@ -115,7 +123,7 @@ class ConvertedExports:
         return [place for group in reversed(groups) for place in group]
 
     def _write(self, chunks: Iterator[bytes]) -> list["_Place"]:
-        """Return the places of blocks of lines, in the order of time."""
+        """Convert an export, write its lines to the temporary file, and return the blocks in chronological order."""
         head = next(chunks, b"")
         chunks = chain([head], chunks)
         events: Iterator[Event]
@@ -143,7 +151,10 @@ class ConvertedExports:
         return self._in_order(places, np.concatenate(sizes), np.concatenate(times))
 
     def _in_order(self, places: list["_Place"], sizes: Ints, times: Ints) -> list["_Place"]:
-        """Return the places of the lines in order of time: unchanged, reversed, or those in a sorted copy."""
+        """Return the blocks of the written lines in chronological order.
+
+        They are unchanged or reversed if that order suffices, otherwise blocks of a sorted copy.
+        """
         known = times[times > 0]
         latest_first = len(known) > 0 and known[0] > known[-1]
         times = times[::-1] if latest_first else times
@@ -168,13 +179,16 @@ class ConvertedExports:
 
 
 def _times_of_exports(some: Sequence[Event], named: str | None) -> tuple[str, StampForm] | None:
-    """Find the field by whose times events are ordered, and their form: the broker's line, if each begins with one."""
+    """Return the field and the form of the times by which events are ordered; None if there are no times.
+
+    If each broker's line begins with a time, this time is used.
+    """
     if named:
         heads = [str(value_in_export(event, named))[:STAMP] for event in some]
         form = next((form for form in FORMS if all(re.search(form.pattern, head) for head in heads)), None)
         if form and all(map(begins_with_time, heads)):
             return named, form
-    # A line without a time may be a separate event.
+    # Lines of a stack trace have no time and may be separate events, so another field must have the time.
     found = event_fields([{**event, LINE: value_in_export(event, named)} if named else event for event in some])
     return (found[0].stamp, found[1]) if found else None
 

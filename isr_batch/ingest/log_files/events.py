@@ -1,6 +1,6 @@
-"""Find time, logger and message in the JSON events of log pipelines, whatever the names of the fields.
+"""Find time, logger and message in the JSON events of log pipelines, whatever the fields are called.
 
-A field is chosen by its name and by its content, because ``source`` is a logger in one pipeline and a host in another.
+A field is chosen by its name and its values, because ``source`` is a logger in one pipeline and a host in another.
 """
 
 import re
@@ -20,15 +20,16 @@ _SYSLOG_LEVELS: Final = {"0": "FATAL", "1": "FATAL", "2": "FATAL", "3": "ERROR",
 _NANOS: Final = "instant/nanoOfSecond"
 SECONDS: Final = "instant/epochSecond"
 _FITS: Final = 0.8
-"""Share of a field's values that must have the form expected of a field with its name."""
+"""Share of a field's values that must have the expected form; for example, a logger's field must have names of loggers.
+"""
 _LOGGER = re.compile(r"[A-Za-z_$][\w$-]*(\.[\w$-]+)*")
 _KAFKAS_LOGGER = re.compile(r"(kafka|org\.apache|state\.change)\.[\w$.]+")
 _COMPONENT = re.compile(r"[A-Z]\w+[ ,].*=.*")
 _NO_COMPONENT: Final = "unknown"
-"""Component that Filebeat's module for Kafka sets for a line without one."""
+"""Component that Filebeat's Kafka module sets if the line has no component."""
 _STACKS: Final = ("stack_trace", "stacktrace", "extendedstacktrace", "error.stack", "@error.stack", "exception",
                   "throwable", "trace.full", "full_message")  # fmt: skip
-"""Names of fields with the lines of an exception; ``full_message`` repeats the message in front of them."""
+"""Names of fields with the stack trace of an exception. In ``full_message``, the stack trace follows the message."""
 _HAS_STACK: Final = (
     r'(?i)"[^"\\]*(?:stack|exception|throwable|full)[^"\\]*" ?: ?"[^"]*(?:Exception|Error|Throwable|\\n)'
 )
@@ -42,14 +43,14 @@ def is_kafkas_logger(name: str) -> bool:
 
 
 def is_source(text: str) -> bool:
-    """Whether a text may name a container or host, rather than a logger or a file."""
+    """Whether a text may be the name of a container or host: not a path, nor the name of a Kafka logger."""
     return bool(text) and not text.startswith("/") and not is_kafkas_logger(text)
 
 
 class EventFields(NamedTuple):
-    """The paths of the fields with an event's time, logger, message and so on, with slashes; empty if missing.
+    """The paths of an event's fields, with slashes for nesting; empty if the event has no such field.
 
-    ``front`` is a prefix that the pipeline has removed from the message, such as ``Partition t-0 broker=1``; ``source``
+    ``front`` is the prefix that the pipeline has cut from the message, such as ``Partition t-0 broker=1``. ``source``
     is the container or host.
     """
 
@@ -63,7 +64,7 @@ class EventFields(NamedTuple):
 
 @dataclass(frozen=True)
 class _Field:
-    """How to recognise a field: usual ends of its path, the best first, and the form of its values."""
+    """How to recognise a field: possible endings of its path, in order of preference, and the form of its values."""
 
     names: tuple[str, ...]
     fits: Callable[[str], object]
@@ -77,7 +78,7 @@ SOURCES: Final = ("kubernetes.pod_name", "kubernetes.pod.name", "k8s.pod.name", 
                   "@logstream", "pod", "_hostname", "host.name", "hostname", "host", "source_host",
                   "source")  # fmt: skip
 COLLECTED: Final = "collected"
-"""Name of a field for the time in front of an event."""
+"""Name of the field into which the time in front of an event is put."""
 STAMPS: Final = ("@timestamp", "timestamp", "time", "ts", "timemillis", "asctime", "date", "_time", "eventtime",
                  "_ts", "dt", "timegenerated", "timegenerated [utc]", "timestamp [utc]", "timegenerated [local time]",
                  "timestamp [local time]", "logentrytimestamp", COLLECTED)  # fmt: skip
@@ -109,12 +110,12 @@ def flat(event: Mapping[str, object], within: str = "") -> dict[str, object]:
 
 
 def json_objects(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """Return those lines that are JSON objects, parsed."""
+    """Return the lines that are JSON objects, parsed."""
     return [each for line in lines if line.startswith("{") and isinstance(each := load_json_line(line), dict)]
 
 
 def paths_named(paths: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Return the paths that end in one of the names, in the order of the names; for each name, the shortest first."""
+    """Return the paths that end in one of the names, in the order of the names; for each name, shorter paths first."""
     ends = {path: "." + path.replace("/", ".").lower() for path in sorted(paths, key=lambda path: (len(path), path))}
     return [path for name in names for path, dotted in ends.items() if dotted.endswith("." + name)]
 
@@ -122,7 +123,10 @@ def paths_named(paths: Iterable[str], names: Sequence[str]) -> list[str]:
 def event_fields(
     events: Sequence[Mapping[str, object]], forms: Sequence[StampForm] = EVENT_FORMS
 ) -> tuple[EventFields, StampForm] | None:
-    """Return the fields of some events, and the form of their time; None if they have no message or no time."""
+    """Find the fields of time, message and so on in events, and the form of the time.
+
+    Returns None if most events lack a time or a message.
+    """
     columns: dict[str, list[str]] = {}
     for event in events:
         for path, value in flat(event).items():
@@ -141,7 +145,7 @@ def event_fields(
 def fields_with_form(
     events: Sequence[Mapping[str, object]], fields: EventFields, forms: Sequence[StampForm] = EVENT_FORMS
 ) -> tuple[EventFields, StampForm] | None:
-    """Return the given fields with the form of their time; None if most events lack the time or the message."""
+    """Return the fields that the operator named, with the form of their time; None if most events lack them."""
     some = [(json_text_at(event, fields.stamp), json_text_at(event, fields.message)) for event in events]
     texts = [stamp for stamp, message in some if stamp and message]
     form = form_of(texts, forms) if 2 * len(texts) >= len(events) else None
@@ -149,13 +153,16 @@ def fields_with_form(
 
 
 def _chosen_event_path(field: _Field, columns: Mapping[str, Sequence[str]], message: str) -> str:
-    """Return the path of the field whose name and values fit; empty if no field fits."""
+    """Return the path of the first field whose name and values fit; empty if no field fits."""
     named = (path for path in paths_named(columns, field.names) if path != message)
     return next((path for path in named if _share_of_events(field.fits, columns[path]) >= _FITS), "")
 
 
 def _stamp_field(columns: Mapping[str, Sequence[str]], forms: Sequence[StampForm]) -> tuple[str, StampForm | None]:
-    """Return the field with the time: by its name, or because no other field has times."""
+    """Return the path and the form of the time's field.
+
+    It is found by its name. A field with another name is used if it is the only one whose values are times.
+    """
     if SECONDS in columns:
         return SECONDS, next(form for form in EVENT_FORMS if form.name == "epoch milliseconds")
     timed = {path: form for path, texts in columns.items() if (form := form_of(texts, forms))}
@@ -165,17 +172,17 @@ def _stamp_field(columns: Mapping[str, Sequence[str]], forms: Sequence[StampForm
 
 
 def form_of(texts: Sequence[str], forms: Sequence[StampForm] = EVENT_FORMS) -> StampForm | None:
-    """Return the form that most of these times have; None if no form fits most of them."""
+    """Return the first form that most of the texts have; None if most of them fit no form."""
     return next((f for f in forms if _share_of_events(re.compile(f.pattern).fullmatch, texts) >= _FITS), None)
 
 
 def _share_of_events(fits: Callable[[str], object], texts: Sequence[str]) -> float:
-    """Return which share of some texts fit."""
+    """Return the share of texts for which ``fits`` returns a true value."""
     return sum(bool(fits(text)) for text in texts) / max(len(texts), 1)
 
 
 def names_of_fields(events: Sequence[Mapping[str, object]], most: int = 12) -> str:
-    """Return the names of events' fields as text, at most ``most`` of them, for an error message."""
+    """Return up to ``most`` names of the events' fields as text, for an error message."""
     names = sorted({path for event in events[:_LOOKED_AT] for path in flat(event)})
     return ", ".join(names[:most]) + (", ..." if names[most:] else "")
 
@@ -184,13 +191,13 @@ _LOOKED_AT: Final = 20
 
 
 def _whole_numbers(texts: pa.StringArray) -> pa.Int64Array:
-    """Parse texts of up to ten digits as numbers; any other text becomes null."""
+    """Parse texts that are whole numbers of up to ten digits; any other text becomes null."""
     is_number = pc.match_substring_regex(texts, r"^\d{1,10}$")
     return pc.if_else(pc.fill_null(is_number, False), texts, None).cast(pa.int64())
 
 
 def _with_stacks(values: pa.StringArray, message: pa.StringArray) -> pa.StringArray:
-    """Append the lines of exceptions to messages; the few events with an exception have it in a separate field."""
+    """Append stack traces to messages, for the few events that have an exception in a separate field."""
     there = pc.and_(pc.match_substring_regex(values, _HAS_STACK), pc.is_valid(message))
     there = pc.fill_null(there, False)
     pairs = zip(message.filter(there).to_pylist(), values.filter(there).to_pylist(), strict=True)
@@ -199,7 +206,7 @@ def _with_stacks(values: pa.StringArray, message: pa.StringArray) -> pa.StringAr
 
 
 def _with_stack(message: str, event: object) -> str:
-    """Return the message of an event with the exception that is in another field of the event."""
+    """Return a message, followed by the stack trace if another field of the event has one."""
     fields = flat(event) if isinstance(event, dict) else {}
     stacks = (str(fields[path]) for path in paths_named(fields, _STACKS))
     stack = next((text for text in stacks if _IS_STACK.match(text) or text.startswith(f"{message}\n")), "")
@@ -207,7 +214,10 @@ def _with_stack(message: str, event: object) -> str:
 
 
 class EventTexts(NamedTuple):
-    """Arrays with the parts of events (time, message and so on), one row per event; null for a missing part."""
+    """Time, message, level and logger of events, as arrays with one element per event; null if missing.
+
+    ``logger`` is None if the events have no such field.
+    """
 
     message: pa.StringArray
     stamp: pa.StringArray
@@ -216,7 +226,10 @@ class EventTexts(NamedTuple):
 
 
 def event_texts(values: pa.StringArray, fields: EventFields) -> EventTexts:
-    """Return the parts of events, with removed prefixes restored; null for lines that are not such events."""
+    """Return the parts of events. Prefixes that the pipeline cut from messages are restored.
+
+    A line that is not such an event has a null message.
+    """
     chosen = fields.message, fields.stamp, fields.level, fields.logger, fields.front
     paths = [path for path in chosen if path]
     if fields.stamp == SECONDS:

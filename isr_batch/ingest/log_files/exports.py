@@ -1,13 +1,13 @@
-"""Find the events in downloads from log viewers: a CSV table, or one JSON document.
+"""Find the events in a log viewer's download, which is a CSV table or one JSON document.
 
-The field with the broker's line is found by its content, because every viewer names it differently.
+Viewers name the field with the broker's line differently, so it is recognised by its values.
 """
 
 import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -21,25 +21,32 @@ from isr_batch.ingest.log_files.events import (
 from isr_batch.ingest.log_files.json_lines import json_value_at
 from isr_batch.ingest.log_files.otlp import events_of_batch
 from isr_batch.ingest.log_files.prefixes import BEGINS_AS_LOG, SOME
+from isr_batch.ingest.log_files.tab_tables import (
+    columns_of_tab_table,
+    is_escaped_by_backslashes,
+    rows_of_tab_table,
+    unescaped,
+)
 from isr_batch.memory import memory_bytes
 
 LINE: Final = "line"
-"""Name of the field with the broker's line in the converted events."""
+"""Name that the field with the broker's line gets in converted events."""
 _NAME = re.compile(r"(?i)\.(csv|tsv|json)(\.(gz|zst|xz|bz2))?$")
 _STATED = re.compile(r"sep=[,;\t]\r?")
 _ESCAPED_QUOTE, _DOUBLED_QUOTE = re.compile(r'[^\\]\\"'), re.compile(r'[^\\,;\t\n]""[^,;\t\r\n]')
+_QUOTED_CELL = re.compile(r'(?:^|\t|\n)"')
 _LIST_OF_EVENTS = re.compile(r'\{[^\[]{0,500}"(events|hits|results?|data|tables|logs|resourceLogs)" ?: ?\[')
 _NOT_SPACE = re.compile(r"\S")
 _HEAD = 1 << 16
 LOOKED_AT: Final = 1000
-"""Number of events whose fields are examined."""
+"""Number of events whose fields are examined to find the broker's line and the time."""
 _LINES_LOOKED_AT = 20
 _DEEP = 4
 Event = dict[str, object]
 
 
 class BadExportError(Exception):
-    """Raised if an export cannot be read, with the reason and details."""
+    """Raised if an export cannot be read. It has the reason and details."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason)
@@ -48,9 +55,9 @@ class BadExportError(Exception):
 
 
 def is_export(path: str, head: bytes) -> bool:
-    """Whether the first bytes of a file show an export of a log viewer: a table or a document instead of a log.
+    """Whether a file's first bytes show that it is an export of a log viewer: a table or a document, not a log.
 
-    A table is recognised in a file with any name if its columns are named after a time and a message.
+    A CSV table is recognised by the file's name, or by names of columns for a time and a message.
     """
     text = head[:_HEAD].decode("utf-8-sig", "replace").lstrip()
     first, _, rest = text.partition("\n")
@@ -67,20 +74,26 @@ def is_export(path: str, head: bytes) -> bool:
         return not rest.strip() and bool(_events_of(only))
     if (stated := _STATED.fullmatch(first)) is not None:  # Excel reads the delimiter from it
         first = rest.partition("\n")[0]
-    if not _delimiter_of_export(first) or BEGINS_AS_LOG.match(first):
-        return False
+    if not _has_header(first):
+        return "\t" in first and columns_of_tab_table(text) is not None
     names = re.sub(r'["\r]', "", first).split(_delimiter_of_export(first))
     known = all(paths_named(names, each) for each in (MESSAGES, STAMPS))
     return bool(_NAME.search(path) or stated or known)
 
 
 def most_bytes() -> int:
-    """Return the maximum size of a JSON document in bytes; read at once, it takes ten times that in memory."""
+    """Return the maximum size of a JSON document in bytes. Parsing it takes about ten times its size in memory."""
     return max(memory_bytes() // 20, 1 << 27)
 
 
+def _has_header(text: str) -> bool:
+    """Whether the first line of a text may be the header of a table."""
+    first = text.partition("\n")[0]
+    return bool(_STATED.fullmatch(first) or _delimiter_of_export(first)) and not BEGINS_AS_LOG.match(first)
+
+
 def _delimiter_of_export(header: str) -> str:
-    """Return the delimiter of a CSV header; empty for any other text."""
+    """Return the delimiter of a CSV header; empty if the text is not a header."""
     names = re.fullmatch(
         r'\ufeff?"?[\w@#. \[\]/-]+"?(?:([,;\t])"?[\w@#. \[\]/-]+"?(?:\1"?[\w@#. \[\]/-]+"?)*)?\r?', header
     )
@@ -90,7 +103,7 @@ def _delimiter_of_export(header: str) -> str:
 
 
 class _ExportStream(io.RawIOBase):
-    """A file-like stream over bytes that come in chunks."""
+    """A file-like stream that reads from an iterator of byte chunks."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self.chunks = chunks
@@ -107,30 +120,39 @@ class _ExportStream(io.RawIOBase):
 
 
 def events_of_table_export(chunks: Iterator[bytes]) -> Iterator[Event]:
-    """Read the rows of a CSV table, each as an event."""
+    """Yield the rows of a CSV table as events."""
     first = next(chunks, b"")
     head = first.decode("utf-8-sig", "replace")
     is_escaped = bool(_ESCAPED_QUOTE.search(head)) and not _DOUBLED_QUOTE.search(head)
     text = io.TextIOWrapper(
         io.BufferedReader(_ExportStream(chain([first], chunks)), _HEAD), "utf-8-sig", "replace", newline=""
     )
+    if not _has_header(head.lstrip()) and (columns := columns_of_tab_table(head.lstrip())):
+        yield from _rows_as_events(columns, rows_of_tab_table(text, columns), head)
+        return
     header = next(filter(str.strip, text), "").lstrip()  # as `is_export` finds it
     if _STATED.fullmatch(header.rstrip("\n")):
         header = next(text, "")
     csv.field_size_limit(1 << 27)
+    delimiter = _delimiter_of_export(header.rstrip("\n")) or ","
+    unquoted = delimiter == "\t" and not _QUOTED_CELL.search(head)
     rows = csv.reader(
-        chain([header], text), delimiter=_delimiter_of_export(header.rstrip("\n")) or ",",
-        escapechar="\\" if is_escaped else None, doublequote=not is_escaped,
+        chain([header], text), delimiter=delimiter, quoting=csv.QUOTE_NONE if unquoted else csv.QUOTE_MINIMAL,
+        escapechar="\\" if is_escaped and not unquoted else None, doublequote=not is_escaped,
     )  # fmt: skip
-    names = next(rows)
-    nested = any("." in name for name in names)
-    for row in filter(None, rows):
-        event: Event = dict(zip(names, row, strict=False))
+    yield from _rows_as_events(next(rows), filter(None, rows), head if unquoted else "")
+
+
+def _rows_as_events(names: Sequence[str], rows: Iterable[Sequence[str]], head: str) -> Iterator[Event]:
+    """Turn rows of a table into events; ``head`` shows whether their values are escaped as ClickHouse does."""
+    nested, escaped = any("." in name for name in names), is_escaped_by_backslashes(head)
+    for row in rows:
+        event: Event = dict(zip(names, map(unescaped, row) if escaped else row, strict=False))
         yield _nested_export(event) if nested else event
 
 
 def document_of_export(chunks: Iterator[bytes]) -> bytes:
-    """Read a JSON document completely, up to a limit."""
+    """Join the chunks of a JSON document. Raise BadExportError if it exceeds `most_bytes`."""
     content, size, most = [], 0, most_bytes()
     for chunk in chunks:
         content.append(chunk)
@@ -141,13 +163,13 @@ def document_of_export(chunks: Iterator[bytes]) -> bytes:
 
 
 def events_in_export(document: bytes) -> list[Event]:
-    """Parse a document, and find its events."""
+    """Parse a file of one or more JSON documents, and return its events."""
     documents = _documents_of_export(document.decode("utf-8-sig", "replace"))
     return _events_of(documents[0] if len(documents) == 1 else documents)
 
 
 def _documents_of_export(text: str) -> list[object]:
-    """Parse JSON documents that follow each other."""
+    """Parse JSON documents that follow one another in a text."""
     decoder, documents, at = json.JSONDecoder(), [], 0
     while begin := _NOT_SPACE.search(text, at):
         try:
@@ -159,7 +181,7 @@ def _documents_of_export(text: str) -> list[object]:
 
 
 def _nested_export(row: Mapping[str, object]) -> Event:
-    """Turn columns with dots in their names into nested objects."""
+    """Turn columns whose names have dots into nested objects."""
     event: Event = {}
     for name, value in row.items():
         *within, last = name.split(".") if name else ("",)
@@ -172,7 +194,11 @@ def _nested_export(row: Mapping[str, object]) -> Event:
 
 
 def _events_of(document: object, deep: int = 0) -> list[Event]:
-    """Return the events in a document: its longest list of objects, of table rows, or of streams of lines."""
+    """Return the events in a JSON document.
+
+    A list has events if its elements are objects, table rows, streams of lines or OpenTelemetry batches. In an object,
+    the value with the most events is searched.
+    """
     if isinstance(document, dict) and "resourceLogs" in document:
         return _events_of([document], deep)
     if isinstance(document, list):
@@ -190,7 +216,7 @@ def _events_of(document: object, deep: int = 0) -> list[Event]:
 
 
 def _events_within(event: Event) -> list[Event]:
-    """Return the events that a result of a query holds, or else the event itself."""
+    """Return the events in the ``events`` list of a query result; if it has no such list, it is an event itself."""
     within = event.get("events")
     if isinstance(within, list) and within and all(isinstance(each, dict) for each in within):
         return within
@@ -198,7 +224,7 @@ def _events_within(event: Event) -> list[Event]:
 
 
 def _with_single_values(event: Event) -> Event:
-    """Replace each list of one value by the value; a search for ``fields`` returns such lists."""
+    """Unwrap lists of one value in ``fields``; Elasticsearch returns such lists for requested fields."""
     fields = event.get("fields")
     if not isinstance(fields, dict) or not all(isinstance(value, list) for value in fields.values()):
         return event
@@ -206,7 +232,7 @@ def _with_single_values(event: Event) -> Event:
 
 
 def _of_stream(each: object) -> list[Event] | None:
-    """Return the lines of a Loki stream, each with the stream's labels; None for another object."""
+    """Return the lines of a Loki stream as events with the stream's labels; None if this is not a Loki stream."""
     if not isinstance(each, dict) or not isinstance(each.get("stream"), dict):
         return None
     pairs = each.get("values")
@@ -216,12 +242,15 @@ def _of_stream(each: object) -> list[Event] | None:
 
 
 def _of_batch(each: object) -> list[Event] | None:
-    """Return the events of an OpenTelemetry batch; None for another object."""
+    """Return the events of an OpenTelemetry batch; None if this is not such a batch."""
     return list(events_of_batch(each)) if isinstance(each, dict) and "resourceLogs" in each else None
 
 
 def _events_of_export_table(each: object) -> list[Event] | None:
-    """Return the rows of an Azure table (lists of values, names in ``columns``) as events; None for another object."""
+    """Return the rows of an Azure table as events; None if this is not such a table.
+
+    Such a table has rows as lists of values, and the names of the values in ``columns``.
+    """
     if not isinstance(each, dict):
         return None
     columns, rows = each.get("columns"), each.get("rows")
@@ -234,14 +263,18 @@ def _events_of_export_table(each: object) -> list[Event] | None:
 
 
 def _event_of_export_fields(each: object) -> Event | None:
-    """Return a CloudWatch row, a list of ``field`` and ``value``, as an event; None for another object."""
+    """Return a CloudWatch row, a list of ``field`` and ``value`` pairs, as an event; None if it is not a list."""
     if not isinstance(each, list):
         return None
     return {str(field["field"]): field.get("value") for field in each if isinstance(field, dict) and "field" in field}
 
 
 def field_of_lines(events: Sequence[Event]) -> str | None:
-    """Find the field with the broker's lines: its values most often begin like a log line, and are the longest."""
+    """Return the field with the broker's lines; None if no field has enough of them.
+
+    It is the field whose values most often begin like a log line; if several do equally often, the one with the longest
+    values.
+    """
     some = events[:LOOKED_AT]
     found: dict[str, tuple[int, int]] = {}
     for event in some:
@@ -254,9 +287,9 @@ def field_of_lines(events: Sequence[Event]) -> str | None:
 
 
 STAMP: Final = 40
-"""A text of at most this many characters is a timestamp alone, without a line."""
+"""Maximum length, in characters, of a text that is only a timestamp and not a whole line."""
 
 
 def value_in_export(event: Event, path: str) -> object:
-    """Read a field of an event by its path; a column of a table may have a slash in its name."""
+    """Return a field of an event by its path. The name of a table's column may have slashes itself."""
     return event[path] if path in event else json_value_at(event, path)

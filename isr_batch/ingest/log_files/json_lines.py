@@ -11,13 +11,15 @@ from pyarrow import json as arrow_json
 
 
 def read_json_fields(values: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
-    """Return fields of lines that are JSON objects, as text; null if a line lacks the field or is not JSON.
+    """Return fields of JSON log lines as text, one array per field.
+
+    A value is null if the line lacks the field or is not a JSON object.
 
     Parameters
     ----------
     values : string array
     paths : sequence of str
-        Names of the fields; the names of nested objects are separated by slashes.
+        Names of the fields. For a nested field, names are separated by slashes.
     """
     is_object = pc.starts_with(values, "{")
     objects = values.filter(pc.fill_null(is_object, False))
@@ -30,7 +32,7 @@ def read_json_fields(values: pa.StringArray, paths: Sequence[str]) -> list[pa.St
 
 
 def _json_fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
-    """Return fields of JSON objects, by Arrow's parser, or one line at a time if it cannot parse them."""
+    """Return fields of JSON objects, using Arrow's parser or, if it fails, parsing one line at a time."""
     if not len(objects):
         return [pa.nulls(0, pa.string()) for _ in paths]
     ends = pa.array([0, len(objects)], pa.int32())
@@ -50,7 +52,7 @@ def _json_fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.Strin
 
 
 def _json_schema(paths: Sequence[str], first: object) -> pa.Schema:
-    """Return the types of the fields: numbers where the first object has numbers, otherwise text."""
+    """Return a schema of fields for Arrow's parser, numbers where the first object has some and text otherwise."""
     tree: dict[str, Any] = {}
     for path in paths:
         *parents, leaf = path.split("/")
@@ -66,7 +68,7 @@ def _json_schema(paths: Sequence[str], first: object) -> pa.Schema:
 
 
 def _json_column(table: pa.Table, path: str) -> pa.Array:
-    """Return the column of a field in a parsed table."""
+    """Return the column of a possibly nested field from a parsed table."""
     first, *rest = path.split("/")
     column = table.column(first)
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -74,7 +76,10 @@ def _json_column(table: pa.Table, path: str) -> pa.Array:
 
 
 def _number_type(value: object) -> pa.DataType | None:
-    """Return Arrow's type for a JSON number: float for a small one, as later values may be seconds with fractions."""
+    """Return Arrow's type for a JSON number; None for other values.
+
+    A small integer gets a float type, because it may be a time in seconds, and later times may have fractions.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return pa.int64() if isinstance(value, int) and abs(value) > _MOST_SECONDS else pa.float64()
@@ -85,7 +90,7 @@ _SIX_DIGITS = pa.decimal128(24, 6)
 
 
 def _json_as_text(column: pa.Array) -> pa.StringArray:
-    """Convert parsed values to text, numbers without an exponent."""
+    """Convert parsed values to text. Numbers are written without an exponent."""
     if not pa.types.is_floating(column.type):
         return column if pa.types.is_string(column.type) else column.cast(pa.string())
     text = column.cast(_SIX_DIGITS).cast(pa.string())  # not 1.763742612613e+09
@@ -93,7 +98,7 @@ def _json_as_text(column: pa.Array) -> pa.StringArray:
 
 
 def load_json_line(line: str) -> object:
-    """Parse a line as JSON; None if it is not JSON. A message that journald exports as bytes becomes text."""
+    """Parse a line as JSON; None if it is not JSON. A message that journald exported as bytes becomes text."""
     try:
         parsed = json.loads(line)
         if isinstance(parsed, dict) and isinstance(of_bytes := parsed.get(_JOURNALD_MESSAGE), list):
@@ -104,7 +109,7 @@ def load_json_line(line: str) -> object:
 
 
 _JOURNALD_MESSAGE = "MESSAGE"
-"""Field that is an array of bytes in journalctl's JSON if the message has bytes that cannot be printed."""
+"""Field with the message in journalctl's JSON. It is a list of bytes if the message has unprintable characters."""
 
 
 def json_value_at(each: object, path: str) -> object:

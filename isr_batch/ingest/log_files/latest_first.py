@@ -1,4 +1,4 @@
-"""Recognise text with the latest line first, as log viewers show it, and how its events are separated."""
+"""Recognise text with the latest line first, as log viewers show it, and find the pattern that separates its events."""
 
 import re
 from itertools import pairwise
@@ -6,27 +6,29 @@ from typing import Final
 
 _LOOKED_AT: Final = 1 << 16
 _IN_FRONT: Final = 400
-"""A line's time is within its first bytes, this many."""
+"""Number of bytes at the start of a line that are searched for its time."""
 _TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|\b1\d{12}(?:\d{3}){0,2}\b|\b1\d{9}\.\d+")
 _NOT_DIGITS = re.compile(rb"\D")
 _DIGITS: Final = 19
 _MOST: Final = 0.9
-"""Share of the lines with a time that must begin with it; otherwise all lines have something in front."""
+"""If at least this share of the lines with a time begin with it, an event starts at such a line. Otherwise every line
+is an event, because something precedes the times."""
 _FEWEST: Final = 3
-"""Number of lines that must be earlier than the line before, at least."""
+"""Minimum number of lines that must be earlier than the line before them."""
 _OTHERS: Final = 5
-"""Steps back in time must be more than this many times the steps forward; threads log a few lines out of order."""
+"""Steps back in time must exceed this many times the steps forward. A few lines are always out of order, because a
+broker's threads log concurrently."""
 
 EVERY_LINE = re.compile(rb"\n")
 EVERY_EVENT = re.compile(rb"\n(?=.{0,3}\d{4}[-/]\d\d[-/]\d\d|\{|1\d{9})")
-"""Separator of events of several lines: a line end before a line that begins with a time."""
+"""Separator of events that may have several lines: a line end before a line that begins with a time or is JSON."""
 _STACK = re.compile(rb"(?:Exception|Error)\b[^\n]*\n\s+at ")
 _STACK_REVERSED = re.compile(rb"\n\s+at [^\n]*\n(?:Caused by: )?[\w.$]+(?:Exception|Error)\b")
 _SETTING = re.compile(rb"^\t([a-z][\w.]*) = ", re.MULTILINE)
 
 
 def unit_of_latest_first(head: bytes) -> re.Pattern[bytes] | None:
-    """Return the pattern that separates the events of a text with the latest first; None for any other text."""
+    """Return the pattern that separates events if a text has the latest event first; None for any other text."""
     lines = [line for line in head[:_LOOKED_AT].split(b"\n")[:-1] if line.strip()]
     times = [
         _NOT_DIGITS.sub(b"", found[0]).ljust(_DIGITS, b"0")
@@ -42,7 +44,7 @@ def unit_of_latest_first(head: bytes) -> re.Pattern[bytes] | None:
 
 
 def _is_reversed_within_events(head: bytes) -> bool:
-    """Whether the lines within an event are reversed too, by a broker's settings, which it prints sorted by name."""
+    """Whether lines are also reversed within events, judging by stack traces and by settings (sorted by name)."""
     names = _SETTING.findall(head)
     reversed_signs: int = len(_STACK_REVERSED.findall(head)) + sum(a > b for a, b in pairwise(names))
     usual: int = len(_STACK.findall(head)) + sum(a < b for a, b in pairwise(names))

@@ -19,7 +19,7 @@ from isr_batch.ingest.log_files.stamps import stamp_form, stamps_in_kafkas_form
 
 
 class LinesInKafkasLayout(NamedTuple):
-    """Lines in Kafka's own layout, and the number in the file of each line's first part."""
+    """Lines in Kafka's own layout, and for each the line number in the file of its first part."""
 
     values: pa.StringArray
     numbers: npt.NDArray[np.int64]
@@ -31,8 +31,9 @@ class LayoutConverter:
     Parameters
     ----------
     layout : Layout
+        Layout of the file's lines.
     source : str, optional
-        Container or host whose lines are selected; by default those of all.
+        Container or host whose lines are selected; by default all lines are.
     """
 
     def __init__(self, layout: Layout, source: str | None = None) -> None:
@@ -46,13 +47,13 @@ class LayoutConverter:
         self.plain = ARRANGEMENTS[NO_LOGGER].replace("STAMP", self.form.text)
 
     def convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
-        """Convert a block of lines; a line of unknown form stays unchanged."""
+        """Convert a block of lines. A line that does not match the layout is returned unchanged."""
         if self.layout.unchanged:
             return LinesInKafkasLayout(values, numbers)
         return self._of_writer(self._convert(values, numbers, 0))
 
     def source_names(self, values: pa.StringArray) -> set[str]:
-        """Return the names of the containers or hosts that wrote these lines; empty if the lines have no such names."""
+        """Return the names of the containers or hosts that wrote these lines; empty if the lines do not show them."""
         for prefix in self.layout.prefixes:
             if self.layout.coloured:
                 values = pc.replace_substring_regex(values, COLOUR.pattern, "")
@@ -64,7 +65,7 @@ class LayoutConverter:
         return set() if of_events is None else set(pc.unique(of_events.drop_null()).to_pylist())
 
     def rest(self) -> LinesInKafkasLayout:
-        """Return the lines that were held back because they may continue; called at the end of the file."""
+        """Return the lines that were held back because they might continue. This is called at the end of the file."""
         lines = LinesInKafkasLayout(pa.array([], pa.string()), np.empty(0, np.int64))
         for number, joiner in enumerate(self.joiners):
             values, numbers = joiner.rest()
@@ -73,7 +74,7 @@ class LayoutConverter:
         return self._of_writer(lines)
 
     def _of_writer(self, lines: LinesInKafkasLayout) -> LinesInKafkasLayout:
-        """Return the lines that name the selected broker as their writer, each with the lines that belong to it."""
+        """If each line must name its broker, keep the lines of the selected broker and the lines that continue them."""
         if not self.layout.by_writer or self.source is None:
             return lines
         writers = pa.array(list(map(_writer_of, lines.values.to_pylist())), pa.string())
@@ -81,7 +82,7 @@ class LayoutConverter:
         return LinesInKafkasLayout(lines.values.filter(pa.array(own)), lines.numbers[own])
 
     def _convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64], start: int) -> LinesInKafkasLayout:
-        """Remove the prefixes from number ``start`` on, join lines that were cut, and convert them."""
+        """Remove the prefixes from number ``start`` on, join cut lines, select the source's lines, and convert them."""
         is_own = self.source is None or start > 0 or self.layout.by_writer
         if self.layout.coloured:
             values = pc.replace_substring_regex(values, COLOUR.pattern, "")
@@ -107,11 +108,11 @@ class LayoutConverter:
         return self.inner(values, numbers)
 
     def inner(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
-        """Convert lines without prefixes."""
+        """Convert lines that have no prefixes."""
         convert = self._from_events if self.layout.arrangement == JSON else self._arranged
         if self.other is None:
             return convert(values, numbers)
-        # Sorted by position, not by line number: an event of several lines may precede a line of the other layout.
+        # Sorted by position in the block, because an event of several lines becomes lines with equal line numbers.
         place = np.arange(len(values))
         fits = np.asarray(pc.fill_null(pc.match_substring_regex(values, self.pattern or r"^\{"), False))
         both = [
@@ -125,18 +126,18 @@ class LayoutConverter:
         )
 
     def _sources_of_events(self, values: pa.StringArray) -> pa.StringArray | None:
-        """Return the container or host of each JSON event; None if events do not name it."""
+        """Return the container or host of each JSON event; None if the layout has no field for it."""
         source = EventFields(*self.layout.fields).source if self.layout.arrangement == JSON else ""
         return read_json_fields(values, [source])[0] if source else None
 
     def _is_own(self, sources: pa.StringArray) -> npt.NDArray[np.bool_]:
-        """Whether each line is from the selected source; a line without a source has that of the line before."""
+        """Return a mask of the lines from the selected source. A line without a source continues the line before it."""
         known = pc.fill_null_forward(pa.concat_arrays([pa.array([self.last_source], pa.string()), sources]))
         self.last_source = known[-1].as_py()
         return np.asarray(pc.fill_null(pc.equal(known[1:], self.source), False))
 
     def _arranged(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
-        """Put timestamp, level, logger and message of lines into Kafka's order."""
+        """Convert lines of text: put timestamp, level, message and logger in Kafka's order."""
         found = pc.extract_regex(values, self.pattern)
         has_logger = "<logger>" in self.pattern
         logger = pc.struct_field(found, "logger") if has_logger else None
@@ -163,7 +164,7 @@ class LayoutConverter:
     def _printed(
         self, stamp: pa.StringArray, level: pa.StringArray, message: pa.StringArray, logger: pa.StringArray | None
     ) -> pa.StringArray:
-        """Return lines in Kafka's own layout, made of their parts."""
+        """Compose lines in Kafka's own layout from their parts."""
         time = stamps_in_kafkas_form(stamp, self.form, self.layout.zone)
         line = pc.binary_join_element_wise(
             pc.binary_join_element_wise("[", time, "] ", ""), pc.utf8_upper(level), " ", message, ""
@@ -174,7 +175,7 @@ class LayoutConverter:
         return pc.if_else(pc.greater(pc.binary_length(pc.fill_null(logger, "")), 0), named, line)
 
     def _from_events(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
-        """Return JSON events as lines in Kafka's own layout."""
+        """Convert JSON events to lines in Kafka's own layout."""
         message, stamp, level, logger = event_texts(values, EventFields(*self.layout.fields))
         # One event may have many lines: a broker prints all its settings as one event.
         pieces = pc.split_pattern(pc.utf8_rtrim(message, "\r\n"), "\n")
@@ -192,7 +193,7 @@ class LayoutConverter:
 
 
 def _writer_of(line: str) -> str | None:
-    """Return the broker that a line names as its writer, as text; empty if it names none; None without a time."""
+    """Return ``broker N`` if a line names broker N as its writer; empty if not; None if the line has no time."""
     found = _WRITER.search(line)
     if found:
         return f"broker {int(next(filter(None, found.groups())))}"
@@ -205,7 +206,7 @@ _WRITER = re.compile(WRITER)
 def _lines_apart(
     values: pa.StringArray, numbers: npt.NDArray[np.int64], goes_on: npt.NDArray[np.bool_] | None
 ) -> tuple[pa.StringArray, npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
-    """Split events into their lines; a broker prints all its settings in one event, for example."""
+    """Split events of several lines into lines. For example, a broker prints all its settings as one event."""
     if not pc.any(pc.match_substring(values, "\n")).as_py():
         return values, numbers, goes_on
     pieces = pc.split_pattern(values, "\n")
@@ -217,7 +218,7 @@ def _lines_apart(
 
 
 def _whole_logger_name(logger: pa.StringArray, message: pa.StringArray) -> pa.StringArray:
-    """Return the full names of the request and state-change loggers, which some layouts shorten."""
+    """Restore the full names of the request logger and the state-change logger, which some layouts shorten."""
     request = pc.match_substring(message, "Completed request:")
     short = pc.equal(logger, "logger")
     state = pc.or_(pc.ends_with(logger, "change.logger"), pc.and_(short, pc.invert(request)))

@@ -1,7 +1,8 @@
 """Detect the layout of a file's log lines.
 
-Kafka's own is ``[2026-11-21 16:30:12,613] INFO message (logger)``, in UTC. Later steps only know this layout:
-`isr_batch.ingest.log_files.layout_converter` brings lines into it.
+Kafka's own layout is ``[2026-11-21 16:30:12,613] INFO message (logger)``, with times in UTC.
+`isr_batch.ingest.log_files.layout_converter` converts other layouts to it, so the rest of the ingest only knows this
+one.
 """
 
 import json
@@ -49,51 +50,51 @@ ARRANGEMENTS = {
     NO_LOGGER: rf"{_HEAD}(?P<message>.*)$",
     NO_LEVEL: rf"^{_STAMP}[ \t]+(?P<message>.*)$",
 }
-"""Possible orders of timestamp, level, logger and message, as regular expressions for Python and RE2. The first that
-fits most lines is used."""
+"""Possible orders of timestamp, level, logger and message, as regular expressions that are valid in Python and RE2. For
+each form of timestamps, the first order that fits most lines is used."""
 JSON = "JSON"
 OTHER_KINDS = {
     r"\s*<(\?xml|results|!DOCTYPE|html)": ("XML or HTML", "export the events as JSON, CSV or text"),
     r"---\s*$": ("YAML", "export the events as JSON: gcloud logging read ... --format=json"),
     r"__CURSOR=": ("journalctl's export format", "use journalctl -o json or -o short-iso"),
 }
-"""Patterns for the beginning of text that does not consist of log lines, each with the reason and what to do."""
+"""Patterns for the beginning of text that does not consist of log lines. Each has the reason to refuse the text, and
+advice."""
 _OWN = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] [A-Z]+ ")
 _FITS = 0.8
-"""A layout is chosen only if it fits this share of a file's lines with timestamps."""
+"""Minimum share of a file's lines with timestamps that a layout must fit."""
 THREAD = r"^\[[^\]=]*\]:?[ \t]+"
 _NOT_A_THREAD = re.compile(r"\[[^\]]*(=|Partition |Controller |Broker )")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the lines of a file are laid out, so that `LayoutConverter` can bring them into Kafka's own layout.
+    """How the lines of a file are laid out. `LayoutConverter` needs it to convert them to Kafka's own layout.
 
     Parameters
     ----------
     prefixes : tuple of str
-        Prefixes of a line, from the outside in (`isr_batch.ingest.log_files.prefixes`).
+        Prefixes of a line, from the outermost to the innermost (`isr_batch.ingest.log_files.prefixes`).
     arrangement : str
         Order of timestamp, level, logger and message: a key of `ARRANGEMENTS`, or `JSON`.
     stamp : str
-        Name of the form of the timestamps, or a format.
+        Name of the timestamps' form, or a format in strftime syntax.
     fields : tuple of str
         For JSON events, the values of `EventFields`.
     has_thread : bool
-        Whether there is a thread in brackets between level and message.
+        Whether there is a thread name in brackets between level and message.
     coloured : bool
         Whether lines have the colour codes of a terminal.
     whole_seconds : bool
-        Whether the timestamps have no fraction.
+        Whether the timestamps have no fraction of a second.
     is_own : bool
-        Whether the lines are in Kafka's own layout after their prefixes.
+        Whether the lines, without their prefixes, are in Kafka's own layout.
     zone : str or None
-        Time zone of timestamps without one; None is UTC.
+        Time zone of timestamps that name none; None means UTC.
     other : Layout or None
-        Layout of lines that this one does not fit, such as lines of a start script before JSON events, or of another
-        logger.
+        Layout of the remaining lines, such as those of a start script before JSON events, or of another logger.
     by_writer : bool
-        Whether the lines of several brokers are mixed, and only the lines themselves name them.
+        Whether the lines of several brokers are mixed, and only the text of a line shows its broker.
     """
 
     prefixes: tuple[str, ...] = ()
@@ -110,18 +111,18 @@ class Layout:
 
     @property
     def unchanged(self) -> bool:
-        """Whether lines need no conversion, and every event has one line."""
+        """Whether the lines need no conversion."""
         return self.is_own and not (self.zone or self.prefixes or self.coloured or self.other or self.by_writer)
 
     @property
     def has_sources(self) -> bool:
-        """Whether the lines of several containers or hosts may be mixed in the file."""
+        """Whether the file may have lines of several containers or hosts."""
         events = self.arrangement == JSON and EventFields(*self.fields).source
         return bool(events) or not set(self.prefixes) <= {"CRI", "kubectl --timestamps"}
 
     @property
     def is_local(self) -> bool:
-        """Whether the name of the field with the time says that it is local, and the zone is not known."""
+        """Whether the time's field is named as local time although no time zone was given."""
         return self.arrangement == JSON and self.zone is None and "[local" in EventFields(*self.fields).stamp.lower()
 
     def __str__(self) -> str:
@@ -138,7 +139,7 @@ class Layout:
 
     @classmethod
     def from_text(cls, text: str) -> "Layout":
-        """Read a layout that `to_text` serialised."""
+        """Deserialise the result of `to_text`."""
         return cls._of(json.loads(text))
 
     @classmethod
@@ -153,7 +154,7 @@ KAFKAS_OWN = Layout()
 
 @dataclass(frozen=True)
 class UnreadableLayout:
-    """Why a file's layout cannot be read."""
+    """Why a file's lines cannot be read."""
 
     reason: str
     detail: str
@@ -162,15 +163,15 @@ class UnreadableLayout:
 def layout_of(
     lines: Sequence[str], stamp_format: str | None = None, given: EventFields | None = None
 ) -> Layout | UnreadableLayout:
-    """Return the layout of a file, from its first lines.
+    """Detect the layout of a file, judging by its first lines.
 
     Parameters
     ----------
     lines : sequence of str
     stamp_format : str, optional
-        Format of the timestamps in Python's strftime syntax, instead of the known forms.
+        Format of the timestamps in Python's strftime syntax. It replaces the known forms.
     given : EventFields, optional
-        Fields of JSON events, if the operator gives them; by default they are detected.
+        Fields of JSON events, if the operator named them; by default they are detected.
     """
     lines = [line for line in lines if line.strip()]
     coloured = any("\x1b" in line for line in lines)
@@ -198,7 +199,7 @@ def layout_of(
 def _inner_layout(
     lines: Sequence[str], stamp_format: str | None, given: EventFields | None
 ) -> Layout | UnreadableLayout:
-    """Return the layout of lines without prefixes: JSON events, text, or both."""
+    """Return the layout of lines without prefixes, which can be JSON events, text, or both."""
     events = _events(lines, given, stamp_format)
     if events is None:
         return _plain_layout(lines, stamp_format)
@@ -213,7 +214,7 @@ def _inner_layout(
 
 
 def _plain_layout(lines: Sequence[str], stamp_format: str | None) -> Layout | UnreadableLayout:
-    """Return the layout of lines of text; a reason if no form of timestamps fits."""
+    """Return the layout of lines of text. If no form of timestamps fits, return the reason."""
     best: Layout | None = None
     most, rest = 0, []
     forms = [stamp_form(stamp_format)] if stamp_format else list(FORMS)
@@ -254,13 +255,16 @@ def _plain_layout(lines: Sequence[str], stamp_format: str | None) -> Layout | Un
 
 
 def _layout_matches(name: str, form: StampForm, lines: Sequence[str]) -> "list[re.Match[str]]":
-    """Return the matches of lines with an order of parts (timestamp, level, ...) and a form of timestamps."""
+    """Return the matches of the lines whose parts have the given order and whose timestamps have the given form."""
     compiled = re.compile(ARRANGEMENTS[name].replace("STAMP", form.text))
     return [match for line in lines if (match := compiled.match(line))]
 
 
 def _layout(name: str, form: StampForm, matches: "Sequence[re.Match[str]]", stamped: Sequence[str]) -> Layout:
-    """Return the layout with an order of parts, and what its lines show about threads, timestamps and loggers."""
+    """Return the layout with the given order of parts and form of timestamps.
+
+    The lines show whether they have threads and fractions of seconds.
+    """
     bracketed = [re.match(THREAD, match["message"]) for match in matches]
     threads = sum(bool(found) and not _NOT_A_THREAD.match(found[0]) for found in bracketed if found)
     stamps = [_stamp_without_zone(match["stamp"]) for match in matches]
@@ -283,7 +287,7 @@ def _stamp_without_zone(stamp: str) -> str:
 def _events(
     lines: Sequence[str], given: EventFields | None, stamp_format: str | None
 ) -> Layout | UnreadableLayout | None:
-    """Return the layout of the JSON events among the lines; None if there are no such events."""
+    """Return the layout of JSON events; None if too few of the lines are JSON objects."""
     objects = json_objects(lines)
     if not objects or len(objects) < prefixes.SOME * len(lines):
         return None

@@ -1,4 +1,4 @@
-"""Limits on the unpacked size of compressed files, and the errors that stop reading a file."""
+"""Limits on the unpacked size of compressed files, and the error that ends the reading of a file."""
 
 from typing import Final
 
@@ -9,15 +9,16 @@ Request logs are compressed to a 20th or 40th, quiet ones to a 100th; a small fi
 ratio."""
 
 MAX_UNPACKED_BYTES: Final = 64 << 30
-"""Maximum unpacked size of a file, in bytes. A compressed file is one task, which takes an hour or two at this size."""
+"""Maximum unpacked size of a file, in bytes. A compressed file is read by a single task, which takes an hour or two at
+this size."""
 
 
 UNREADABLE: Final = "unreadable file"
-"""Reason of a `BadFileError` if the system refuses to read a file."""
+"""Reason of a `BadFileError` if the operating system refuses to open or read a file."""
 
 
 class BadFileError(Exception):
-    """Raised when a file cannot be read any further; the content read before is valid."""
+    """Raised when a file cannot be read further. The content read before is valid."""
 
     def __init__(self, reason: str, detail: str | None) -> None:
         super().__init__(reason)
@@ -26,5 +27,5 @@ class BadFileError(Exception):
 
 
 def most_unpacked(size_bytes: int) -> int:
-    """Return how many bytes a file of this size, with all files in it, may unpack to."""
+    """Return how many bytes a compressed file or archive of this size may unpack to."""
     return min(max(size_bytes * MAX_RATIO, RATIO_COUNTS_FROM), MAX_UNPACKED_BYTES)

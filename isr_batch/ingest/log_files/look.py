@@ -1,4 +1,4 @@
-"""Examine the first lines of a file: its layout, its kinds of logs, and the brokers that wrote it."""
+"""Examine the first and last lines of a file: its layout, its kinds of logs, and the brokers that wrote it."""
 
 import re
 from collections import Counter
@@ -43,15 +43,22 @@ OF_USE = {
     SERVER: SERVER_LINES,
 }
 """For each kind of log, the pattern of the lines of interest."""
+_FETCHES = re.compile(r'(?:"replicaId\\?": ?|[,{]replica_id=|; ReplicaId: )(?P<id>\d+)')
+_MEMBERS = re.compile(
+    r"(?:(?:isr|replicas)=\[|\bISR (?:updated to )?\[?|Shrinking ISR (?:for partition \S+ )?from )(\d+(?:, ?\d+)*)"
+)
+"""Where a line names followers by their requests, or the members of an ISR or a partition."""
 
 
 @dataclass
 class SeenByLook:
-    """Findings about the lines of one source (container or host), from the first and last lines of a file."""
+    """Findings about the lines of one source (container or host) among the first and last lines of a file."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     of_use: Counter[str] = field(default_factory=Counter)
     brokers: Counter[int] = field(default_factory=Counter)
+    named: set[int] = field(default_factory=set)
+    """Brokers that fetch, or that an ISR or a partition has."""
     versions: set[str] = field(default_factory=set)
     first: str | None = None
     last: str | None = None
@@ -76,7 +83,7 @@ class SeenByLook:
 
 @dataclass(frozen=True)
 class Look:
-    """Findings about a file, from its first and last lines: its layout, and what its lines show, by source.
+    """Findings about a file from its first and last lines: its layout and, by source, what the lines show.
 
     Parameters
     ----------
@@ -85,7 +92,7 @@ class Look:
     size_bytes : int
         Size on disk.
     sources : dict of (str or None) to SeenByLook
-        Findings by container or host; None for a file without named sources.
+        Findings by container or host. The key is None if the lines are not divided by source.
     """
 
     path: str
@@ -97,17 +104,17 @@ class Look:
 def look_at(
     path: str, default: str = SERVER, stamp_format: str | None = None, events: EventFields | None = None
 ) -> Look:
-    """Examine the first lines of a file, and the last ones if it is not compressed.
+    """Examine the first lines of a file, and its last lines if it is uncompressed.
 
     Parameters
     ----------
     path : str
     default : str
-        The log that the file is named after.
+        The kind of log that the file's name suggests.
     stamp_format : str, optional
         Format of the timestamps, if the operator gave one.
     events : EventFields, optional
-        Fields of JSON events, if the operator gave them.
+        Fields of JSON events, if the operator named them.
     """
     file = Path(file_on_disk(path))
     stat = file.stat() if file.exists() else None
@@ -119,7 +126,7 @@ def look_at(
 def _look(
     path: str, default: str, stamp_format: str | None, events: EventFields | None, key: tuple[int, int] | None
 ) -> Look:
-    """Do what `look_at` does; cached by the file's size and time of change (``key``)."""
+    """Do what `look_at` does. The result is cached by the arguments; ``key`` has the file's size and time of change."""
     size = key[0] if key else 0
     parts, goes_on = _parts_to_look_at(path, size)
     head = [line for line in parts[0][:LAYOUT_LINES] if line.strip()] if parts else []
@@ -152,14 +159,14 @@ def _look(
 
 
 def _several_brokers(seen: SeenByLook) -> bool:
-    """Whether the lines are from more than one broker; a few names of other brokers are ignored."""
+    """Whether enough lines name other brokers than the most frequent one; a few such lines are ignored."""
     return len(seen.brokers) > 1 and seen.brokers.total() - seen.brokers.most_common(1)[0][1] > SOME * (
         seen.brokers.total()
     )
 
 
 def _by_writer(path: str, layout: Layout, size: int, default: str, every: SeenByLook) -> Look:
-    """Return the findings about a file by the broker that each line names as its writer; other lines are left out."""
+    """Return findings by the broker that each line names as its writer. Lines that name none are left out."""
     sources: dict[str | None, SeenByLook] = {}
     for broker in sorted(every.brokers):
         name = f"broker {broker}"
@@ -175,7 +182,7 @@ def _by_writer(path: str, layout: Layout, size: int, default: str, every: SeenBy
 
 
 def _note_in_look(seen: SeenByLook, values: pa.StringArray, default: str) -> None:
-    """Note what some lines of one source show: kinds of logs, brokers, releases, unread lines."""
+    """Add to ``seen`` the kinds of logs, brokers, releases and times that lines show."""
     codes = LogKindFinder(default).codes(values)
     for code, kind in enumerate(BROKER_KINDS):
         count = int((codes == code).sum())
@@ -184,8 +191,13 @@ def _note_in_look(seen: SeenByLook, values: pa.StringArray, default: str) -> Non
             seen.kinds[kind] += count
             used = pc.sum(pc.match_substring_regex(own, OF_USE[kind])).as_py()
             seen.of_use[kind] += used or 0
-            if kind != REQUEST:
+            if kind == REQUEST:
+                fetching = pc.extract_regex(own, _FETCHES.pattern).field("id")
+                seen.named |= {int(broker) for broker in pc.unique(fetching).to_pylist() if broker}
+            else:
                 _note_brokers(seen, own)
+                for line in own.filter(pc.match_substring_regex(own, OF_USE[kind])).to_pylist():
+                    seen.named |= {int(broker) for ids in _MEMBERS.findall(line) for broker in ids.split(",")}
                 seen.informs |= pc.any(pc.match_substring_regex(own, _AT_INFO)).as_py() and kind == SERVER
                 seen.has_lag_time |= pc.any(pc.match_substring(own, LAG_TIME)).as_py()
             stamps = pc.utf8_slice_codeunits(own.filter(pc.match_substring_regex(own, STAMP.pattern)), 1, 24)
@@ -197,7 +209,7 @@ def _note_in_look(seen: SeenByLook, values: pa.StringArray, default: str) -> Non
 
 
 def _note_unread(seen: SeenByLook, lines: LinesInKafkasLayout, first: int | None) -> None:
-    """Note lines about an ISR that match no form; ``first`` is the number of the first of these lines."""
+    """Add ISR lines in an unknown format to ``seen``. ``first`` is the line number of the first of ``lines``."""
     about = np.flatnonzero(pc.fill_null(pc.match_substring_regex(lines.values, _OF_ISR), False))
     said = lines.values.take(pa.array(about))
     for old, new in OLD_WORDS:
@@ -212,7 +224,7 @@ def _note_unread(seen: SeenByLook, lines: LinesInKafkasLayout, first: int | None
 
 
 def _note_brokers(seen: SeenByLook, values: pa.StringArray) -> None:
-    """Note which brokers wrote the lines, and which versions they print."""
+    """Add to ``seen`` the brokers that wrote lines, and the versions that they print."""
     for line in values.to_pylist():
         found = _WRITER.search(line)
         if found:
@@ -222,7 +234,10 @@ def _note_brokers(seen: SeenByLook, values: pa.StringArray) -> None:
 
 
 def _parts_to_look_at(path: str, size: int) -> tuple[list[list[str]], bool]:
-    """Return lines from the beginning, and from the end if uncompressed, and whether the file has lines after them."""
+    """Return the lines to examine, in one or two parts, and whether the file has lines after them.
+
+    The first part is the beginning of the file. The second is the end of a long uncompressed file.
+    """
     head, goes_on = _first_lines(path)
     parts = [head]
     if goes_on and not is_packed(path) and not is_converted_file(path):
@@ -234,7 +249,7 @@ def _parts_to_look_at(path: str, size: int) -> tuple[list[list[str]], bool]:
 
 
 def _reason_not_read(path: str) -> BadFileError | None:
-    """Return why a file that is not named like a log cannot be read; no other step would report it."""
+    """Return why a file cannot be read; None if it can."""
     try:
         next(content_chunks(path), b"")
     except BadFileError as bad:
@@ -243,7 +258,7 @@ def _reason_not_read(path: str) -> BadFileError | None:
 
 
 def _first_lines(path: str) -> tuple[list[str], bool]:
-    """Return the first lines of a file, and whether the file continues."""
+    """Return the lines in the first HEAD_BYTES of a file, and whether the file continues after them."""
     read = b""
     try:
         for chunk in content_chunks(path):
@@ -265,7 +280,7 @@ def _lines_to_look_at(data: bytes) -> list[str]:
 
 
 def _all_lines_to_look_at(path: str) -> Iterable[list[str]]:
-    """Yield all lines of a file, block by block."""
+    """Yield all lines of a file, in blocks."""
     pending = b""
     try:
         for chunk in content_chunks(path):

@@ -1,7 +1,8 @@
-"""Replace names and addresses in log lines by made-up ones, always the same one for the same name.
+"""Replace names and addresses in log lines by made-up ones. A name is always replaced by the same made-up name.
 
-A word is kept only if Kafka prints it itself: whatever else is in a line may be a name. Names are found where Kafka
-prints them, in a first pass over all lines; a name that is also one of Kafka's words is replaced only there.
+Any word of a line may be a name, so only words that Kafka prints itself are kept. A first pass over all lines collects
+names from the places where Kafka prints topics. A topic named like one of Kafka's words is replaced only in such
+places.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ _TOPIC: Final = r"([A-Za-z0-9._-]+)"
 _TOPICS: Final = re.compile(
     rf"\[Partition {_TOPIC}-\d+ broker|\b[Pp]artitions? {_TOPIC}-\d+\b|\b(?:Leader|Follower|for) {_TOPIC}-\d+ "
     rf"|\[{_TOPIC},\d+\]|\btopic(?:Name)?='?{_TOPIC}'?[,)}}]|\bTopic: ?{_TOPIC}(?=\s)"
-    rf"|[\w-]{{21}}[AQgw]:{_TOPIC}-\d+\b"
+    rf"|[\w-]{{21}}[AQgw]:{_TOPIC}-\d+\b|\b[Uu]pdating topic {_TOPIC} with\b"
 )
 _INTERNAL: Final = re.compile(r"__[a-z_]+")
 _FEATURE: Final = re.compile(r"(metadata|kraft|eligible\.leader\.replicas)\.version")
@@ -57,7 +58,7 @@ _REGULAR: Final = re.compile(r"\\[A-Za-z]|\(\?[:=!<P]\w*>?|[^A-Za-z]+")
 
 @cache
 def words_of_kafka() -> frozenset[str]:
-    """Return the words that Kafka prints in the lines that are read; they are in the patterns of these lines."""
+    """Return the words that Kafka prints in the lines that isr-batch reads, taken from the patterns of these lines."""
     texts = [_MORE_WORDS]
     for value in [*vars(forms).values(), *vars(metadata_log).values(), *vars(gc_log).values()]:
         if isinstance(value, forms.Form):
@@ -70,17 +71,17 @@ def words_of_kafka() -> frozenset[str]:
 
 
 class MadeUpNames:
-    """Replaces names in lines; `find` must have seen every line before `replaced` is called for the first one.
+    """Replaces names in lines. `find` must have been called for all lines before the first call of `replaced`.
 
     Parameters
     ----------
     key : bytes, optional
-        The made-up names depend on it; by default it is random, and lost with this object.
+        Secret from which the made-up names are derived. By default it is random, and lost with this object.
 
     Attributes
     ----------
     names : dict of str to str
-        Made-up names by the names that they replace.
+        Made-up names by original name.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
@@ -90,13 +91,13 @@ class MadeUpNames:
         """Names of topics, which numbers of partitions follow."""
 
     def name(self, kind: str, text: str) -> str:
-        """Return the made-up name that replaces a name of this kind (topic, host, ...)."""
+        """Return the made-up name for a name of some kind (topic, host, ...)."""
         if text not in self.names:
             self.names[text] = f"{kind}-{self._digest(text).hex()[:10]}"
         return self.names[text]
 
     def find(self, line: str) -> None:
-        """Note the names in a line that must be replaced in all lines."""
+        """Collect the names of topics in a line. They are replaced in all lines."""
         for found in _TOPICS.finditer(line):
             topic = next(filter(None, found.groups()))
             if not _INTERNAL.fullmatch(topic):
@@ -111,7 +112,10 @@ class MadeUpNames:
                 self.name("topic", found[1])
 
     def replaced(self, line: str) -> str:
-        """Return a line in Kafka's own layout, or a record or listing, with its names and addresses replaced."""
+        """Return a line with its names and addresses replaced.
+
+        The line must be a log line in Kafka's own layout, a metadata record, or a line of a partition listing.
+        """
         head = _LEVEL.match(line)
         start = head.end() if head else 0
         at = line.find("{", start)
@@ -121,7 +125,7 @@ class MadeUpNames:
         return line[:start] + self._text(line[start:])
 
     def _json(self, text: str) -> str:
-        """Return JSON with the names in its values replaced."""
+        """Return JSON text with the names in its values replaced."""
         key = ""
 
         def one(found: "re.Match[str]") -> str:
@@ -144,20 +148,33 @@ class MadeUpNames:
         return _STRING.sub(one, text)
 
     def _is_kept(self, value: str) -> bool:
-        """Whether a value is set by Kafka itself, such as the name of an internal topic."""
+        """Whether a value is one of Kafka's own names, such as that of an internal topic."""
         return bool(_INTERNAL.fullmatch(value) or _FEATURE.fullmatch(value) or value in {forms.LAG_TIME, forms.MIN_ISR})
 
     def _text(self, text: str) -> str:
         """Return a text with its names and addresses replaced, word by word."""
+        text = self._without_addresses(text)
         return _WORD.sub(
-            lambda found: self._word(found[0], text[found.end() : found.end() + 1]), self._without_addresses(text)
+            lambda found: self._word(found[0], text[: found.start()][-7:], text[found.end() : found.end() + 1]), text
         )
 
-    def _word(self, word: str, then: str) -> str:
-        """Return the word, or the made-up name if it is a name; ``then`` is the character after it."""
+    def _word(self, word: str, before: str, then: str) -> str:
+        """Return the word, or the made-up name if it is a name.
+
+        Parameters
+        ----------
+        word, before : str
+            A word, and the text before it.
+        then : str
+            The character after it.
+        """
         stem = word.rstrip(".-:/")
         end = word[len(stem) :]
-        if stem in self.names and (stem not in words_of_kafka() or then == ","):
+        if stem in self.names and (
+            stem not in words_of_kafka()
+            or then == ","
+            or (stem in self.partitioned and before.endswith(("topic ", "Topic: ")))
+        ):
             return self.names[stem] + end
         of_partition = _PARTITION.fullmatch(stem)
         if of_partition and of_partition[1] in self.partitioned:
@@ -183,16 +200,16 @@ class MadeUpNames:
         return self.names[text]
 
     def _digest(self, text: str) -> bytes:
-        """Return a hash of a name with the key."""
+        """Return a hash of a name that depends on the secret key."""
         return hmac.new(self.key, text.encode("utf-8", "surrogateescape"), hashlib.sha256).digest()
 
 
 def _is_of_kafka(word: str) -> bool:
-    """Whether all parts of a word are words that Kafka prints; patterns may leave out a first letter."""
+    """Whether Kafka prints all parts of a word. The first letter of a part may be missing in the patterns."""
     known = words_of_kafka()
     return all(part in known or part[1:] in known or len(part) == 1 for part in re.findall("[A-Za-z]+", word))
 
 
 def names_as_text(names: Mapping[str, str]) -> str:
-    """Return the table of made-up names and the names that they replace, as JSON."""
+    """Return a JSON object with the original names by made-up name."""
     return json.dumps({made_up: name for name, made_up in sorted(names.items())}, indent=1, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""Expand OpenTelemetry's JSON, which has one batch of events per line, to one event per line."""
+"""Convert OpenTelemetry's JSON (OTLP), which has one batch of events per line, to one event per line."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ def is_otlp(head: bytes) -> bool:
 
 
 def lines_of_otlp(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield each log record as a JSON object; pass any other line through unchanged."""
+    """Yield each log record of a batch as a line of JSON. Lines that are not batches are yielded unchanged."""
     pending = b""
     for chunk in chunks:
         *lines, pending = (pending + chunk).split(b"\n")
@@ -26,7 +26,7 @@ def lines_of_otlp(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _expanded_otlp(line: bytes) -> bytes:
-    """Return each log record of a batch as a line of JSON; any other line unchanged."""
+    """Return a batch as one line of JSON per log record. A line that is not a batch is returned unchanged."""
     try:
         events = _in_order(list(events_of_batch(json.loads(line))))
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
@@ -35,7 +35,7 @@ def _expanded_otlp(line: bytes) -> bytes:
 
 
 def _in_order(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sort the events of a batch by time; a batch is grouped by logger, and may have the latest first."""
+    """Sort the events of a batch by time. In a batch, events are grouped by logger, and the latest may come first."""
     times = [str(event.get("timestamp", "")) for event in events]
     if times and times[0] > times[-1]:
         events.reverse()
@@ -43,13 +43,13 @@ def _in_order(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def events_of_batch(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the log records of a batch as events."""
+    """Yield the log records of an OTLP batch as events."""
     for of_resource in batch["resourceLogs"]:
         resource = _otlp_attributes(of_resource.get("resource", {}))
         for of_scope in of_resource.get("scopeLogs", []):
             scope = of_scope.get("scope", {}).get("name")
             for record in of_scope.get("logRecords", []):
-                # The time at which the collector saw an event is not used: that may be hours later.
+                # The collector's observedTimeUnixNano is not used, because it may be hours later.
                 event = {"timestamp": record.get("timeUnixNano"), "severity": record.get("severityText"),
                          "logger": scope, "body": _otlp_value(record.get("body", {})),
                          "attributes": _otlp_attributes(record), "resource": resource}  # fmt: skip
@@ -57,12 +57,12 @@ def events_of_batch(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _otlp_attributes(of: Mapping[str, Any]) -> dict[str, Any]:
-    """Return OTLP's list of typed attributes as a dict."""
+    """Return OTLP's list of attributes as a dict."""
     return {each["key"]: _otlp_value(each.get("value", {})) for each in of.get("attributes", [])}
 
 
 def _otlp_value(typed: Mapping[str, Any]) -> Any:  # noqa: ANN401 any JSON
-    """Return the value of an OTLP object such as ``{"stringValue": "x"}``."""
+    """Return the plain value of a typed OTLP value, such as ``{"stringValue": "x"}``."""
     if "kvlistValue" in typed:
         return {each["key"]: _otlp_value(each.get("value", {})) for each in typed["kvlistValue"].get("values", [])}
     return next((typed[name] for name in _SCALARS if name in typed), None)

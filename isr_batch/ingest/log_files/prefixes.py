@@ -1,4 +1,4 @@
-"""Recognise and remove what container runtimes and log collectors add to each line of a broker's log."""
+"""Recognise and remove the prefixes that container runtimes and log collectors put in front of a broker's log lines."""
 
 import json
 import re
@@ -16,6 +16,7 @@ from isr_batch.ingest.log_files.events import (
     LEVELS,
     MESSAGES,
     SOURCES,
+    STAMPS,
     flat,
     is_source,
     json_objects,
@@ -36,11 +37,17 @@ _ONLY_A_LEVEL = re.compile(rf"\[?(?:{LEVELS})\b\]?:?[ \t]+(?![\[(]?(?:\d|[A-Z][a
 
 @dataclass(frozen=True)
 class Prefix:
-    """A known prefix of lines: its name, and a regular expression whose group ``rest`` is the line itself.
+    """A known prefix of lines.
 
-    Optional groups: ``source``, the container or pod that wrote the line; ``part``, which is P if the line continues in
-    the next one; and ``time``, which becomes a field of the JSON object in ``rest``. In some lines, ``rest`` must match
-    ``begins``.
+    Attributes
+    ----------
+    name : str
+    pattern : str
+        Regular expression for the whole line. Its group ``rest`` is the line without the prefix. Optional groups are
+        ``source``, the container or pod that wrote the line; ``part``, which is P if the line continues in the next
+        one; and ``time``, which becomes a field of the JSON object in ``rest``.
+    begins : pattern
+        At least one line must have a ``rest`` that begins like this.
     """
 
     name: str
@@ -82,7 +89,17 @@ settings that do not."""
 
 
 class StrippedOfPrefix(NamedTuple):
-    """Lines without their prefix, the container or host of each (or None), and whether each continues in the next."""
+    """Lines without their prefix.
+
+    Attributes
+    ----------
+    values : string array
+        Lines without their prefix.
+    sources : string array or None
+        Container or host of each line; None if the prefix does not name it.
+    goes_on : bool array or None
+        Whether each line continues in the next one; None if the prefix does not show it.
+    """
 
     values: pa.StringArray
     sources: pa.StringArray | None
@@ -90,9 +107,9 @@ class StrippedOfPrefix(NamedTuple):
 
 
 def prefix_of(lines: Sequence[str]) -> str | None:
-    """Return the known prefix that most of these lines have; None if they have no such prefix.
+    """Return the known prefix that most of the lines have; None if most of them lack any known prefix.
 
-    A prefix counts only if something that looks like the beginning of a log line comes after it.
+    The rest of at least one line must look like the beginning of a log line.
     """
     if _envelope_fields(lines):
         return ENVELOPE
@@ -106,7 +123,7 @@ def prefix_of(lines: Sequence[str]) -> str | None:
 
 
 def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: int) -> bool:
-    """Whether more lines begin like a log line without this prefix than with it."""
+    """Whether more lines begin like a log line after the prefix is removed than before."""
     if not found[0]["rest"]:
         return False
     own = sum(bool(re.match(r"\[\d{4}-\d\d-\d\d[ T]", line)) for line in lines)
@@ -114,7 +131,7 @@ def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: i
 
 
 def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
-    """Remove a prefix from lines; lines without it stay unchanged."""
+    """Remove a prefix from lines. A line without the prefix stays unchanged."""
     if name.startswith(ENVELOPE):
         return _without_prefix_envelope(name.removeprefix(ENVELOPE).strip(), values)
     pattern = _NAMED[name].pattern
@@ -122,9 +139,7 @@ def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
     rest = pc.coalesce(pc.struct_field(found, "rest"), values)
     if "<time>" in pattern:
         time = pc.struct_field(found, "time")
-        fields = pc.utf8_slice_codeunits(pc.struct_field(found, "rest"), 1)
-        within = pc.binary_join_element_wise(f'{{"{COLLECTED}":"', time, '",', fields, "")
-        rest = pc.coalesce(pc.if_else(pc.not_equal(fields, "}"), within, None), rest)
+        rest = pc.coalesce(_with_time_of_envelope(rest, time), rest)
     source = pc.struct_field(found, "source") if "<source>" in pattern else None
     goes_on = None
     if "<part>" in pattern:
@@ -132,8 +147,18 @@ def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
     return StrippedOfPrefix(rest, source, goes_on)
 
 
-def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
-    """Return the fields of JSON envelopes with the log line and its container; None if lines have no envelope."""
+def _with_time_of_envelope(text: pa.StringArray, time: pa.StringArray) -> pa.StringArray:
+    """Return JSON objects with the time of what they are in as one more field; null for any other text."""
+    fields = pc.utf8_slice_codeunits(text, 1)
+    is_object = pc.and_(pc.starts_with(text, "{"), pc.invert(pc.match_substring_regex(fields, r"^\s*\}")))
+    return pc.if_else(is_object, pc.binary_join_element_wise(f'{{"{COLLECTED}":"', time, '",', fields, ""), None)
+
+
+def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None, str | None] | None:
+    """Return the fields of JSON envelopes with the log line, its container, and the time if lines are JSON themselves.
+
+    The result is None if lines have no envelope.
+    """
     objects = json_objects(lines)
     if not objects or len(objects) < SOME * len(lines):
         return None
@@ -145,38 +170,44 @@ def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None] | None:
         if len(texts) >= MOST * len(objects) and stamped > (0 if field == _DOCKERS else SOME * len(texts)):
             some = fields[0]
             sources = (path for path in paths_named(paths, SOURCES) if is_source(str(some.get(path) or "")))
-            return field, next(sources, None)
+            inner = json_objects(texts)
+            timed = any(paths_named(flat(each), STAMPS) for each in inner)
+            stamps = (path for path in paths_named(paths, STAMPS) if inner and not timed)
+            return field, next(sources, None), next(stamps, None)
     return None
 
 
 def begins_with_time(text: str) -> bool:
-    """Whether a text begins like a log line, including its time."""
+    """Whether a text begins like a log line that has a time."""
     return bool(BEGINS_AS_LOG.match(text)) and not _ONLY_A_LEVEL.match(text)
 
 
 def envelope_prefix(lines: Sequence[str]) -> str:
-    """Return the prefix name for the envelope of these lines, which includes the names of the fields to read."""
+    """Return the prefix name for the envelope of lines. It includes the names of the envelope's fields."""
     fields = _envelope_fields(lines)
     assert fields is not None
     return f"{ENVELOPE} {json.dumps(fields)}"
 
 
 def _without_prefix_envelope(fields: str, values: pa.StringArray) -> StrippedOfPrefix:
-    """Return the log lines in JSON envelopes."""
-    field, source = json.loads(fields)
-    columns = read_json_fields(values, [field, source] if source else [field])
-    text = columns[0]
+    """Return the log lines that are in JSON envelopes."""
+    field, source, stamp = json.loads(fields)
+    paths = [path for path in (field, source, stamp) if path]
+    columns = dict(zip(paths, read_json_fields(values, paths), strict=True))
+    text = columns[field]
+    if stamp:
+        text = pc.coalesce(_with_time_of_envelope(text, columns[stamp]), text)
     goes_on = None
     if field == _DOCKERS:  # docker splits lines after 16 KiB; the last part has a newline
         goes_on = np.asarray(pc.fill_null(pc.invert(pc.ends_with(text, "\n")), False))
         if goes_on.all():
             goes_on = None  # the collector removed newlines, so parts are unknown
     rest = pc.coalesce(pc.utf8_rtrim(text, "\r\n"), values)
-    return StrippedOfPrefix(rest, columns[1] if source else None, goes_on)
+    return StrippedOfPrefix(rest, columns[source] if source else None, goes_on)
 
 
 class JoinerOfCutLines:
-    """Joins lines that a container runtime has cut into parts; an incomplete line is kept for the next block."""
+    """Joins lines that a container runtime has cut. A line that is incomplete at the end of a block is held back."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -185,7 +216,7 @@ class JoinerOfCutLines:
     def join(
         self, values: pa.StringArray, numbers: npt.NDArray[np.int64], goes_on: npt.NDArray[np.bool_]
     ) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
-        """Return the complete lines of a block, each with the number of its first part."""
+        """Return the lines that are complete, each with the line number of its first part."""
         if not self.begun and not goes_on.any():
             return values, numbers
         edges = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~goes_on) + 1])
@@ -202,7 +233,7 @@ class JoinerOfCutLines:
         return whole, of_lines
 
     def rest(self) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
-        """Return the line that is still incomplete at the end of the file, if any."""
+        """Return the line that is still incomplete at the end of the file, or no line."""
         begun, self.begun = self.begun, []
         if not begun:
             return pa.array([], pa.string()), np.empty(0, np.int64)

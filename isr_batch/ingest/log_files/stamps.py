@@ -1,4 +1,4 @@
-"""Recognise the timestamps of log lines, and convert them to UTC in Kafka's own form."""
+"""Recognise the timestamps of log lines, and convert them to UTC in the form that Kafka prints."""
 
 import re
 from dataclasses import dataclass
@@ -25,15 +25,15 @@ _DIRECTIVES = {
     "z": r"(?P<z>Z|[+-]\d\d(?::?\d\d)?)", "y": r"(?P<y>\d\d)", "I": r"(?P<H>\d{1,2})", "p": r"(?P<p>[AaPp][Mm])",
     "%": "%",
 }  # fmt: skip
-"""Directives that a user's timestamp format may have, as in Python's strftime, each with its pattern."""
+"""Directives of Python's strftime that a user's timestamp format may have, with a pattern for each."""
 
 
 @dataclass(frozen=True)
 class StampForm:
-    """A form of timestamps: its name, and a regular expression with a group for each part.
+    """A form of timestamps: its name, and a regular expression with a named group for each part.
 
-    Groups: Y, y, m, b (name of the month), d, H, M, S, f (fraction of a second), p (AM or PM), z (offset); s, ms, us,
-    ns since 1970.
+    Possible groups are Y, y, m, b (name of the month), d, H, M, S, f (fraction of a second), p (AM or PM), z (offset
+    from UTC), and s, ms, us or ns since 1970.
     """
 
     name: str
@@ -41,12 +41,12 @@ class StampForm:
 
     @cached_property
     def text(self) -> str:
-        """The pattern without named groups, for use in another pattern."""
+        """The pattern without group names, for use within another pattern."""
         return re.sub(r"\(\?P<\w+>", "(?:", self.pattern)
 
     @cached_property
     def groups(self) -> frozenset[str]:
-        """The parts of a timestamp that this form has: names of the pattern's groups."""
+        """Names of the pattern's groups, which are the parts that timestamps of this form have."""
         return frozenset(re.findall(r"\(\?P<(\w+)>", self.pattern))
 
 
@@ -62,7 +62,7 @@ FORMS = (
                                           rf"(?P<H>\d{{1,2}}):(?P<M>[0-5]\d):(?P<S>[0-5]\d){_FRACTION} (?P<p>[AP]M)"),
     StampForm("epoch milliseconds", r"(?P<ms>1\d{12})"),
 )  # fmt: skip
-"""Known forms with only one possible reading; forms with day and month in either order are not among them."""
+"""Forms that can only be read in one way. Forms in which day and month may be swapped are not listed."""
 
 EVENT_FORMS = (
     *FORMS,
@@ -70,7 +70,7 @@ EVENT_FORMS = (
     StampForm("epoch nanoseconds", r"(?P<ns>1\d{18})"),
     StampForm("epoch seconds", r"(?P<s>1\d{9}(?:\.\d{1,9})?)"),
 )
-"""Known forms of times in fields of events, where a plain number may be a time too."""
+"""Forms of times in fields of events, where a plain number can also be a time."""
 _SINCE_1970 = {"s", "ms", "us", "ns"}
 
 AMBIGUOUS = re.compile(r"[\[(]?\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)[ T]\d{1,2}:\d\d")
@@ -78,7 +78,7 @@ TIME_ALONE = re.compile(r"[\[(]?([01]\d|2[0-3]):[0-5]\d:[0-5]\d[.,]\d{3}\b")
 
 
 def stamp_form(name: str) -> StampForm:
-    """Return a form of timestamps by its name, or make one from the user's format.
+    """Return the known form of that name, or make a form from the user's timestamp format.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def stamp_form(name: str) -> StampForm:
     seen: list[str] = []
 
     def part(found: "re.Match[str]") -> str:
-        """Return the pattern for a directive of the format, or for the text between directives."""
+        """Return the pattern for a directive, or for a character between directives."""
         if found[1] is None:
             return re.escape(found[0])
         if found[1] not in _DIRECTIVES or found[1] in seen:
@@ -110,12 +110,12 @@ def stamp_form(name: str) -> StampForm:
 
 
 def stamp_zone(text: str) -> tzinfo:
-    """Parse a time zone: ``Europe/Helsinki``, ``UTC``, ``+02:00``.
+    """Parse the name of a time zone or an offset, such as ``Europe/Helsinki``, ``UTC`` or ``+02:00``.
 
     Raises
     ------
     UsageError
-        When it is not a time zone.
+        When the text is neither.
     """
     offset = _stamp_offset_us(text)
     try:
@@ -127,7 +127,7 @@ def stamp_zone(text: str) -> tzinfo:
 
 
 def _stamp_offset_us(text: str) -> int | None:
-    """Parse an offset from UTC in microseconds; None for any other text."""
+    """Parse an offset from UTC, and return it in microseconds; None for any other text."""
     if text in {"Z", "UTC", "GMT"}:
         return 0
     found = re.fullmatch(r"([+-])(\d\d):?(\d\d)?", text)
@@ -138,15 +138,16 @@ def _stamp_offset_us(text: str) -> int | None:
 
 
 def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | None = None) -> pa.StringArray:
-    """Return timestamps as ``2026-11-21 16:30:12,613`` in UTC; null for those of another form.
+    """Convert timestamps to text like ``2026-11-21 16:30:12,613`` in UTC; null for a timestamp of another form.
 
     Parameters
     ----------
     stamps : string array
-        Whole timestamps, without brackets.
+        Timestamps without brackets.
     form : StampForm
+        Form of the timestamps.
     zone : str, optional
-        Time zone of timestamps without one; by default UTC.
+        Time zone of timestamps that name none; by default UTC.
     """
     for unit in form.groups & _SINCE_1970:
         found = pc.struct_field(pc.extract_regex(stamps, f"^{form.pattern}$"), unit)
@@ -159,7 +160,7 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
     valid = pc.is_valid(parts)
 
     def part(name: str, width: int = 2) -> pa.StringArray:
-        """Return one part of all timestamps, such as the month, padded with zeros."""
+        """Return a part of each timestamp, such as the month, padded with zeros."""
         return pc.utf8_lpad(pc.struct_field(parts, name), width, "0")
 
     year = part("Y", 4) if "Y" in form.groups else pc.binary_join_element_wise("20", part("y"), "")
@@ -197,7 +198,7 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
 
 
 def _hour_of_day(hour: pa.StringArray, half: pa.StringArray) -> pa.StringArray:
-    """Convert hours of a 12-hour clock (12, 1 to 11, AM or PM) to hours of the day; 12 AM is midnight."""
+    """Convert hours of a 12-hour clock to hours of the day. 12 AM is midnight."""
     number = pc.fill_null(hour, "12").cast(pa.int64())
     number = pc.if_else(pc.equal(number, 12), 0, number)
     number = pc.if_else(pc.equal(pc.utf8_upper(pc.fill_null(half, "AM")), "PM"), pc.add(number, 12), number)
@@ -205,7 +206,7 @@ def _hour_of_day(hour: pa.StringArray, half: pa.StringArray) -> pa.StringArray:
 
 
 def parsed_stamps(texts: pa.StringArray) -> pa.TimestampArray:
-    """Parse timestamps; null for dates that do not exist."""
+    """Parse timestamps. A date that does not exist becomes null."""
     try:
         return texts.cast(pa.timestamp("ms"))
     except pa.ArrowInvalid:
@@ -213,7 +214,7 @@ def parsed_stamps(texts: pa.StringArray) -> pa.TimestampArray:
 
 
 def _one_stamp(text: str | None) -> datetime | None:
-    """Parse one timestamp; None for a date that does not exist."""
+    """Parse one timestamp. Return None for a date that does not exist."""
     try:
         return datetime.fromisoformat(text) if text else None
     except ValueError:
@@ -221,7 +222,7 @@ def _one_stamp(text: str | None) -> datetime | None:
 
 
 def _zone_shift_us(us: pa.Int64Array, zone: tzinfo) -> pa.Int64Array:
-    """Return a zone's offset from UTC at local times, in microseconds, with one look-up per hour."""
+    """Return a zone's offset from UTC, in microseconds, for each local time. Times in the same hour share a look-up."""
     hours = pc.divide(pc.fill_null(us, 0), 3_600_000_000)
     encoded = pc.dictionary_encode(hours)
     offsets = []
@@ -234,5 +235,5 @@ def _zone_shift_us(us: pa.Int64Array, zone: tzinfo) -> pa.Int64Array:
 
 
 def _printed_stamp(times: pa.TimestampArray) -> pa.StringArray:
-    """Return times as text in Kafka's own form."""
+    """Return times as text in the form that Kafka prints."""
     return pc.replace_substring(pc.strftime(times, "%Y-%m-%d %H:%M:%S"), ".", ",")

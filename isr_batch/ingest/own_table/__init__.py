@@ -1,1 +1,1 @@
-"""Ingest users' own tables of fetches; a YAML file maps their columns."""
+"""Ingest a user's own table of fetches, whose columns are mapped in a YAML file."""

@@ -1,4 +1,4 @@
-"""Add new rows to a table of the lake, day by day; rows that are already there, or come twice, are added once."""
+"""Add a source's new rows to a table of the lake, day by day. Rows that are already there are not added again."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -28,23 +28,25 @@ DAY_US: Final = 86_400_000_000
 
 @dataclass
 class Account:
-    """How many rows of a source had which outcome, by day and leader: rows in = new + known + left out + refused."""
+    """Number of rows of a source by outcome: rows in = new + known + left out + refused.
+
+    New and known rows are counted by day and leader.
+    """
 
     new: Counter[tuple[str, int]] = field(default_factory=Counter)
     known: Counter[tuple[str, int]] = field(default_factory=Counter)
     left_out: int = 0
     refused: int = 0
     gone: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """By day and leader, the number of rows that are deleted from the lake because the source that replaces them lacks
-    them."""
+    """Number of rows that ``--replace`` deletes from the lake, because the source lacks them, by day and leader."""
 
     @property
     def rows_in(self) -> int:
-        """Number of rows that the source has, whatever their outcome."""
+        """Number of rows in the source, whatever their outcome."""
         return self.new.total() + self.known.total() + self.left_out + self.refused
 
     def count(self, day: str, given: dict[int, int], new: dict[int, int]) -> None:
-        """Count a day's rows by leader: those in the source, and those among them that are new."""
+        """Add a day's rows. ``given`` has all rows by leader, ``new`` those that the lake did not have."""
         for leader, rows in given.items():
             added = new.get(leader, 0)
             self.new[day, leader] += added
@@ -53,14 +55,14 @@ class Account:
 
 @dataclass(frozen=True)
 class Replaced:
-    """Rows of the lake that the source replaces (``--replace``): of some days, possibly of one leader or topic."""
+    """Rows of the lake that the source replaces (``--replace``): of some days, optionally of one leader or topic."""
 
     window: Window
     leader_id: int | None = None
     topic: str | None = None
 
     def are_in(self, rows: pa.Table, time: str) -> Bools:
-        """Return a mask of the rows that are to be replaced; ``rows`` have ``topic`` and ``leader_id``."""
+        """Return a mask of the rows to replace. ``rows`` must have ``topic``, ``leader_id`` and the column ``time``."""
         us = rows[time].to_numpy()
         chosen: Bools = (us >= self.window.start_us) & (us < self.window.end_us)
         if self.leader_id is not None:
@@ -72,18 +74,16 @@ class Replaced:
 
 @dataclass
 class AddedRows:
-    """Collects a cluster's new rows for one table.
-
-    They are written to files at once, and added to the table at `commit`.
+    """Collects a cluster's new rows for one table. They are written to files at once; `commit` adds these to the table.
 
     Attributes
     ----------
     target : RowsOfCluster
         Converts rows of the source to rows of the table.
     epochs : callable, optional
-        Looks up leader epochs, if they are in a table of terms but not in the rows.
+        Looks up leader epochs, if the user's table of terms has them and the rows do not.
     replaced : Replaced, optional
-        Rows of the lake that are deleted unless the source has them.
+        Rows of the lake that are deleted if the source does not have them.
     """
 
     small: SmallTables
@@ -92,7 +92,7 @@ class AddedRows:
     account: Account
     replaced: Replaced | None = None
     first_new_us: int | None = None
-    """Earliest time of a new row, in microseconds; None if there is no new row."""
+    """Earliest time of a new row, in microseconds since 1970; None without new rows."""
     files: list[FileOfWorker] = field(default_factory=list)
     _for_spark: list[pa.Table] = field(default_factory=list)
     _days_again: dict[str, pa.Table] = field(default_factory=dict)
@@ -108,14 +108,15 @@ class AddedRows:
         return self.target.checked.table
 
     def add(self, rows: pa.Table, epochs_changed_us: int | None = None) -> None:
-        """Find those clean rows of a source that the table lacks, and write them to files.
+        """Find the rows that the table lacks, and write them to files.
 
         Parameters
         ----------
         rows : pa.Table
-            The columns of `Checked.columns` except ``cluster_id``.
+            Rows that passed all checks, with the columns of `Checked.columns` except ``cluster_id``.
         epochs_changed_us : int, optional
-            The earliest instant from which leader epochs may have changed.
+            The instant, in microseconds since 1970, from which leader epochs may have changed. Stored rows from then on
+            are looked up again.
         """
         self.lake.ensure(self.table)
         days = np.asarray(rows[self.target.time].combine_chunks()) // DAY_US if rows.num_rows else np.zeros(0, int)
@@ -135,7 +136,10 @@ class AddedRows:
             self._add_day(day, rows if len(of_day) == 1 else rows.take(pa.array(places)))
 
     def _add_day(self, day: str, given: pa.Table) -> None:
-        """Merge a day's rows with those of the table, and write the new ones to a file."""
+        """Merge a day's rows with those of the table. New rows are written to a file or kept for Spark.
+
+        If stored rows change, all rows of the day are kept, to replace the day.
+        """
         there = self._stored_rows(day, [*given.column_names, *(["leader_epoch"] if self.epochs else [])])
         merged = self.target.merged(there, given, self.epochs)
         stay = merged.distinct if self.replaced is None else self._without_gone(day, merged, self.replaced)
@@ -152,7 +156,7 @@ class AddedRows:
             self.files.append(self.target.written(self.lake.by_delta_rs(self.table.name).store, day, merged.rows, new))
 
     def _without_gone(self, day: str, merged: MergedRows, replaced: Replaced) -> Ints:
-        """Return the indices of the distinct rows that stay: all but those to be replaced that the source lacks."""
+        """Return the indices of the distinct rows that stay. Rows to replace go unless the source has them."""
         distinct = merged.distinct
         named = self.target.with_constants(merged.rows, "topic", "leader_id")
         gone = replaced.are_in(named, self.target.time)[distinct] & ~merged.is_given
@@ -161,7 +165,7 @@ class AddedRows:
         return distinct[~gone]
 
     def _stored_days(self) -> set[str]:
-        """Return the days on which the table has rows of the cluster."""
+        """Return the days for which the table has rows of the cluster."""
         files = open_columns(self.lake, self.table.name, ["event_date", "cluster_id"])
         if files is None:
             rows = self.lake.read(self.table.name).where(F.col("cluster_id") == self.target.cluster_id)
@@ -170,7 +174,7 @@ class AddedRows:
         return {str(day) for day in pc.unique(found["event_date"]).to_pylist()}
 
     def _stored_rows(self, day: str, names: list[str]) -> pa.Table:
-        """Return the rows that the table has of the cluster on a day, with the columns of `Checked`."""
+        """Return the cluster's rows of a day that the table has, with the columns ``names``."""
         files = open_columns(self.lake, self.table.name, [*names, "cluster_id", "event_date"])
         if files is None:
             where = f"cluster_id = {sql_literal(self.target.cluster_id)} AND event_date = DATE'{day}'"
@@ -180,7 +184,7 @@ class AddedRows:
         return with_dictionaries(rows, self.target.checked)
 
     def commit(self) -> None:
-        """Commit the written files; files that replace a day come first, because others may add rows to that day."""
+        """Add the written files to the table. Days that are replaced come first, because files may add rows to them."""
         name = self.table.name
         for day, rows in self._days_again.items():
             where = f"cluster_id = {sql_literal(self.target.cluster_id)} AND event_date = DATE'{day}'"
@@ -196,7 +200,7 @@ class AddedRows:
             self.lake.append_once(self.table, self.lake.spark.createDataFrame(rows), f"{self.lake.run_id}/{name}")
 
     def discard(self) -> None:
-        """Delete the written files, because the ingest failed and must not add rows."""
+        """Delete the written files, because the ingest failed."""
         for file in self.files:
             self.lake.by_delta_rs(self.table.name).store.files().delete_file(file.path)
 
@@ -204,7 +208,7 @@ class AddedRows:
 def _stored_rows_of_cluster(
     files: ds.Dataset | pa.Table, cluster_id: str, day: str | None, names: list[str]
 ) -> pa.Table:
-    """Return the rows of a cluster, all or those of a day, from open files."""
+    """Return columns of a cluster's rows from open files: of one day, or of all days if ``day`` is None."""
     of_cluster = ds.field("cluster_id") == cluster_id
     if day is not None:
         of_cluster &= ds.field("event_date") == pa.scalar(day).cast(pa.date32())

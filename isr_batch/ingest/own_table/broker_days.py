@@ -1,4 +1,4 @@
-"""Sum up the fetches between a follower and a leader on a day: how often they come, and when they pause."""
+"""Summarise the fetches from a follower to a leader on a day: how frequent they are, and when they pause."""
 
 from datetime import date
 from typing import Final
@@ -19,17 +19,18 @@ BROKER_DAYS: Final = pa.schema([
     ("rows", pa.int64()),
     ("first_us", pa.int64()),
     ("last_us", pa.int64()),
-    ("cadence_us", pa.int64()),  # 95th percentile of intervals between seconds with fetches; null: one second
-    ("pauses", PAUSES),  # all gaps of a second or more, in order
+    ("cadence_us", pa.int64()),  # 95th percentile of gaps between seconds with fetches; null if only one has fetches
+    ("pauses", PAUSES),  # all gaps of a second or more, in chronological order
 ])  # fmt: skip
 
 _NOT_YET, _NONE = np.int32(SECOND_US), np.int32(-1)
 
 
 class FetchDay:
-    """The fetches of one cluster on one UTC day; they may be added in any order.
+    """The fetches of one cluster on one UTC day, which may be added in any order.
 
-    Only the first and the last instant per pair and second are kept, which takes 0.7 MB per pair.
+    For each pair of leader and follower, only the first and the last fetch of each second are kept. This takes 0.7 MB
+    per pair.
 
     Parameters
     ----------
@@ -47,7 +48,15 @@ class FetchDay:
     def add(
         self, leader_id: npt.NDArray[np.int32], replica_id: npt.NDArray[np.int32], handled_us: npt.NDArray[np.int64]
     ) -> None:
-        """Add fetches; raise `ValueError` for an instant of another day."""
+        """Add fetches. Raise `ValueError` if one was handled on another day.
+
+        Parameters
+        ----------
+        leader_id, replica_id : int32 array
+            Leader and follower of each fetch.
+        handled_us : int64 array
+            Time of each fetch, in microseconds since 1970.
+        """
         second, rest_us = np.divmod(handled_us - self._from_us, SECOND_US)
         if len(second) and (second.min() < 0 or second.max() >= DAY_SECONDS):
             raise ValueError(f"a fetch that was not handled on {self._day}")
@@ -62,7 +71,7 @@ class FetchDay:
         self._rows += np.bincount(pair, minlength=len(self._rows))
 
     def _make_room(self) -> None:
-        """Enlarge the arrays for new pairs of leader and follower."""
+        """Enlarge the arrays for pairs of leader and follower that are new."""
         more = len(self._pairs) - len(self._rows)
         if more:
             self._rows = np.append(self._rows, np.zeros(more, np.int64))
@@ -75,7 +84,7 @@ class FetchDay:
         return pa.Table.from_pylist(rows, BROKER_DAYS)
 
     def _pair_row(self, key: int, number: int) -> dict[str, object]:
-        """Return the row of one pair of leader and follower: number of fetches, cadence, pauses."""
+        """Return the row of `BROKER_DAYS` for a pair of leader and follower."""
         active = np.flatnonzero(self._greatest[number] > _NONE)
         second_us = self._from_us + active * SECOND_US
         first, last = second_us + self._least[number, active], second_us + self._greatest[number, active]

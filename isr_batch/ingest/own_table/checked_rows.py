@@ -1,4 +1,4 @@
-"""Write the SELECT that checks each row of a mapped table, fills in missing values, and gives a reason for bad rows."""
+"""Write the SELECT that checks each row of a mapped table, fills in missing values, and says why a row is refused."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,15 @@ from udfs.request_log.fields import FIRST_US, LAST_US
 
 RAW_CHARACTERS: Final = 500
 UNKNOWN_CLUSTER: Final = "unknown"
-"""Name of the cluster in quarantine for a row whose own cluster name could not be read."""
+"""Cluster in quarantine of a row whose cluster name could not be read."""
 NO_EPOCH: Final = 0
-"""Leader epoch of all rows if the mapping has no leader epochs."""
+"""Leader epoch of all rows if none is mapped."""
 REFUSED: Final = ("reason", "detail", "raw")
 TIMES: Final = {
     FETCH_LOG.name: "handled_time", APPEND_LOG.name: "append_time", GIVEN_TERMS.name: "start_time",
     OBSERVED_ISR_CHANGES.name: "change_time",
 }  # fmt: skip
-"""For each table, the column from which event_date is derived."""
+"""Column from which event_date is derived, by table."""
 
 _NOT_NEGATIVE: Final = ("partition_id", "leader_id", "fetch_offset", "base_offset", "log_end_offset", "start_offset")
 _SQL_TYPES: Final = {"STRING": "VARCHAR", "INT": "INTEGER", "BIGINT": "BIGINT", "ARRAY<INT>": "INTEGER[]",
@@ -38,21 +38,20 @@ _WORD: Final = re.compile(r"[a-z_]+")
 
 @dataclass(frozen=True)
 class Checked:
-    """The SELECT that reads and checks the rows of a mapped table, and what is known of its result.
+    """The SELECT that reads and checks the rows of a mapped table, and the form of its result.
 
     Attributes
     ----------
     table : Table
-        Table of the lake that the rows go to.
+        Table of the lake that the rows are for.
     text : str
-        SELECT from ``rows``: the columns of ``schema``, instants as epoch microseconds.
+        SELECT from ``rows`` that returns the columns of ``schema``. Instants are in microseconds since 1970.
     schema : pa.Schema
-        ``cluster_id``, the columns of the table that a row may have, and REFUSED, whose ``reason`` is null for a clean
-        row.
+        ``cluster_id``, columns of the table, and `REFUSED`. ``reason`` is null if the row passed all checks.
     constants : mapping of str
-        Columns that have the same value in all rows, which the result of the SELECT omits.
+        Columns with the same value in all rows. The SELECT does not return them.
     same_as : mapping of str to str
-        Columns that always equal another column; the result omits these as well.
+        Columns that always equal another column. The SELECT does not return them either.
     """
 
     table: Table
@@ -67,7 +66,7 @@ class Checked:
         return [name for name in self.schema.names if name not in REFUSED]
 
     def completed(self, rows: pa.Table) -> pa.Table:
-        """Convert results of the SELECT to rows of the lake, with the omitted columns, and instants as timestamps."""
+        """Convert results of the SELECT to rows of the lake: add the columns that it omits, and convert instants."""
         for name, value in self.constants.items():
             if name in rows.column_names:  # a looked-up leader epoch may be there already
                 continue
@@ -88,20 +87,20 @@ class Checked:
 def checked_rows(
     table: Table, columns: MappedColumns, values: Mapping[str, ColumnValue], conditions: Sequence[str], *, is_csv: bool
 ) -> Checked:
-    """Return the SELECT that converts, completes and checks the rows of a mapped table.
+    """Write the SELECT that converts, completes and checks the rows of a mapped table.
 
     Parameters
     ----------
     table : Table
-        Table of the lake that the rows become.
+        Table of the lake that the rows are for.
     columns : MappedColumns
-        The mapped columns, and those that are required.
+        The mapped columns, and which of them are required.
     values : mapping of str to ColumnValue
-        How each mapped column is read, and ``cluster_id``.
+        How each mapped column and ``cluster_id`` are read.
     conditions : sequence of str
-        Rows that do not meet all of them are left out.
+        SQL conditions. Rows that do not meet all of them are left out.
     is_csv : bool
-        Whether rows may have a `CORRUPT` text.
+        Whether the source has the column `CORRUPT`.
     """
     types = {
         column.name: column.type for column in table.columns if column.name in {*values, *_columns_of_every_row(table)}
@@ -157,7 +156,7 @@ def checked_rows(
 
 
 def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str]) -> dict[str, object]:
-    """Return the columns with the same value in all rows: given constants, and defaults of unmapped columns."""
+    """Return the columns with the same value in all rows: mapped constants, and defaults of unmapped columns."""
     defaults = {"leader_epoch": NO_EPOCH, "error_code": 0, "made_by": "leader"}
     given = {name: value.constant for name, value in values.items() if value.source is None}
     absent = {name: defaults.get(name) for name in types if name not in values and name not in INSTANTS}
@@ -166,7 +165,7 @@ def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str
 
 
 def _same_instants_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
-    """Return, for each instant of a fetch that is not mapped, the mapped instant that is used instead."""
+    """Return the instant that is used in place of each unmapped instant of a fetch."""
     if table is not FETCH_LOG:
         return {}
     same = {}
@@ -184,7 +183,7 @@ def _same_instants_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[s
 
 
 def _columns_of_every_row(table: Table) -> tuple[str, ...]:
-    """Return the columns that every row gets, whether they are mapped or not."""
+    """Return the columns that every row has, whether they are mapped or not."""
     if table is FETCH_LOG:
         return ("leader_epoch", *INSTANTS, "leader_log_end_offset", "high_watermark", "error_code")
     if table is APPEND_LOG:
@@ -195,7 +194,7 @@ def _columns_of_every_row(table: Table) -> tuple[str, ...]:
 
 
 def _completed_values(table: Table) -> list[str]:
-    """Return SQL that fills in missing values in steps; each step may use the columns of the steps before."""
+    """Return SQL expressions that fill in missing values, in steps. A step may use the columns of earlier steps."""
     if table is APPEND_LOG:
         ends = "CASE WHEN log_end_offset IS NOT NULL THEN coalesce(log_end_source, 'appends') END AS log_end_source"
         return [f"coalesce(error_code, 0) AS error_code, {ends}"]
@@ -211,21 +210,21 @@ def _completed_values(table: Table) -> list[str]:
             "coalesce(arrival_time, handled_time) AS arrival_time, "
             "coalesce(processed_time, handled_time) AS processed_time"
         ),
-        # A long poll's wait is not the leader's delay: if its end is unknown, no time is attributed to the leader.
+        # If the end of a long poll is unknown, no wait is assumed: it might be mistaken for a delay by the leader.
         "coalesce(completed_time, released_time, processed_time) AS completed_time",
         "coalesce(released_time, completed_time) AS released_time",
     ]  # fmt: skip
 
 
 def _back_us(table: Table) -> str:
-    """Return SQL for how far the instants of a fetch are out of order, in microseconds."""
+    """Return SQL for the largest step back, in microseconds, between consecutive instants of a fetch."""
     if table is not FETCH_LOG:
         return "0"
     return f"greatest({', '.join(f'{earlier} - {later}' for earlier, later in pairwise(INSTANTS))})"
 
 
 def _instants_in_order(table: Table) -> dict[str, str]:
-    """Return, for each instant of a fetch, SQL that raises it to the instant before, if rounding has swapped them."""
+    """Return SQL for instants of a fetch that raises each to the instants before it, if rounding has swapped them."""
     if table is not FETCH_LOG:
         return {}
     return {name: f"greatest({', '.join(INSTANTS[: i + 1])})" for i, name in enumerate(INSTANTS) if i}
@@ -234,14 +233,20 @@ def _instants_in_order(table: Table) -> dict[str, str]:
 def _problems(
     table: Table, columns: MappedColumns, values: Mapping[str, ColumnValue], types: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
-    """Return the checks of a row as SQL, in order: when it is refused, the reason, and the detail."""
+    """Return the checks of a row, in the order in which they are made.
+
+    Returns
+    -------
+    list of (str, str, str)
+        SQL condition for refusing the row, the reason as text, and SQL for the detail.
+    """
 
     def named(name: str, value: str = "") -> str:
-        """Return SQL for a column's name and value, as the detail of a refusal."""
+        """Return SQL for text with a column's name and value, the detail of a refusal."""
         return f"{quoted(name + ' = ')} || CAST({value or name} AS VARCHAR)"
 
     required = {name for name, field in type(columns).model_fields.items() if field.is_required()}
-    # If only some rows had a leader epoch, those of the others would have to be guessed.
+    # If leader epochs are mapped, every row needs one, because a missing one would have to be guessed.
     required |= {"cluster_id", "handled_time"} & types.keys() | {"leader_epoch"} & values.keys()
     refused = "error_code = 0 AND " if table is APPEND_LOG else ""
     problems = [
@@ -255,7 +260,7 @@ def _problems(
         ("cluster_id = ''", "required value missing", "'cluster_id'"),
     ]  # fmt: skip
     if table is FETCH_LOG:
-        # A time truncated to seconds may seem out of order with an exact one by up to a second.
+        # If one instant is truncated to seconds, it may precede the instant before it by up to a second.
         coarse = any(getattr(values.get(name), "value", "").endswith("* 1000000)") for name in INSTANTS)
         problems += [
             ("replica_id = leader_id", "replica is the leader", "NULL"),

@@ -1,6 +1,6 @@
-"""Infer when a leader's isr-expiration ran, from its shrinks in a table of ISR changes.
+"""Infer when each leader ran its task isr-expiration, judging by shrinks in a user's table of ISR changes.
 
-Users' tables have no row about a broker's start, so that only shrinks show when its checks ran.
+Only shrinks show when checks ran: users' tables have no row about the start of a broker.
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,14 @@ from isr_batch.lake.arrow_sql import ArrowSql, without_zones
 from udfs.rules import REGISTRY, rule_of_release
 
 CHECKS_PER_LAG_TIME: Final = 2
-"""How often isr-expiration runs per lag time in releases since 0.10; also assumed for an unknown release."""
+"""How often isr-expiration runs per lag time in releases since 0.10. It is also assumed if the release is unknown."""
 _CHECK: Final = ("broker_id", "kind", "event_us", "end_us")
 
 
 def silences_until_changes(sql: ArrowSql, silences: pa.Table, changes: pa.Table) -> pa.Table:
-    """End silences at the leader's first ISR change: a leader that wakes up checks ISRs before it handles a fetch.
+    """End each silence at the leader's first ISR change in it.
+
+    A leader that wakes up checks its ISRs before it handles a fetch, so it was awake at that time.
 
     Parameters
     ----------
@@ -28,6 +30,11 @@ def silences_until_changes(sql: ArrowSql, silences: pa.Table, changes: pa.Table)
         ``broker_id``, ``kind``, ``event_us``, ``end_us``.
     changes : pa.Table
         Rows of ``observed_isr_changes``.
+
+    Returns
+    -------
+    pa.Table
+        ``silences`` with the new ``end_us``.
     """
     text = """
         SELECT broker_id, silences.kind, event_us,
@@ -42,7 +49,7 @@ def silences_until_changes(sql: ArrowSql, silences: pa.Table, changes: pa.Table)
 def checks_of_changes(
     sql: ArrowSql, changes: pa.Table, silences: pa.Table, terms: pa.Table
 ) -> tuple[pa.Table, Mapping[int, int]]:
-    """Return the checks of a cluster's leaders, and for each leader an instant at which checks run.
+    """Return the checks that a cluster's leaders ran, and for each leader an instant at which checks run.
 
     Parameters
     ----------
@@ -58,10 +65,10 @@ def checks_of_changes(
     Returns
     -------
     checks : pa.Table
-        ``broker_id``, ``kind``, ``event_us`` (due), ``end_us`` (when it ran).
+        ``broker_id``, ``kind``, ``event_us`` (when the check was due), ``end_us`` (when it ran).
     origins : mapping of int to int
-        An instant at which checks ran, in milliseconds, by leader. It is from the leader's first day with shrinks, so
-        that later days do not change earlier results.
+        Instant at which checks of a leader ran, in milliseconds since 1970, by leader. It is derived from the leader's
+        first day with shrinks, so that later days do not change earlier results.
     """
     releases = sorted({version for version in terms["broker_version"].to_pylist() if version})
     per_lag_time = {

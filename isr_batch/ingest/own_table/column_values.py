@@ -1,6 +1,6 @@
-"""Write SQL that reads the values of mapped columns as the lake's types, with null where this fails.
+"""Write SQL that reads values of mapped columns as the lake's types. A value that cannot be read becomes null.
 
-The SQL is DuckDB's, both in this process and in Spark's workers, so that values are read in the same way everywhere.
+The SQL is DuckDB's, in this process as well as in Spark's workers, so that values are read in the same way everywhere.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from isr_batch.lake.arrow_sql import quoted
 from isr_batch.phrases import did_you_mean
 
 CORRUPT: Final = "_corrupt_record"
-"""Name of a column with the text of a CSV row that has more or fewer fields than the header, as in Spark."""
+"""Name of the column with the text of a CSV row that has more or fewer fields than the header, as in Spark."""
 
 _US_OF_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _INSTANT: Final = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)? ?(Z|[+-]\d{2}:\d{2})?"
@@ -26,12 +26,12 @@ _LIST: Final = r"[\d\s,;|\[\](){}]*"
 
 @dataclass(frozen=True)
 class ColumnValue:
-    """How the values of one column of the lake are read: SQL on a mapped column, or a constant.
+    """How the values of one column of the lake are read: from a mapped column, or as a constant.
 
     Attributes
     ----------
     value : str
-        SQL for the value: text, whole numbers, or instants as epoch microseconds.
+        SQL for the value. It is text, a whole number, a list of numbers, or an instant in microseconds since 1970.
     source : str or None
         SQL for the mapped column; None for a constant.
     source_name : str
@@ -39,7 +39,7 @@ class ColumnValue:
     type : pa.DataType or None
         Type of the mapped column; None for a constant.
     constant : object
-        The constant itself.
+        The constant; None for a mapped column.
     """
 
     value: str
@@ -54,12 +54,22 @@ def column_values(
 ) -> dict[str, dict[str, ColumnValue]]:
     """Return how the values of each mapped column are read, for several tables.
 
+    Parameters
+    ----------
+    tables : mapping of str
+        Schema of the source and mapping of its columns, by table.
+
+    Returns
+    -------
+    dict of str to dict of str to ColumnValue
+        By table and column of the lake.
+
     Raises
     ------
     UsageError
-        If columns are missing in a table, or need a unit; the message lists them all.
+        If columns are missing in a table or need a unit. The message lists all of them.
     SchemaError
-        If columns have a type that cannot be converted; the message lists them all.
+        If columns have a type that cannot be converted. The message lists all of them.
     """
     mistakes: list[str] = []
     wrong_types: list[str] = []
@@ -73,6 +83,8 @@ def column_values(
             source = f"{label}.columns.{target}: {where.column}"
             try:
                 column, kind = _find_mapped_column(schema, where.column)
+                if pa.types.is_floating(kind):  # pandas has no other null there
+                    column = f"CASE WHEN NOT isnan({column}) THEN {column} END"
                 value = _value_as_sql(where, column, kind)
             except UsageError as error:
                 mistakes.append(f"{source} {error.message}")
@@ -87,25 +99,33 @@ def column_values(
     return values
 
 
+def can_be_read(schema: pa.Schema, source: ColumnSource) -> bool:
+    """Whether a table has the column of a source, with a type that can be converted."""
+    try:
+        column_values({"": (schema, {"": source})})
+    except (SchemaError, UsageError):
+        return False
+    return True
+
+
 def top_column(schema: pa.Schema, name: str) -> str:
-    """Return the column of the table for a mapped name: of this name, or the struct in which the field is nested."""
+    """Return the column of the source that has the value: the named column, or the struct with the nested field."""
     return name if name in schema.names else name.partition(".")[0]
 
 
 def quoted_name(name: str) -> str:
-    """Return a column's name as SQL."""
+    """Return a column's name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _constant_as_sql(constant: object) -> str:
-    """Return a constant as SQL."""
     if isinstance(constant, list):
         return f"CAST([{', '.join(map(str, constant))}] AS INTEGER[])"
     return quoted(constant) if isinstance(constant, str) else str(constant)
 
 
 def _find_mapped_column(schema: pa.Schema, name: str) -> tuple[str, pa.DataType]:
-    """Return the column of this name, or the nested field with this dotted name, as SQL, and its type."""
+    """Return a column's SQL and its type. A name with dots can be that of a nested field."""
     fields = {field.name: field.type for field in schema if field.name != CORRUPT}
     if name in fields:
         return quoted_name(name), fields[name]
@@ -135,7 +155,7 @@ def _is_list_column(kind: pa.DataType) -> bool:
 
 
 def _value_as_sql(given: ColumnSource, column: str, kind: pa.DataType) -> str:
-    """Return SQL for the value of a mapped column, by the types of the lake's column and the mapped one."""
+    """Return SQL that reads a mapped column as the type that the mapping asks for."""
     if pa.types.is_dictionary(kind):  # a category of pandas, of numbers as well as of text
         kind = kind.value_type
     if pa.types.is_null(kind):  # the type that pandas gives a column without values
@@ -152,12 +172,11 @@ def _value_as_sql(given: ColumnSource, column: str, kind: pa.DataType) -> str:
 
 
 def _unfit_column(kind: pa.DataType, what: str) -> SchemaError:
-    """Return the error that a column's type cannot be converted."""
     return SchemaError(f"is {kind}, which cannot be read as {what}")
 
 
 def _exact_as_sql(column: str, kind: pa.DataType) -> str:
-    """Return SQL that reads text or fractional numbers as decimals, without loss of precision."""
+    """Return SQL that reads text or fractional numbers as decimals, to keep their precision."""
     if not _is_text_column(kind):
         return f"TRY_CAST({column} AS DECIMAL(38, 9))"
     return (
@@ -166,7 +185,7 @@ def _exact_as_sql(column: str, kind: pa.DataType) -> str:
 
 
 def _integer_as_sql(column: str, kind: pa.DataType) -> str:
-    """Return SQL that reads a whole number; null for fractions and for values that are not numbers."""
+    """Return SQL that reads a whole number; null for fractions and values that are not numbers."""
     if pa.types.is_integer(kind):
         return f"TRY_CAST({column} AS BIGINT)"
     if _is_text_column(kind) or _is_fractional_column(kind):
@@ -176,7 +195,7 @@ def _integer_as_sql(column: str, kind: pa.DataType) -> str:
 
 
 def _integers_as_sql(column: str, kind: pa.DataType) -> str:
-    """Return SQL that reads a list of numbers, from a list or from text."""
+    """Return SQL that reads a list of whole numbers, which can also be written as text."""
     if _is_list_column(kind):
         numbers = f"list_transform({column}, lambda x: TRY_CAST({_integer_as_sql('x', kind.value_type)} AS INTEGER))"
     elif _is_text_column(kind):
@@ -191,7 +210,7 @@ def _integers_as_sql(column: str, kind: pa.DataType) -> str:
 
 
 def _instant_as_sql(given: InstantSource, column: str, kind: pa.DataType) -> str:
-    """Return SQL for an instant in epoch microseconds."""
+    """Return SQL that reads an instant as microseconds since 1970."""
     if given.unit is None:
         if pa.types.is_timestamp(kind):
             zoned = f"CAST({column} AS TIMESTAMPTZ)" if kind.unit == "ns" else column
@@ -215,13 +234,13 @@ def _instant_as_sql(given: InstantSource, column: str, kind: pa.DataType) -> str
 
 
 def _column_instant_in_zone(naive: str, time_zone: str | None) -> str:
-    """Return SQL that converts a time without a zone to UTC."""
+    """Return SQL that converts a time without a zone from ``time_zone`` to UTC."""
     naive = f"CAST({naive} AS TIMESTAMP)"
     return naive if time_zone in (None, "UTC") else f"timezone({quoted(time_zone or '')}, {naive})"
 
 
 def _instant_of_text_as_sql(column: str, time_zone: str | None) -> str:
-    """Return SQL that parses ISO 8601 text with date, hours and minutes; a comma may precede the fraction."""
+    """Return SQL that parses ISO 8601 text with at least date, hours and minutes. The fraction may follow a comma."""
     text = f"replace(trim({column}), ',', '.')"
     for short, full in ((r"(:.*[+-]\d{2})$", r"\1:00"), (r"([+-]\d{2})(\d{2})$", r"\1:\2")):
         text = f"regexp_replace({text}, {quoted(short)}, {quoted(full)})"

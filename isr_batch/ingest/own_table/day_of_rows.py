@@ -1,4 +1,4 @@
-"""Merge a source's rows of a day with those that the lake has, and find the rows that are new."""
+"""Merge a source's rows of one day with those in the lake, and find the rows that are new."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,28 +16,28 @@ from isr_batch.lake.delta_files.write import DayFile, FileOfWorker
 from isr_batch.lake.tables.inputs import FETCH_LOG, OBSERVED_ISR_CHANGES
 
 ROWS_AT_ONCE: Final = 1 << 20
-"""Number of a day's rows that are completed with the table's other columns, and written, at a time."""
+"""Number of rows that are completed with the table's other columns and written at a time."""
 
 _KEYS: Final = ("topic", "partition_id", "leader_id", "leader_epoch")
 
 EpochsInForce = Callable[[pa.Table, str], pa.Array]
-"""Function that returns leader epochs for rows with ``topic`` and ``partition_id``, by the time column that is named.
-"""
+"""Function that returns the leader epoch of each row. Arguments are rows with ``topic`` and ``partition_id``, and the
+name of their time column."""
 
 
 class MergedRows(NamedTuple):
-    """A day's rows: those of the lake, then those of a source, and their order without duplicates.
+    """The rows of a day: first those of the lake, then those of the source, and an order that shows duplicates.
 
     Attributes
     ----------
     rows : pa.Table
-        All rows; if leader epochs are looked up, with the current ones.
+        All rows. If leader epochs are looked up, they have the current ones.
     order, is_first : arrays
         Result of `order_of_rows`.
     stored : int
         Number of rows from the lake.
     has_other_epochs : bool
-        Whether leader epochs of rows from the lake have changed.
+        Whether the look-up gives a row from the lake another leader epoch than the stored one.
     """
 
     rows: pa.Table
@@ -48,18 +48,18 @@ class MergedRows(NamedTuple):
 
     @property
     def distinct(self) -> Ints:
-        """The indices of distinct rows, in order."""
+        """The indices of distinct rows, in order. For duplicates, that of the lake's row."""
         return self.order[self.is_first]
 
     @property
     def new(self) -> Ints:
-        """The indices of the source's rows that the lake does not have."""
+        """The indices of the source's rows that are not in the lake."""
         distinct = self.distinct
         return distinct[distinct >= self.stored]
 
     @property
     def is_given(self) -> Bools:
-        """Whether the source has each row of `distinct`."""
+        """Whether the source has the row, for each row in `distinct`."""
         return np.bincount(np.cumsum(self.is_first) - 1, self.order >= self.stored) > 0
 
 
@@ -70,10 +70,10 @@ class RowsOfCluster:
     Attributes
     ----------
     checked : Checked
-        How the source rows were read.
+        How the source's rows were read.
     cluster_id : str
     leo_source : str
-        Source of the leader's log end offset for fetches without that value.
+        ``leader_leo_source`` of fetches that have no log end offset of the leader.
     """
 
     checked: Checked
@@ -82,7 +82,7 @@ class RowsOfCluster:
 
     @property
     def time(self) -> str:
-        """The time column of the table, from which event_date is derived."""
+        """Name of the table's time column, from which event_date is derived."""
         return TIMES[self.checked.table.name]
 
     def merged(self, there: pa.Table, given: pa.Table, epochs: EpochsInForce | None) -> MergedRows:
@@ -91,11 +91,11 @@ class RowsOfCluster:
         Parameters
         ----------
         there : pa.Table
-            Rows of the lake, with the columns of ``given``, and ``leader_epoch`` if leader epochs are looked up.
+            Rows of the lake, with the columns of ``given``, and with ``leader_epoch`` if leader epochs are looked up.
         given : pa.Table
-            Clean rows of a source.
+            Rows of the source that passed all checks.
         epochs : callable, optional
-            Looks up leader epochs. Rows that differ only in a leader epoch that was looked up are equal.
+            Looks up leader epochs. They are then ignored when rows are compared.
         """
         names = given.column_names
         rows = pa.concat_tables([there.select(names), given]).unify_dictionaries()
@@ -108,7 +108,7 @@ class RowsOfCluster:
         return MergedRows(rows, order, is_first, there.num_rows, has_changed and there.num_rows > 0)
 
     def with_constants(self, rows: pa.Table, *names: str) -> pa.Table:
-        """Add those of the named columns that are constant, with their value."""
+        """Add the named columns that are not in ``rows``, with their constant values."""
         for name in names:
             if name not in rows.column_names:
                 constant = pa.scalar(self.checked.constants[name], arrow_schema(self.checked.table).field(name).type)
@@ -116,13 +116,13 @@ class RowsOfCluster:
         return rows
 
     def counts_by_leader(self, rows: pa.Table, places: Ints | None = None) -> dict[int, int]:
-        """Return the number of rows by leader: of all rows, or of those at the given indices."""
+        """Count rows by leader: all rows, or those at the given indices."""
         leaders = self.with_constants(rows, "leader_id")["leader_id"].to_numpy()
         found = np.unique(leaders if places is None else leaders[places], return_counts=True)
         return dict(zip(*(values.tolist() for values in found), strict=True))
 
     def completed(self, rows: pa.Table, day: str) -> pa.Table:
-        """Add all other columns of the table to a day's rows."""
+        """Return a day's rows with all columns of the table. An ISR change gets one row per replica."""
         table = self.checked.table
         rows = self.checked.completed(rows)
         if table.name == OBSERVED_ISR_CHANGES.name:
@@ -144,7 +144,7 @@ class RowsOfCluster:
         return pa.table(columns, names=schema.names)
 
     def written(self, store: Store, day: str, rows: pa.Table, places: Ints) -> FileOfWorker:
-        """Write a day's rows at the given indices to a new file in the table's folder."""
+        """Write the rows at the indices ``places`` to a new file of the table, with all of its columns."""
         schema = pa.schema([field.with_nullable(True) for field in arrow_schema(self.checked.table)])
         file = DayFile(self.checked.table, store, day, schema)
         for begin in range(0, len(places), ROWS_AT_ONCE):

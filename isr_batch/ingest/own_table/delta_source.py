@@ -1,4 +1,4 @@
-"""Read a user's Delta table in a local folder, without Spark if delta-rs can read it."""
+"""Read a user's Delta table from a local folder. Spark is only used if delta-rs cannot read it."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
-    """Open a user's Delta table; by Spark if delta-rs cannot read a feature of it, such as deletion vectors.
+    """Open a user's Delta table.
+
+    Spark reads it if delta-rs cannot, for example because it has deletion vectors.
 
     Raises
     ------
@@ -47,7 +49,7 @@ def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
 
 
 class DeltaTable:
-    """A user's Delta table, read by delta-rs; its items are its data files, whose content never changes."""
+    """A user's Delta table, read by delta-rs. Its items are its data files, whose content never changes."""
 
     is_csv = False
 
@@ -57,7 +59,7 @@ class DeltaTable:
 
     @cached_property
     def items(self) -> Sequence[Item]:
-        """The table's data files, each an item."""
+        """The table's data files, one item per file."""
         files = pa.table(self._table.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
         return tuple(Item(file["path"], "", file["size_bytes"]) for file in files)
 
@@ -67,7 +69,7 @@ class DeltaTable:
         return self._dataset.schema
 
     def _opened(self, items: Sequence[Item]) -> ds.Dataset:
-        """Open the data files of these items."""
+        """Return a dataset of the given data files."""
         wanted = {item.name for item in items}
         fragments = [each for each in self._dataset.get_fragments() if each.path.lstrip("/") in wanted]
         return ds.FileSystemDataset(fragments, self.schema, self._dataset.format, self._dataset.filesystem)
@@ -84,7 +86,6 @@ class DeltaTable:
 
 
 def _rows_of_delta_files(rows: "DataFrame", items: Sequence[Item]) -> "DataFrame":
-    """Return the rows of these data files."""
     from pyspark.sql import functions as F
 
     names = [item.name.rpartition("/")[2] for item in items]

@@ -1,7 +1,7 @@
-"""Derive daily sums, leaders' terms, silences and checks from the rows of users' tables.
+"""Derive daily sums, terms, silences and checks of leaders from the rows of users' tables.
 
-The sums of a day are derived again whenever its data files have changed. Therefore, if an ingest is killed after it has
-added its rows, the next command completes the work.
+The sums of a day are derived again whenever its data files have changed. If an ingest is killed after it has added its
+rows, the next command therefore completes the work.
 """
 
 import json
@@ -41,7 +41,7 @@ _INSTANT: Final = pa.timestamp("us", "UTC")
 
 
 def derive_tables(lake: Lake) -> None:
-    """Update the tables that are derived from users' tables; without such a cluster, do nothing."""
+    """Update the tables that are derived from users' tables. If the lake has no cluster from one, do nothing."""
     clusters = read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"])["cluster_id"].to_pylist()
     if not clusters:
         return
@@ -64,12 +64,12 @@ def derive_tables(lake: Lake) -> None:
 
 
 def derive_in_memory(lake: MemoryLake, sql: ArrowSql) -> None:
-    """Do what `derive_tables` does, for a lake in memory that has the input tables.
+    """Do what `derive_tables` does, for a lake in memory.
 
     Parameters
     ----------
     lake : MemoryLake
-        Result of `isr_batch.ingest.own_table.in_memory.input_tables`; it may already have the summaries of days.
+        Result of `isr_batch.ingest.own_table.in_memory.input_tables`. It may already have the daily sums.
     sql : ArrowSql
         Engine with the functions of `isr_batch.broker_lines.log_sql`.
     """
@@ -83,7 +83,15 @@ def derive_in_memory(lake: MemoryLake, sql: ArrowSql) -> None:
 
 
 def put_days(lake: MemoryLake, sql: ArrowSql, *tables: Table) -> None:
-    """Add daily sums (tables fetch_days, broker_days) to a lake in memory that has the input tables."""
+    """Add daily sums to a lake in memory that has the input tables.
+
+    Parameters
+    ----------
+    lake : MemoryLake
+    sql : ArrowSql
+    *tables : Table
+        The tables to add: fetch_days, broker_days or both.
+    """
     clusters = read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"])["cluster_id"].to_pylist()
     of_rows = (read_columns(lake, table.name, ["event_date"])["event_date"] for table in (FETCH_LOG, APPEND_LOG))
     days = sorted({day for column in of_rows for day in pc.unique(column).to_pylist()})
@@ -97,7 +105,7 @@ def put_days(lake: MemoryLake, sql: ArrowSql, *tables: Table) -> None:
 def _terms_and_events(
     lake: Lake, sql: ArrowSql, clusters: Sequence[str], stale: Collection[date]
 ) -> tuple[pa.Table, pa.Table]:
-    """Return leaders' terms, and events of leaders: silences, and checks that dropped a replica."""
+    """Return the terms of leaders, and their events: silences, and checks that dropped a replica."""
     days = read_columns(lake, BROKER_DAYS.name, BROKER_DAYS.column_names, {"cluster_id": clusters})
     names = OBSERVED_ISR_CHANGES.column_names
     changes = read_columns(lake, OBSERVED_ISR_CHANGES.name, names, {"cluster_id": clusters})
@@ -122,7 +130,15 @@ def _terms_and_events(
 
 
 def _derived_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Table:
-    """Fill in check_origin, an instant at which isr-expiration ran, from shrinks, for terms that have no given one."""
+    """Fill in check_origin, an instant at which isr-expiration ran, for terms for which the user gave none.
+
+    Parameters
+    ----------
+    terms : pa.Table
+        Rows of ``leader_epochs``.
+    origins : mapping of int to int
+        Check time derived from a leader's shrinks, in milliseconds since 1970, by leader.
+    """
     found = pa.array([origins.get(leader) for leader in terms["leader_id"].to_pylist()], pa.int64())
     is_new = pc.and_(pc.equal(terms["check_origin_source"], "unknown"), pc.is_valid(found))
     for name, value in (("check_origin_ms", found), ("check_origin_source", pa.scalar("shrinks"))):
@@ -132,7 +148,11 @@ def _derived_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Ta
 
 
 def _derived_fetch_days(lake: Lake, clusters: Sequence[str], day: date, sql: ArrowSql) -> pa.Table:
-    """Return the rows of ``fetch_days`` for one day of these clusters."""
+    """Return the rows of ``fetch_days`` for one day of some clusters.
+
+    They are sums over the fetches of a replica from a leader under a leader epoch. If a partition has several leaders
+    or leader epochs on the day, its rows are divided wherever leadership moves.
+    """
     here = all(lake.direct(table.name) for table in (FETCH_LOG, APPEND_LOG))
     with InProcess(lake, sql) if here else BySpark(lake) as engine:
         wanted = f"cluster_id IN ({', '.join(map(engine.literal, clusters))}) AND {days_as_sql([day])}"
@@ -164,7 +184,7 @@ def _derived_fetch_days(lake: Lake, clusters: Sequence[str], day: date, sql: Arr
 
 
 def _derived_broker_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.Table:
-    """Return the rows of ``broker_days`` for one day of these clusters."""
+    """Return the rows of ``broker_days`` for one day of some clusters."""
     days = {cluster: FetchDay(day) for cluster in clusters}
     for batch in _instants_of_day(lake, clusters, day):
         for cluster in pc.unique(batch["cluster_id"]).to_pylist():
@@ -179,7 +199,16 @@ def _derived_broker_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.T
 
 
 def broker_days_of(cluster_id: str, day: FetchDay, mapped: Collection[str]) -> pa.Table:
-    """Return rows of ``broker_days``, without ``made_from``, for a day's fetches; ``mapped`` are the mapped columns."""
+    """Return rows of ``broker_days``, without ``made_from``, for one day of a cluster.
+
+    Parameters
+    ----------
+    cluster_id : str
+    day : FetchDay
+        The fetches of the day.
+    mapped : collection of str
+        Mapped columns of the user's table of fetches.
+    """
     made = day.broker_days()
     columns = {name: made[name] for name in ("leader_id", "replica_id", "event_date", "rows", "cadence_us", "pauses")}
     columns |= {f"{name}_time": made[f"{name}_us"].cast(_INSTANT) for name in ("first", "last")}
@@ -190,7 +219,7 @@ def broker_days_of(cluster_id: str, day: FetchDay, mapped: Collection[str]) -> p
 
 
 def _instants_of_day(lake: Lake, clusters: Sequence[str], day: date) -> Iterator[pa.RecordBatch]:
-    """Yield leader, follower and time of each fetch of a day."""
+    """Yield cluster, leader, follower and time of each successful fetch of a day."""
     names = ["cluster_id", "leader_id", "replica_id", "handled_time"]
     files = open_columns(lake, FETCH_LOG.name, [*names, "event_date", "error_code"])
     if files is None:
@@ -203,19 +232,19 @@ def _instants_of_day(lake: Lake, clusters: Sequence[str], day: date) -> Iterator
 
 
 def _in_us(rows: pa.Table, *names: str) -> pa.Table:
-    """Add columns ``x_us``, in microseconds, for these time columns."""
+    """Add a column ``x_us``, in microseconds since 1970, for each name ``x`` of a column ``x_time``."""
     for name in names:
         rows = rows.append_column(f"{name}_us", rows[f"{name}_time"].cast(pa.int64()))
     return rows
 
 
 def _condition_of_clusters(clusters: Sequence[str]) -> str:
-    """Return the SQL condition that a row is of one of these clusters."""
+    """Return the SQL condition that selects the rows of the clusters."""
     return f"cluster_id IN ({', '.join(map(sql_literal, clusters))})"
 
 
 def _derived_rows(table: Table, rows: pa.Table, files: str, day: date) -> pa.Table:
-    """Add the day, and the hash of its data files, to the rows of a derived table."""
+    """Add to the rows of a derived table the day, and the hash of the data files that they are derived from."""
     for name, value in (("made_from", files), ("event_date", pa.scalar(day, pa.date32()))):
         if name not in rows.column_names:
             rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
@@ -225,14 +254,14 @@ def _derived_rows(table: Table, rows: pa.Table, files: str, day: date) -> pa.Tab
 def _replace_derived_days(  # noqa: PLR0913, PLR0917
     lake: Lake, sql: ArrowSql, table: Table, clusters: Sequence[str], days: Sequence[date], rows: pa.Table
 ) -> None:
-    """Replace the rows of these clusters and days in a derived table."""
+    """Replace all rows that a derived table has for the given clusters and days."""
     where = f"{_condition_of_clusters(clusters)} AND {days_as_sql(days)}"
     bounds = str(days[0]), str(days[-1])
     replace_arrow(lake, sql, table, rows.cast(arrow_schema(table)), where, days=bounds)
 
 
 def _replace_changed_days(lake: Lake, sql: ArrowSql, table: Table, clusters: Sequence[str], now: pa.Table) -> None:
-    """Replace the rows of those days on which they differ from the rows in the lake."""
+    """Replace the rows of the days on which the new rows (``now``) differ from those in the lake."""
     before = read_columns(lake, table.name, table.column_names, {"cluster_id": clusters})
     text = """
         SELECT DISTINCT event_date FROM (

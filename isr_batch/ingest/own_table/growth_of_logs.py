@@ -1,4 +1,4 @@
-"""Distinguish leaders that were stopped from leaders that followers could not reach: the logs of the latter grew."""
+"""Distinguish leaders that were stopped from leaders that followers could not reach: only the latter's logs grow."""
 
 from collections.abc import Collection
 from datetime import date, timedelta
@@ -20,7 +20,9 @@ _COLUMNS = ("leader_id", "topic", "partition_id", "handled_time", "fetch_offset"
 def with_growth_of_logs(
     lake: Lake, sql: ArrowSql, cluster: str, silences: pa.Table, stale: Collection[date]
 ) -> pa.Table:  # fmt: skip
-    """Change silences of leaders whose logs grew into quiet periods; on unchanged days, the lake's results stay.
+    """Change a leader's silence to a quiet period if its log grew meanwhile.
+
+    Days that have not changed are not read again: the kind that the lake has for a silence is kept.
 
     Parameters
     ----------
@@ -31,6 +33,11 @@ def with_growth_of_logs(
         Result of `isr_batch.ingest.own_table.silences.leader_silences`.
     stale : collection of date
         Days whose rows have changed.
+
+    Returns
+    -------
+    pa.Table
+        Columns of `SILENCES`.
     """
     names = ["broker_id", "kind", "event_time"]
     found = sql(
@@ -64,7 +71,10 @@ def with_growth_of_logs(
 
 
 def _fetches_near(lake: Lake, cluster: str, silences: pa.Table) -> ArrowView:
-    """Return fetches from leaders that were silent, on the days of the silences and shortly before each."""
+    """Return the fetches from the silent leaders on the days of their silences.
+
+    If the time before a silence, as long as the silence itself, reaches into another day, that day is included.
+    """
     spans = [
         (date(1970, 1, 1) + timedelta(microseconds=2 * row["event_us"] - row["end_us"]),
          date(1970, 1, 1) + timedelta(microseconds=row["end_us"] + SECOND_US))

@@ -1,9 +1,9 @@
 """Ingest a user's table of fetches in Spark's workers, because it is too large for one process.
 
-Rows pass between Spark stages in packets. Each packet holds the rows of one cluster, one day and one bucket of replica
-sets, serialised as an Arrow stream. One task checks rows with the SELECT that the driver would use. Another merges each
-bucket of a day with the rows already in the lake for it, and writes the new rows to a file. Files are committed only
-after all refused rows are counted and their limit is checked.
+Rows pass between Spark stages in packets. A packet is a Spark row that holds, as an Arrow stream, rows of one cluster,
+one day and one bucket of replica sets. In the first stage, tasks check rows with the same SELECT that this process
+would use. In the second, tasks merge each bucket of a day with the lake's rows of that bucket, and write the new rows
+to a file. Before the files are committed, all refused rows are counted, and their share is compared with its limit.
 """
 
 import json
@@ -46,13 +46,13 @@ from isr_batch.lake.spark_engine import rows_at_a_time
 from isr_batch.lake.tables.inputs import FETCH_LOG
 
 ROWS_OF_BUCKET: Final = 1 << 20
-"""Target number of rows in a bucket: as many of a day's rows as a worker merges at once."""
+"""Target number of rows in a bucket of a day, which a worker merges at once."""
 ROWS_AT_ONCE: Final = 100_000
 MOST_TASKS: Final = 1000
 PACKETS_AT_ONCE: Final = 16
-"""Number of packets in a worker's batch."""
+"""Number of packets per batch that Spark passes to a worker."""
 REFUSED, STORED, GIVEN = 0, 1, 2
-"""Kinds of packets (refused rows, rows of the lake, rows of the source), in the order in which a worker needs them."""
+"""Kinds of packets (refused rows, rows of the lake, rows of the source), in the order in which a worker reads them."""
 _NO_DAY: Final = -1
 
 _PACKETS: Final = pa.schema([
@@ -65,14 +65,14 @@ _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 @dataclass(frozen=True)
 class SpreadTable:
-    """Checked rows of fetches, stored as packets in Spark.
+    """Checked rows of a table of fetches, stored in Spark as packets.
 
     Attributes
     ----------
     packets : DataFrame
-        Packets, with the columns of _PACKETS.
+        Packets, with the columns of ``_PACKETS``.
     read : ReadTable
-        Result of reading the table, without the clean rows.
+        Refused rows, and counts of all rows.
     days : tuple of int
         Days of the rows, as days since 1970.
     buckets : int
@@ -86,7 +86,14 @@ class SpreadTable:
 
 
 def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> SpreadTable:
-    """Check the rows of a table in Spark's workers; the result is stored, so that the table is read once."""
+    """Check the rows of a table in Spark's workers, and store them as packets, so that the source is read only once.
+
+    Parameters
+    ----------
+    lake : Lake
+    fetches : sequence of (Input, sequence of Item)
+        Tables of fetches, each with the items to read.
+    """
     (first, _), *_ = fetches
     rows_in = sum(given.source.count(items) for given, items in fetches)
     buckets = -(-rows_in // ROWS_OF_BUCKET)
@@ -116,7 +123,7 @@ def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) ->
 def files_of_new_rows(
     lake: Lake, spread: SpreadTable, target: RowsOfCluster, terms: pa.Table | None, account: Account
 ) -> list[FileOfWorker]:
-    """Let workers find the rows of a cluster that the lake lacks, write them to files, and return the files.
+    """Have Spark workers find the rows of a cluster that the lake lacks and write them to files; return these files.
 
     Parameters
     ----------
@@ -125,9 +132,9 @@ def files_of_new_rows(
     target : RowsOfCluster
         Converts the rows to rows of the table.
     terms : pa.Table, optional
-        Terms by which leader epochs are looked up.
+        Terms in which leader epochs are looked up.
     account : Account
-        Counts the rows.
+        The rows are added to its counts.
 
     Raises
     ------
@@ -168,7 +175,7 @@ def files_of_new_rows(
 def _packets_of_checked_rows(
     checked: Checked, name: str, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Check rows of the table, and yield clean and refused ones as packets."""
+    """Check rows of the source, and yield packets of rows that passed and of refused rows."""
     with ArrowSql(threads=1) as sql:
         for batch in batches:
             rows = pa.table(pa.RecordBatch.from_struct_array(batch.column("row")))
@@ -184,14 +191,14 @@ def _packets_of_checked_rows(
 def _packets_of_stored_rows(
     target: RowsOfCluster, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Yield the lake's rows as packets with the same days and buckets."""
+    """Yield packets of the lake's rows, with the same days and buckets as the source's rows."""
     for batch in batches:
         rows = with_dictionaries(pa.table(batch).drop_columns(["event_date"]), target.checked)
         yield from _packets_by_day_and_bucket(target.cluster_id, rows, target.checked, buckets, STORED)
 
 
 def _checked_rows_by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple[str, pa.Table]]:
-    """Yield checked rows by cluster."""
+    """Yield each cluster with its rows."""
     if "cluster_id" not in rows.column_names:
         yield str(checked.constants["cluster_id"]), rows
         return
@@ -204,7 +211,7 @@ def _checked_rows_by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple
 def _packets_by_day_and_bucket(
     cluster_id: str, rows: pa.Table, checked: Checked, buckets: int, kind: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a cluster's rows as packets, by day and bucket of replica sets."""
+    """Yield packets of a cluster's rows, one per day and bucket."""
     if not rows.num_rows:
         return
     day = rows[TIMES[checked.table.name]].to_numpy() // DAY_US
@@ -219,7 +226,7 @@ def _packets_by_day_and_bucket(
 
 
 def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
-    """Return the bucket of each row; rows of one replica set get the same bucket in every task."""
+    """Return the bucket of each row. It only depends on the row's replica set, so it is the same in every task."""
     bucket = np.zeros(rows.num_rows, np.int64)
     for name in ("topic", "partition_id", "leader_id"):
         if name not in rows.column_names:
@@ -236,7 +243,7 @@ def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
 def _merged_packets(
     target: RowsOfCluster, store: Store, terms: pa.Table | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Merge the rows of each bucket of a day, write the new rows to a file, and yield reports of the files."""
+    """Merge each bucket of a day with the lake's rows, write the new rows to a file, and yield a report per file."""
     with ArrowSql(threads=1) as sql:
         epochs = partial(look_up_epochs, sql, terms) if terms is not None else None
         packets = (row for batch in batches for row in batch.to_pylist())
@@ -263,13 +270,13 @@ def _merged_packets(
 
 
 def _no_stored_rows(given: pa.Table, epochs: object) -> pa.Table:
-    """Return no rows, with the right columns, for a bucket that the lake has no rows of."""
+    """Return a table without rows for a bucket that the lake has no rows of."""
     none = given.slice(0, 0)
     return none if epochs is None else none.append_column("leader_epoch", pa.array([], pa.int32()))
 
 
 def _packet_of_bucket(cluster_id: str, day: int, bucket: int, kind: int, rows: pa.Table) -> pa.RecordBatch:
-    """Return a packet: a row with the rows of a bucket as an Arrow stream."""
+    """Return a packet, as a batch of one row, with the rows of a bucket as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())
@@ -279,5 +286,4 @@ def _packet_of_bucket(cluster_id: str, day: int, bucket: int, kind: int, rows: p
 
 
 def _rows_of_packet(packet: bytes) -> pa.Table:
-    """Return the rows in a packet."""
     return pa.ipc.open_stream(packet).read_all()

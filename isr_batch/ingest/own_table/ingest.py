@@ -1,7 +1,7 @@
-"""Ingest a user's own table of fetches, with optional tables of appends, terms and ISR changes, by a mapping.
+"""Ingest a user's own table of fetches, and optionally tables of appends, terms and ISR changes, using a mapping.
 
-The content of the lake only depends on the set of all rows that were ever ingested: an ingest adds the rows that the
-lake does not have yet, no matter in which files or in which order they come (docs/adr/0029).
+An ingest only adds the rows that the lake does not have. The content of the lake therefore depends on the set of all
+rows that were ever ingested, not on their files or order (docs/adr/0029).
 """
 
 from collections import Counter
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
 
 ODD_SHARE: Final = 20
 ODD_DAYS: Final = 30
-"""A day with less than a twentieth of the rows is reported as odd if it is at least this many days away from all other
-days."""
+"""A day is reported if it has less than a twentieth of all rows of an ingest, and is more than this many days from the
+day with most rows."""
 
 
 @dataclass(frozen=True)
 class IngestOfTable:
-    """The outcome of an ingest of a user's table: counts and accounts of its rows.
+    """The outcome of an ingest of a user's table.
 
     Attributes
     ----------
     counts : RunCounts
-        Rows read, new and refused.
+        Numbers of rows read, new and refused.
     accounts : dict of str to Account
-        Accounts by section of the mapping (``fetches``, ``appends``, ``epochs``, ``changes``).
+        Counts by section of the mapping (``fetches``, ``appends``, ``epochs``, ``changes``).
     skipped : dict of str to int
-        Number of files, by section, that were read before and have not changed.
+        Number of files that were not read, because they have not changed since the last ingest, by section.
     """
 
     counts: RunCounts
@@ -64,7 +64,7 @@ class IngestOfTable:
 
     @property
     def total(self) -> Account:
-        """The sum of the accounts of fetches, appends, epochs and changes."""
+        """The sum of the accounts of all sections."""
         total = Account()
         for account in self.accounts.values():
             total.new += account.new
@@ -75,7 +75,7 @@ class IngestOfTable:
         return total
 
     def odd_days(self) -> list[str]:
-        """Return sentences on days with few rows far from all other days: their timestamps may be wrong."""
+        """Return a sentence for each day that has few rows and is far from other days. Its timestamps may be wrong."""
         days: Counter[str] = Counter()
         for account in self.accounts.values():
             for counted in (account.new, account.known):
@@ -90,7 +90,10 @@ class IngestOfTable:
         ]  # fmt: skip
 
     def by_day_and_leader(self) -> list[dict[str, object]]:
-        """Return the accounts as rows to print: ``table``, ``day``, ``leader_id``, ``rows_new`` and ``rows_known``."""
+        """Return the accounts as rows to print.
+
+        The columns are ``table``, ``day``, ``leader_id``, ``rows_new``, ``rows_known`` and ``rows_gone``.
+        """
         return [
             {"table": name, "day": day, "leader_id": leader, "rows_new": account.new[day, leader],
              "rows_known": account.known[day, leader], "rows_gone": account.gone[day, leader]}
@@ -111,7 +114,7 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
     max_refused: float = 1.0,
     most_rows: int = sizes.OWN_ROWS,
 ) -> IngestOfTable:
-    """Add to the lake those rows of a user's table of fetches that it does not have yet.
+    """Add to the lake the rows of a user's table of fetches that it does not have.
 
     Parameters
     ----------
@@ -120,29 +123,29 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
     places : sequence of str
         Locations of the table: paths, globs or addresses of Parquet, Delta or CSV, or names in a catalog.
     mapping : TableMapping
-        Mapping of the columns, and locations of the tables of appends, terms and changes.
+        Mapping of the columns, and locations of the tables of appends, terms and ISR changes.
     window : Window
-        Days to read; rows of other days are left out.
+        Days to read. Rows of other days are left out.
     full : bool
-        Whether to read files again that were read before.
+        Whether files are read again although they have not changed.
     replaced : Replaced, optional
-        Rows of the lake that are deleted unless the source has them.
+        Rows of the lake that are deleted if the source does not have them.
     may_lose : bool
         Whether more rows may be deleted than added.
     max_refused : float
-        Largest share of rows that may be refused.
+        The largest share of rows that may be refused.
     most_rows : int
-        Largest number of fetches that this process ingests; more are ingested by Spark's workers.
+        The largest number of fetches that this process ingests. Spark's workers ingest larger tables.
 
     Raises
     ------
     NoInputError
         If there are no fetches.
     UsageError, SchemaError
-        If the mapping does not fit the tables or the lake, a column has a wrong type, or more rows would be
+        If the mapping does not fit the tables or the lake, if a column has a wrong type, or if more rows would be
         deleted than added.
     QualityGateError
-        If more rows would be refused than allowed; nothing is written then.
+        If too large a share of rows would be refused. Nothing is written then.
     WriteConflictError
         If another run is writing.
     """
@@ -164,7 +167,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
     max_refused: float = 1.0,
     most_rows: int = sizes.OWN_ROWS,
 ) -> IngestOfTable:
-    """Do what `ingest_own_table` does, with tables that are already open; the other parameters are the same."""
+    """Do what `ingest_own_table` does, with tables that are already open. The keyword arguments are the same."""
     to_read = [(given, [*given.source.items] if full or replaced else new_items(lake, given)) for given in inputs]
     skipped: Counter[str] = Counter()
     for given, items in to_read:
@@ -173,7 +176,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
     rows_in = sum(given.source.count(items) for given, items in fetches)
     if replaced and rows_in > most_rows:
         raise UsageError(f"--replace takes up to {most_rows:,} rows at once", "shorten the days --from and --to")
-    # Without new rows there is no work for Spark, and only this process can replace rows.
+    # Spark is not needed if there are no new rows, and `--replace` is only possible in this process.
     many = not replaced and rows_in > 0 and lake.engine.by_spark(rows_in, most_rows, "rows of fetches")
     with ArrowSql() as sql:
         spread = _spread_own_table(lake, fetches) if many else None
@@ -192,7 +195,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
             accounts = {
                 name: Account(left_out=each.left_out, refused=each.refused.num_rows) for name, each in read.items()
             }
-            _add_rows_of_own_table(_Work(small, read, mapping, replaced, accounts, spread), may_lose=may_lose)
+            _add_rows_of_own_table(_Work(small, read, inputs, mapping, replaced, accounts, spread), may_lose=may_lose)
             for section, account in accounts.items():
                 if account.gone.total():
                     forget_items(small, read[section].checked.table.name)
@@ -207,7 +210,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
 
 
 def _require_few_refused(read: Mapping[str, ReadTable], most: float) -> None:
-    """Raise an error if too large a share of rows was refused; the message has the most frequent reasons."""
+    """Raise an error if too large a share of rows was refused. The message has the most frequent reasons."""
     refused = pa.concat_tables(each.refused for each in read.values())
     rows_in = sum(each.rows_in for each in read.values())
     if refused.num_rows <= most * rows_in:
@@ -224,10 +227,11 @@ def _require_few_refused(read: Mapping[str, ReadTable], most: float) -> None:
 
 @dataclass(frozen=True)
 class _Work:
-    """One ingest: its lake, the rows that were read, the counts, and the files to commit."""
+    """One ingest: its lake, the rows that were read, and their counts."""
 
     small: SmallTables
     read: Mapping[str, ReadTable]
+    inputs: Sequence[Input]
     mapping: TableMapping
     replaced: Replaced | None
     accounts: Mapping[str, Account]
@@ -235,17 +239,17 @@ class _Work:
 
 
 def _spread_own_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> "SpreadTable":
-    """Let Spark's workers check a table that is too large for this process."""
+    """Check a table in Spark's workers, because it is too large for this process."""
     from isr_batch.ingest.own_table.in_workers import spread_table  # imports Spark
 
     return spread_table(lake, fetches)
 
 
 def _add_rows_of_own_table(work: _Work, *, may_lose: bool) -> None:
-    """Find the new rows of all clusters and tables, and commit them."""
+    """Find the new rows of all clusters and tables, and commit them to the lake."""
     lake, read = work.small.lake, work.read
     clusters = sorted({name for each in read.values() for name in each.clusters()})
-    require_same_mapping(lake, clusters, work.mapping)
+    require_same_mapping(lake, clusters, work.inputs, work.mapping)
     lake.ensure_all((*INPUT_TABLES, GIVEN_TERMS))
     pending = [added for cluster_id in clusters for added in _added_to_cluster(work, cluster_id)]
     if not may_lose:
@@ -259,10 +263,10 @@ def _add_rows_of_own_table(work: _Work, *, may_lose: bool) -> None:
 
 
 def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
-    """Yield the new rows of a cluster, one `AddedRows` per table, in the order in which they must be committed.
+    """Yield the new rows of a cluster, as one `AddedRows` per table, in the order in which they must be committed.
 
-    Terms are committed last: if an ingest is killed before, they are still new at the next ingest, which then updates
-    the leader epochs that they change.
+    Terms are committed last. If an ingest is killed before that, the terms are still new to the next ingest, which then
+    corrects the leader epochs of rows already in the lake.
     """
     leo_source = "appends" if work.mapping.appends else "inferred"
     lake = work.small.lake
@@ -295,7 +299,7 @@ def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
 
 
 def _require_no_rows_lost(accounts: Mapping[str, Account], pending: Sequence[AddedRows]) -> None:
-    """Raise an error if a replacement deletes more rows than it adds: the source may be incomplete."""
+    """Raise an error if a replacement deletes more rows than it adds, because the source may be incomplete."""
     gone, new = (sum(counter.total() for counter in each) for each in zip(
         *((account.gone, account.new) for account in accounts.values()), strict=True,
     ))  # fmt: skip
@@ -312,7 +316,7 @@ def _require_no_rows_lost(accounts: Mapping[str, Account], pending: Sequence[Add
 
 
 def _write_quarantine(small: SmallTables, read: Mapping[str, ReadTable]) -> None:
-    """Write refused rows to quarantine, in place of those of earlier ingests of the same files."""
+    """Write refused rows to quarantine. Rows that earlier ingests refused in the same files are deleted."""
     refused = pa.concat_tables(each.refused for each in read.values())
     names = sorted({name for each in read.values() for name in each.names})
     if not names:

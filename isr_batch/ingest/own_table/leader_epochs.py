@@ -1,7 +1,7 @@
-"""Derive leaders' terms for clusters whose fetches come from a user's table: terms as given, or inferred from fetches.
+"""Derive the terms of leaders for clusters from users' tables: from the user's table of terms, or else from fetches.
 
-They are derived from the stored sums of days (``fetch_days``), so that an ingest only has to process its days. The
-start of a term never depends on later days; only its end may.
+Terms are derived from the stored daily sums (``fetch_days``), so that an ingest only has to process the days that it
+changes. A later day can change the end of a term, but never its start.
 """
 
 from typing import Final
@@ -17,23 +17,23 @@ from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from isr_batch.lake.tables.own_tables import FETCH_DAYS, GIVEN_TERMS, MAPPED_CLUSTERS
 
 UNKNOWN_EPOCH: Final = -1
-"""Leader epoch of a row from before its partition's first term in the table of terms."""
+"""Leader epoch of a row that is earlier than its partition's first term in the user's table of terms."""
 HOLE_US: Final = 3_600_000_000
 """If a leader has no fetches for this long, in microseconds, it is unknown which partitions it led in that time."""
 GAP_US: Final = 2_000_000
-"""A gap in a leader's rows shorter than this, in microseconds, does not interrupt its term, even if another leader has
-rows in the gap: rows of two leaders with different clocks may interleave when leadership moves."""
+"""A shorter gap in a leader's rows, in microseconds, does not interrupt its term, even if another leader has rows in
+the gap. When leadership moves, rows of the two leaders may interleave, because their clocks differ."""
 
 
 def terms_of_epochs(lake: Lake, cluster_id: str, given: pa.Table) -> pa.Table:
-    """Return the terms of a cluster, those in the lake and the given ones, for `look_up_epochs`.
+    """Return the terms of a cluster for `look_up_epochs`: those in the lake, and those that the user gives now.
 
     Parameters
     ----------
     lake : Lake
     cluster_id : str
     given : pa.Table
-        Rows with ``topic``, ``partition_id``, ``leader_epoch``, ``start_time`` (microseconds).
+        The new terms: ``topic``, ``partition_id``, ``leader_epoch``, ``start_time`` (microseconds since 1970).
     """
     names = ["topic", "partition_id", "leader_epoch", "start_time"]
     stored = read_columns(lake, GIVEN_TERMS.name, names, {"cluster_id": cluster_id})
@@ -43,7 +43,20 @@ def terms_of_epochs(lake: Lake, cluster_id: str, given: pa.Table) -> pa.Table:
 
 
 def look_up_epochs(sql: ArrowSql, terms: pa.Table, rows: pa.Table, time: str) -> pa.ChunkedArray:
-    """Look up the leader epoch of each row in the terms; `UNKNOWN_EPOCH` before a partition's first term."""
+    """Return the leader epoch of each row: that of its partition's last term that begins at or before the row's time.
+
+    For rows before the first term, it is `UNKNOWN_EPOCH`.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    terms : pa.Table
+        Result of `terms_of_epochs`.
+    rows : pa.Table
+        Rows with ``topic`` and ``partition_id``.
+    time : str
+        The column with the row's time, in microseconds since 1970.
+    """
     numbered = pa.table({
         "number": pa.array(range(rows.num_rows), pa.int64()), "topic": rows["topic"].cast(pa.string()),
         "partition_id": rows["partition_id"], "us": rows[time],
@@ -60,7 +73,7 @@ def look_up_epochs(sql: ArrowSql, terms: pa.Table, rows: pa.Table, time: str) ->
 
 
 def leader_epochs_of_own_table(lake: Lake, sql: ArrowSql) -> pa.Table:
-    """Return the rows of ``leader_epochs`` for all clusters whose fetches come from a user's table."""
+    """Return the rows of ``leader_epochs`` for all clusters from users' tables."""
     clusters = sql(
         """
         SELECT cluster_id, replica_lag_time_max_ms, min_insync_replicas, broker_version,
@@ -86,7 +99,7 @@ def leader_epochs_of_own_table(lake: Lake, sql: ArrowSql) -> pa.Table:
 
 
 def _conformed_terms(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Convert rows to a schema; missing columns are null."""
+    """Convert rows to a schema. Missing columns become null."""
     columns = [
         rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
         for field in schema

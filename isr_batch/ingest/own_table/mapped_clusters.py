@@ -1,13 +1,15 @@
-"""Record which columns are mapped for clusters from users' tables, and list what their results lack."""
+"""Record which columns are mapped for each cluster from a user's table, and list what its results lack."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from isr_batch.errors import UsageError
-from isr_batch.ingest.own_table.mapping import INSTANTS, TableMapping, mapped_columns
+from isr_batch.ingest.own_table.column_values import can_be_read
+from isr_batch.ingest.own_table.mapping import INSTANTS, ColumnSource, MappedTable, TableMapping, mapped_columns
+from isr_batch.ingest.own_table.read_source import Input
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.ddl import sql_literal
@@ -18,24 +20,33 @@ from isr_batch.lake.tables.inputs import INGESTED_FILES
 from isr_batch.lake.tables.own_tables import MAPPED_CLUSTERS
 
 _SECTIONS = ("fetches", "appends", "epochs", "changes")
+_SOURCES = "sources"
+"""Key of ``mapped`` under which it is recorded from where each column was read."""
 
 
 def mapped_by(mapping: TableMapping) -> dict[str, list[str]]:
-    """Return the mapped columns of each table of a mapping."""
+    """Return the names of the mapped columns, by section of the mapping."""
+    return {name: sorted(mapped_columns(section.columns)) for name, section in _sections(mapping).items()}
+
+
+def _sections(mapping: TableMapping) -> dict[str, MappedTable]:
+    """Return the sections that a mapping has, by name."""
     sections = {name: getattr(mapping, name) for name in _SECTIONS}
-    return {name: sorted(mapped_columns(section.columns)) for name, section in sections.items() if section}
+    return {name: section for name, section in sections.items() if section}
 
 
-def require_same_mapping(lake: Lake, clusters: Iterable[str], mapping: TableMapping) -> None:
-    """Check that all earlier rows of these clusters were read with the same columns mapped.
+def require_same_mapping(lake: Lake, clusters: Iterable[str], inputs: Sequence[Input], mapping: TableMapping) -> None:
+    """Check that these tables are mapped as those from which earlier rows of their clusters were read.
 
-    If the arrival of a fetch were mapped today but not yesterday, the same fetch would be in the lake as two different
-    rows.
+    If the arrival of a fetch were mapped today but not yesterday, or to another column, the same fetch would be in the
+    lake as two different rows. A column may be mapped to another one only in tables that lack the former one, because
+    it was renamed there.
 
     Raises
     ------
     UsageError
-        When other columns were mapped, or when the rows came from broker logs.
+        When other columns were mapped, or the same ones to other columns of the tables, or when the rows came from
+        broker logs.
     """
     wanted = {"cluster_id": [*clusters]}
     if (of_logs := read_columns(lake, INGESTED_FILES.name, ["cluster_id"], wanted)).num_rows:
@@ -43,30 +54,69 @@ def require_same_mapping(lake: Lake, clusters: Iterable[str], mapping: TableMapp
             f"the lake has broker logs of {of_logs['cluster_id'][0]}: logs and a table may disagree about a leader",
             "name the table's cluster differently with --cluster, or use another lake",
         )
-    now = mapped_by(mapping)
     for row in read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id", "mapped"], wanted).to_pylist():
         before = json.loads(row["mapped"])
-        for name in _SECTIONS:
-            gone, new = (
-                set(one.get(name, ())) - set(other.get(name, ())) for one, other in ((before, now), (now, before))
+        moved = [each for given in inputs for each in _moved_columns(given, before.get(_SOURCES, {}), mapping)]
+        if says := [*_other_columns(before, mapped_by(mapping)), *moved]:
+            raise UsageError(
+                f"{row['cluster_id']} was ingested with another mapping: {'; '.join(says)}",
+                "its rows would be duplicated: map the columns as before, or use another lake or --cluster",
             )
-            if gone or new:
-                says = [
-                    f"{name}: {what} {', '.join(sorted(names))}"
-                    for what, names in (("without", gone), ("with", new))
-                    if names
-                ]
-                raise UsageError(
-                    f"{row['cluster_id']} was ingested with a mapping of other columns; this one has {'; '.join(says)}",
-                    "its rows would be duplicated: map the same columns, or use another lake or --cluster",
-                )
 
 
-def mapped_cluster(mapping: TableMapping) -> dict[str, Any]:
-    """Return the columns of a row of ``mapped_clusters`` that follow from the mapping."""
+def _other_columns(before: Mapping[str, Collection[str]], now: Mapping[str, Collection[str]]) -> Iterator[str]:
+    """Yield which columns of a section are mapped now and were not before, and which were before and are not now."""
+    for name in _SECTIONS:
+        then, these = set(before.get(name, ())), set(now.get(name, ()))
+        for what, columns in (("without", then - these), ("with", these - then)):
+            if columns:
+                yield f"{name}: {what} {', '.join(sorted(columns))} now"
+
+
+def _moved_columns(given: Input, before: Mapping[str, Any], mapping: TableMapping) -> Iterator[str]:
+    """Yield what is read from elsewhere than before: another column, although the table has the former, or a constant.
+
+    A row that is known has the same values in all columns but those with a constant: a cluster can have only one.
+    """
+    for name, source in _sources(getattr(mapping, given.section), mapping).items():
+        known, now = before.get(given.section, {}).get(name, ()), _shown(source)
+        for old in () if now in map(_shown, known) else (type(source).model_validate(each) for each in known):
+            if None in (old.column, source.column) or can_be_read(given.source.schema, old):
+                yield f"{given.section}.{name} was {_shown(old)}, and is {now} now"
+
+
+def _sources(section: MappedTable, mapping: TableMapping) -> dict[str, ColumnSource]:
+    """Return from where each column of a section is read; with those of fetches, the name of the cluster."""
+    cluster = {"cluster_id": mapping.cluster_id} if section is mapping.fetches else {}
+    return {**mapped_columns(section.columns), **cluster}
+
+
+def _shown(source: ColumnSource | Mapping[str, Any]) -> str:
+    """Return a source as text: column, unit and time zone, or constant; equal texts read equal values."""
+    stored = source if isinstance(source, Mapping) else source.model_dump()
+    if stored.get("column") is None:
+        return f"always {stored['constant']!r}"
+    how = ", ".join(stored[name] for name in ("unit", "time_zone") if stored.get(name) not in (None, "UTC"))
+    return f"{stored['column']} ({how})" if how else f"{stored['column']}"
+
+
+def _sources_known(mapping: TableMapping, before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return from where each column was read so far, and is read by this mapping, by section."""
+    found: dict[str, Any] = {}
+    for section, given in _sections(mapping).items():
+        found[section] = {}
+        for name, source in _sources(given, mapping).items():
+            known = before.get(section, {}).get(name, [])
+            is_new = _shown(source) not in map(_shown, known)
+            found[section][name] = known + [source.model_dump(exclude_none=True)] * is_new
+    return found
+
+
+def mapped_cluster(mapping: TableMapping, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the columns of a row of ``mapped_clusters`` that follow from the mapping, and from earlier ones."""
     given = mapping.model_fields_set
     return {
-        "mapped": json.dumps(mapped_by(mapping)),
+        "mapped": json.dumps({**mapped_by(mapping), _SOURCES: _sources_known(mapping, before or {})}),
         "replica_lag_time_max_ms": mapping.replica_lag_time_max_ms,
         "lag_time_is_given": "replica_lag_time_max_ms" in given,
         "min_insync_replicas": mapping.min_insync_replicas,
@@ -76,25 +126,36 @@ def mapped_cluster(mapping: TableMapping) -> dict[str, Any]:
 
 
 def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: TableMapping) -> None:
-    """Record which columns are mapped for these clusters."""
-    settings = mapped_cluster(mapping)
-    stored = read_columns(small.lake, MAPPED_CLUSTERS.name, ["cluster_id", *settings], {"cluster_id": clusters})
-    same = {row["cluster_id"] for row in stored.to_pylist() if settings.items() <= row.items()}
-    rows = [{"cluster_id": name, **settings, "ingest_run": small.lake.run_id} for name in clusters if name not in same]
+    """Record how columns are mapped for these clusters."""
+    names = [*mapped_cluster(mapping)]
+    stored = read_columns(small.lake, MAPPED_CLUSTERS.name, ["cluster_id", *names], {"cluster_id": clusters})
+    known = {row.pop("cluster_id"): row for row in stored.to_pylist()}
+    rows = []
+    for name in clusters:
+        before = json.loads(known[name]["mapped"]).get(_SOURCES) if name in known else None
+        settings = mapped_cluster(mapping, before)
+        if settings != known.get(name):
+            rows.append({"cluster_id": name, **settings, "ingest_run": small.lake.run_id})
     if rows:
-        names = ", ".join(sql_literal(str(row["cluster_id"])) for row in rows)
+        where = f"cluster_id IN ({', '.join(sql_literal(row['cluster_id']) for row in rows)})"
         table = pa.Table.from_pylist(rows, arrow_schema(MAPPED_CLUSTERS))
-        replace_arrow(small.lake, small.sql, MAPPED_CLUSTERS, table, f"cluster_id IN ({names})")
+        replace_arrow(small.lake, small.sql, MAPPED_CLUSTERS, table, where)
 
 
 def lacking_input(lake: Lake) -> list[dict[str, Any]]:
-    """Return what results lack because of missing input: ``cluster_id``, ``missing``, ``what_the_results_lack``."""
+    """Return the input that is missing for each cluster, and the results that are therefore missing or uncertain.
+
+    Returns
+    -------
+    list of dict
+        ``cluster_id``, ``missing``, ``what_the_results_lack``.
+    """
     rows = read_columns(lake, MAPPED_CLUSTERS.name, MAPPED_CLUSTERS.column_names).to_pylist()
     return [lack for row in sorted(rows, key=lambda row: row["cluster_id"]) for lack in _lacks_of_cluster(row)]
 
 
 def _lacks_of_cluster(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what one cluster's results lack because of columns that are not mapped."""
+    """Return the rows of `lacking_input` for one cluster: a row of ``mapped_clusters``."""
     mapped = json.loads(cluster["mapped"])
     rows = []
 

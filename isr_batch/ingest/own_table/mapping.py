@@ -1,7 +1,7 @@
 """Read mapping files, which map the columns of a user's own table to those of an input table.
 
-A mapping only has names of columns, constants and units; nothing in it is executed. All mistakes are reported at once,
-before Spark starts.
+A mapping only has names of columns, constants, units and plain conditions. No code in it is executed. All mistakes are
+reported at once, before Spark starts.
 """
 
 import re
@@ -23,11 +23,11 @@ Unit = Literal["s", "ms", "us", "ns", "iso"]
 Format = Literal["parquet", "delta", "csv"]
 
 INSTANTS: Final = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time")
-"""Columns with the instants of a fetch, in the order in which they happen."""
+"""Columns with the instants of a fetch, in chronological order."""
 
 
 def _known_time_zone_of_mapping(name: str) -> str:
-    """Return the name of a time zone; raise an error if it is unknown."""
+    """Return the name of a time zone. Raise an error if it is unknown."""
     if name not in available_timezones():
         raise ValueError(f"no such time zone; {did_you_mean(name, sorted(available_timezones()))[:80]}")
     return name
@@ -42,7 +42,7 @@ _BEFORE_BRACKET: Final = ("and", "or", "not", "in")
 
 
 def _plain_condition(condition: str) -> str:
-    """Return a mapping's condition if it has only columns, literals and operators; otherwise raise an error."""
+    """Return a mapping's condition. Raise an error if it has anything but columns, literals and operators."""
     at = 0
     if not condition.strip():
         raise ValueError("a condition is expected")
@@ -59,7 +59,7 @@ def _plain_condition(condition: str) -> str:
 
 
 def with_quoted_names(condition: str, names: Collection[str]) -> str:
-    """Return a plain condition with its columns quoted, because some names are SQL keywords, such as ``offset``."""
+    """Return a plain condition whose column names are quoted, because some are SQL keywords, such as ``offset``."""
 
     def quoted(token: re.Match[str]) -> str:
         first, dot, rest = (token["word"] or "").partition(".")
@@ -69,7 +69,7 @@ def with_quoted_names(condition: str, names: Collection[str]) -> str:
 
 
 def words_of_condition(condition: str) -> set[str]:
-    """Return the words in a plain condition: names of columns, and keywords of SQL."""
+    """Return the words in a plain condition, which are names of columns and SQL keywords."""
     return {word.strip('"') for word in re.findall(r"[A-Za-z_][\w.]*|\"[^\"]+\"", re.sub(r"'[^']*'", "", condition))}
 
 
@@ -81,7 +81,7 @@ class ColumnSource(_Section):
     """Where a column's values come from: a column of the user's table (``a.b`` for a nested field), or a constant."""
 
     plain_is: ClassVar[str] = "column"
-    """The field that a plain value in the YAML sets, in place of keys."""
+    """The field that is set if the YAML has plain text in place of keys."""
 
     column: str | None = None
     constant: Any = None
@@ -89,7 +89,7 @@ class ColumnSource(_Section):
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, given: object) -> object:
-        """Expand the short form of a source: a column's name, or a constant."""
+        """Expand the short form of a source, which is only a column's name or a constant."""
         if isinstance(given, bool):
             raise ValueError("YAML reads this word as a truth value: quote it, '...'")  # noqa: TRY004
         if isinstance(given, str):
@@ -102,7 +102,7 @@ class ColumnSource(_Section):
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
-        """Require either a column or a constant."""
+        """Raise an error unless exactly one of column and constant is given."""
         if (self.column is None) == (self.constant is None):
             raise ValueError("give either a column or a constant")
         return self
@@ -115,7 +115,7 @@ class TextSource(ColumnSource):
 
 
 class NameSource(TextSource):
-    """Source of the cluster's name; usually a constant."""
+    """Source of the cluster's name, which is usually a constant."""
 
     plain_is = "constant"
 
@@ -127,26 +127,26 @@ class NumberSource(ColumnSource):
 
 
 class NumbersSource(ColumnSource):
-    """Source of an ARRAY of INT, such as an ISR; a text column may list the numbers with any separators."""
+    """Source of an ARRAY<INT>, such as an ISR. It can be a text column with any separators between the numbers."""
 
     constant: list[StrictInt] | None = None
 
 
 class InstantSource(ColumnSource):
-    """Source of a TIMESTAMP: a column of that type, or one with epoch numbers or text, and their unit."""
+    """Source of a TIMESTAMP: a column of that type, or of numbers since 1970 or text, which need a ``unit``."""
 
     constant: None = None
     unit: Unit | None = None
     time_zone: Annotated[str, AfterValidator(_known_time_zone_of_mapping)] | None = None
-    """Time zone of text and timestamps without an offset; by default UTC."""
+    """Time zone of text and timestamps that have no offset; by default UTC."""
 
 
 class MappedColumns(_Section):
-    """Section ``columns`` of a mapped table: the lake's columns, each with the source of its values."""
+    """Key ``columns`` of a mapped table: for each column of the lake, the source of its values."""
 
 
 class FetchColumns(MappedColumns):
-    """Mapped columns of fetch_log; arrival_time or handled_time is required."""
+    """Mapped columns of fetch_log. One of arrival_time and handled_time is required."""
 
     topic: TextSource
     partition_id: NumberSource
@@ -204,7 +204,7 @@ class EpochColumns(MappedColumns):
 
 
 class ChangeColumns(MappedColumns):
-    """Mapped columns of observed_isr_changes: each replica that is in only one of the two ISRs becomes a row."""
+    """Mapped columns of observed_isr_changes. Each replica that is in only one of the two ISRs becomes a row."""
 
     topic: TextSource
     partition_id: NumberSource
@@ -219,56 +219,56 @@ class ChangeColumns(MappedColumns):
 
 
 Condition = Annotated[str, AfterValidator(_plain_condition)]
-"""SQL condition of the rows to read; it may have columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, IS
-NULL."""
+"""SQL condition for the rows to read. It may have columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE and
+IS NULL."""
 
 
 class MappedTable(_Section):
-    """One section of a mapping file: how the columns of one of the user's tables are read."""
+    """A section of a mapping file: how one of the user's tables is read."""
 
     columns: MappedColumns
     where: Condition | None = None
 
 
 class FetchTable(MappedTable):
-    """Section ``fetches``; its table is named on the command line."""
+    """Section ``fetches``. The location of its table is given on the command line."""
 
     columns: FetchColumns
 
 
 class AppendTable(MappedTable):
-    """Section ``appends``: path or name, and columns, of a table of appends."""
+    """Section ``appends``: location and columns of a table of appends."""
 
     path: str
     columns: AppendColumns
 
 
 class EpochTable(MappedTable):
-    """Section ``epochs``: path or name, and columns, of a table of leaders' terms."""
+    """Section ``epochs``: location and columns of a table of leaders' terms."""
 
     path: str
     columns: EpochColumns
 
 
 class ChangeTable(MappedTable):
-    """Section ``changes``: path or name, and columns, of a table of the brokers' own ISR changes."""
+    """Section ``changes``: location and columns of a table of the ISR changes that brokers made."""
 
     path: str
     columns: ChangeColumns
 
 
 class Csv(_Section):
-    """Format of CSV files; without a header, columns are named _c0, _c1 and so on."""
+    """Format of CSV files. Without a header, the columns are named _c0, _c1 and so on."""
 
     delimiter: str = Field(default=",", min_length=1)
     header: bool = True
 
 
 class TableMapping(_Section):
-    """A mapping file as a whole; relative paths in it are relative to its own folder."""
+    """A whole mapping file. Relative paths in it are relative to its folder."""
 
     format: Format | None = None
-    """Format of all tables; by default inferred from each path."""
+    """Format of all tables. By default, it is inferred from each path."""
     csv: Csv = Csv()
     cluster_id: NameSource
     fetches: FetchTable
@@ -276,7 +276,7 @@ class TableMapping(_Section):
     epochs: EpochTable | None = None
     changes: ChangeTable | None = None
     replica_lag_time_max_ms: int = Field(default=30_000, gt=0, le=10**12)
-    """Lag time of terms for which the table of terms has none; the two fields below are used in the same way."""
+    """Lag time of terms for which the user's table of terms has none. The next two fields are such defaults too."""
     min_insync_replicas: int = Field(default=1, ge=1)
     broker_version: str | None = None
 
@@ -285,19 +285,19 @@ HINT: Final = f"docs/own-tables.md describes the mapping; {examples('conf/mappin
 
 
 def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:
-    """Read a mapping file.
+    """Read and check a mapping file.
 
     Parameters
     ----------
     file : Path
         A YAML file.
     cluster_id : str, optional
-        Name of the cluster; overrides the one in the file.
+        Name of the cluster. It overrides the name in the file.
 
     Raises
     ------
     UsageError
-        If the file has mistakes; the message lists them all.
+        If the file has mistakes. The message lists all of them.
     """
     tree = read_mapping(file)
     return mapping_of(
@@ -306,7 +306,7 @@ def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:
 
 
 def read_mapping(file: Path) -> dict[str, Any]:
-    """Read the sections of a mapping file without checking them.
+    """Read the sections of a mapping file, without checking them.
 
     Raises
     ------
@@ -325,12 +325,12 @@ def read_mapping(file: Path) -> dict[str, Any]:
 
 
 def mapping_of(tree: dict[str, Any], where: object) -> TableMapping:
-    """Check the sections of a mapping, and return them as a `TableMapping`.
+    """Check the sections of a mapping, parsed from YAML, and return them as a `TableMapping`.
 
     Raises
     ------
     UsageError
-        If there are mistakes; the message lists them all, and ``where`` they are.
+        If there are mistakes. The message lists all of them, and says ``where`` they are.
     """
     mistakes = _mistakes_across_sections(tree)
     try:
@@ -346,7 +346,7 @@ def mapping_of(tree: dict[str, Any], where: object) -> TableMapping:
 
 
 def mapped_columns(columns: _Section) -> dict[str, ColumnSource]:
-    """Return the sources of the mapped columns, by the name of the input table's column."""
+    """Return the mapped columns: names of the input table's columns, each with its source."""
     return {name: given for name, given in columns if given is not None}
 
 
@@ -363,7 +363,7 @@ def _mapping_with_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _mistakes_across_sections(tree: dict[str, Any]) -> list[str]:
-    """Return mistakes that concern several keys or sections; the pydantic model finds all others."""
+    """Return mistakes that involve several keys or sections. The pydantic model finds all other mistakes."""
 
     def mapped(section: str) -> Mapping[str, Any]:
         columns = tree[section].get("columns") if isinstance(tree.get(section), dict) else None

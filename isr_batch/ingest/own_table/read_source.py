@@ -31,12 +31,12 @@ _BECOMES: Final = {
     "fetches": FETCH_LOG, "appends": APPEND_LOG, "epochs": GIVEN_TERMS, "changes": OBSERVED_ISR_CHANGES,
 }  # fmt: skip
 ROWS_AT_ONCE: Final = 1 << 20
-"""Number of rows of a result that are processed at once."""
+"""Number of rows of a query's result that are processed at a time."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """A user's table to read: its source, the table of the lake that its rows go to, and how they are checked."""
+    """A user's table to read, the lake's table that its rows are for, and how they are checked."""
 
     section: str
     """Section of the mapping: fetches, appends, epochs or changes."""
@@ -45,25 +45,25 @@ class Input:
     columns: tuple[str, ...]
     """Columns of the source that the SELECT needs."""
     wants_all: bool
-    """Whether all rows are read: the mapping has no condition, and the command no window."""
+    """Whether no condition leaves out rows: neither the mapping nor the command's window has one."""
 
     def quarantine_name(self, items: Sequence[Item]) -> str:
-        """Return the name of these items in quarantine."""
+        """Return the name of these items in quarantine: the file's name if there is only one, otherwise the table's."""
         return items[0].name if len(items) == 1 else self.source.place
 
 
 @dataclass(frozen=True)
 class ReadTable:
-    """The rows that were read from a user's table: clean ones and refused ones.
+    """The rows that were read from a user's table: those that passed all checks, and refused ones.
 
     Attributes
     ----------
     checked : Checked
         How the table was read.
     rows : pa.Table
-        Clean rows, with the columns of `Checked.columns`; text as dictionaries.
+        Rows that passed all checks, with the columns of `Checked.columns`. Text is dictionary-encoded.
     refused : pa.Table
-        Refused rows, with the columns of ``quarantine`` except the run.
+        Refused rows, with the columns of ``quarantine`` that do not depend on the run.
     left_out : int
         Number of rows left out: fetches of consumers, and rows that do not meet the condition.
     names : tuple of str
@@ -76,29 +76,29 @@ class ReadTable:
     left_out: int
     names: tuple[str, ...]
     spread: int = 0
-    """Number of clean rows that are in Spark's workers, and not in `rows`."""
+    """Number of rows that passed all checks and are in Spark's workers, not in `rows`."""
     spread_clusters: tuple[str, ...] = ()
     """Clusters that have rows in Spark's workers."""
 
     @property
     def rows_in(self) -> int:
-        """Number of rows of the items that were read: clean, refused and left out."""
+        """Number of rows in the items that were read, whether they passed, were refused or were left out."""
         return int(self.rows.num_rows + self.spread + self.refused.num_rows + self.left_out)
 
     def with_more(self, other: "ReadTable") -> "ReadTable":
-        """Return these rows together with others that were read with the same mapping."""
+        """Return these rows together with those of another table that was read with the same mapping."""
         rows = pa.concat_tables([self.rows, other.rows.select(self.rows.column_names)]).unify_dictionaries()
         refused = pa.concat_tables([self.refused, other.refused])
         return ReadTable(self.checked, rows, refused, self.left_out + other.left_out, self.names + other.names)
 
     def clusters(self) -> list[str]:
-        """Return the clusters that the rows belong to; a constant name of the mapping even without rows."""
+        """Return the clusters of the rows. If the mapping has a constant name, it is returned even without rows."""
         if "cluster_id" in self.rows.column_names:
             return [*self.spread_clusters, *pc.unique(self.rows["cluster_id"].cast(pa.string())).to_pylist()]
         return [str(self.checked.constants["cluster_id"])]
 
     def of_cluster(self, cluster_id: str) -> pa.Table:
-        """Return the clean rows of a cluster, without the column of its name."""
+        """Return the rows of a cluster, without ``cluster_id``."""
         if "cluster_id" not in self.rows.column_names:
             return self.rows if self.checked.constants["cluster_id"] == cluster_id else self.rows.slice(0, 0)
         is_it = pc.equal(self.rows["cluster_id"].cast(pa.string()), cluster_id)
@@ -111,19 +111,19 @@ def inputs_of_mapping(lake: Lake, places: Sequence[str], mapping: TableMapping, 
     Parameters
     ----------
     lake : Lake
-        The lake, whose Spark session reads tables that are not in files on this machine.
+        The lake. Its Spark session reads tables that are not files on this machine.
     places : sequence of str
         Paths, globs, addresses or names of the user's tables of fetches.
     mapping : TableMapping
     window : Window
-        Rows of other days are left out.
+        Days to read. Rows of other days are left out.
 
     Raises
     ------
     NoInputError
         If a table does not exist.
     UsageError, SchemaError
-        If the mapping does not fit the tables, or a column's type does not fit its target.
+        If the mapping does not fit the tables, or a column's type cannot be converted.
     """
     sections = {"appends": mapping.appends, "epochs": mapping.epochs, "changes": mapping.changes}
     named = [("fetches", place) for place in places]
@@ -141,16 +141,22 @@ def inputs_of_sources(
     Parameters
     ----------
     sources : sequence of (str, Source)
-        Sources, each with its section of the mapping: ``fetches``, ``appends``, ``epochs`` or ``changes``.
+        Section of the mapping (``fetches``, ``appends``, ``epochs`` or ``changes``), and table.
     mapping : TableMapping
     window : Window
-        Rows of other days are left out.
+        Days to read. Rows of other days are left out.
 
     Raises
     ------
     UsageError, SchemaError
-        If the mapping does not fit the tables, or a column's type does not fit its target.
+        If the mapping does not fit the tables, or a column's type cannot be converted.
     """
+    cluster = mapping.cluster_id.constant
+    if cluster in {name for _, source in sources for name in source.schema.names}:
+        raise UsageError(
+            f"cluster_id: {cluster} is the name of the cluster, and the table has a column of that name",
+            f"map the column, cluster_id: {{column: {cluster}}}, or give the cluster another name",
+        )
     first = dict(reversed(sources))
     labels = [name if source is first[name] else f"{name} of {source.place}" for name, source in sources]
     sections: list[MappedTable] = [getattr(mapping, name) for name, _ in sources]
@@ -169,7 +175,7 @@ def inputs_of_sources(
 def _input_of_mapped_table(
     mapped: tuple[str, Table, MappedTable], source: Source, values: dict[str, ColumnValue], window: Window
 ) -> Input:
-    """Return the input for one section of a mapping, with its open source."""
+    """Find the mapped columns of one section in an open table, and return the input."""
     name, table, section = mapped
     schema, where = source.schema, section.where
     conditions = [f"({with_quoted_names(where, schema.names)})"] if where else []
@@ -196,22 +202,22 @@ def _input_of_mapped_table(
 
 
 def read_input(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
-    """Read and check the rows of some items of a source in this process.
+    """Read and check the rows of some items of a source, in this process.
 
     Raises
     ------
     UsageError
-        If the condition of the mapping cannot be evaluated on the rows.
+        If the condition in the mapping cannot be evaluated on the rows.
     """
     read = _read_mapped_table(sql, given, items)
     if read.refused.num_rows and len(items) > 1:
-        # Files are read one by one, so that a file's rows can be removed from quarantine once it is repaired.
+        # Refused rows are read again file by file: quarantine needs their file, to drop them once it is repaired.
         read = replace(read, refused=pa.concat_tables(_read_mapped_table(sql, given, [item]).refused for item in items))
     return read
 
 
 def _read_mapped_table(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
-    """Read some items of a source, and separate clean from refused rows."""
+    """Read some items of a source, and separate refused rows from the others."""
     schema = with_dictionaries(given.checked.schema.empty_table().select(given.checked.columns), given.checked).schema
     clean, refused = [schema.empty_table()], [_QUARANTINE.empty_table()]
     names = tuple(item.name for item in items)
@@ -238,7 +244,7 @@ assert set(_QUARANTINE.names) <= set(QUARANTINE.column_names)
 
 
 def split_refused(batch: pa.RecordBatch) -> tuple[pa.Table, pa.Table]:
-    """Split the result of a `Checked` SELECT into clean rows, and rows that have a reason to be refused."""
+    """Split the result of a `Checked` SELECT into rows that passed all checks, and refused rows."""
     rows = pa.table(batch)
     if rows["reason"].null_count == rows.num_rows:
         return rows, rows.slice(0, 0)
@@ -247,7 +253,7 @@ def split_refused(batch: pa.RecordBatch) -> tuple[pa.Table, pa.Table]:
 
 
 def quarantine_rows_of_source(bad: pa.Table, checked: Checked, name: str) -> pa.Table:
-    """Convert refused rows to rows of quarantine."""
+    """Convert refused rows of a `Checked` SELECT to rows of quarantine. ``name`` is the file or table that has them."""
     if "cluster_id" in bad.column_names:
         cluster = pc.fill_null(bad["cluster_id"].cast(pa.string()), UNKNOWN_CLUSTER)
     else:
@@ -257,7 +263,7 @@ def quarantine_rows_of_source(bad: pa.Table, checked: Checked, name: str) -> pa.
 
 
 def with_dictionaries(rows: pa.Table, checked: Checked) -> pa.Table:
-    """Encode text columns as dictionaries, because names of topics and clusters recur."""
+    """Encode text columns as dictionaries, because the names of topics and clusters recur."""
     known = {field.name: field for field in checked.schema}
     rows = rows.cast(pa.schema([known.get(field.name, field) for field in rows.schema]))
     for number, field in enumerate(rows.schema):

@@ -1,4 +1,4 @@
-"""Sort rows so that equal rows are adjacent, because an ingest stores each distinct row once."""
+"""Sort rows so that equal rows are adjacent, because an ingest stores equal rows only once."""
 
 from collections.abc import Sequence
 
@@ -11,31 +11,33 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NULL = -(1 << 63)
-"""Number that represents null, and sorts before any value."""
+"""Number that stands for null. It sorts before all values."""
 
 
 def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints, Bools]:
-    """Return the order of rows by set and time, with equal rows adjacent in the order of the input.
+    """Return the order of rows by set and time, in which equal rows are adjacent.
+
+    A set has the rows that are equal in all ``keys``, such as the rows of a replica set.
 
     Parameters
     ----------
     rows : pa.Table
-        Numbers, text (perhaps as dictionaries), and lists of numbers.
+        Columns of numbers, text (perhaps dictionary-encoded) and lists of numbers.
     keys : sequence of str
-        Columns that identify a set; sets are in no particular order.
+        Columns that identify a set. The order of sets is arbitrary.
     time : str
         Column by which the rows of a set are sorted.
 
     Returns
     -------
-    order : array of int64
-        Indices of all rows in sorted order.
-    is_first : array of bool
-        For each row in this order, whether it is the first of the rows that are equal in every column.
+    order : array of int64, shape (rows,)
+        Indices of the rows in sorted order. Of equal rows, the one that comes first in ``rows`` is first.
+    is_first : array of bool, shape (rows,)
+        For each element of ``order``, whether it is the first of the rows that are equal in all columns.
     """
     times = _numbered_values(rows[time])
     sets = _codes_of_rows([_numbered_values(rows[name]) for name in keys])
-    # Rows come nearly in order of time, which a stable sort uses; numpy sorts numbers of 16 bits by radix.
+    # A stable sort is fast here: rows come nearly in chronological order, and numpy sorts 16-bit numbers by radix.
     order = np.argsort(times, kind="stable")
     order = order[np.argsort(sets[order], kind="stable")]
     same = np.ones(max(0, len(order) - 1), np.bool_)
@@ -63,7 +65,10 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
 
 
 def _differs(rows: pa.Table, which: Ints) -> Bools:
-    """Whether each row differs from the row before: in ``which``, a number per set and time, or in a column."""
+    """Return a mask of the rows that differ from the row before them.
+
+    ``which`` has a number per set and time. Rows with different numbers differ, even if all columns are equal.
+    """
     differs = np.ones(len(which), np.bool_)
     differs[1:] = np.diff(which) != 0
     for column in rows.columns:
@@ -73,7 +78,7 @@ def _differs(rows: pa.Table, which: Ints) -> Bools:
 
 
 def _numbered_values(column: pa.ChunkedArray) -> npt.NDArray[np.integer]:
-    """Return a number per value of a column; equal values get equal numbers, times and integers keep their order."""
+    """Return a number per value. Equal values get equal numbers, and the order of times and integers is kept."""
     values = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if pa.types.is_list(values.type):
         values = pc.binary_join(values.cast(pa.list_(pa.string())), ",")
@@ -89,7 +94,7 @@ def _numbered_values(column: pa.ChunkedArray) -> npt.NDArray[np.integer]:
 
 
 def _codes_of_rows(columns: Sequence[npt.NDArray[np.integer]]) -> npt.NDArray[np.integer]:
-    """Return the number of each row's combination of values in several columns, from 0."""
+    """Return a number from 0 for each row. Rows with equal values in all columns get the same number."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         least = column.min() if len(column) else 0

@@ -1,8 +1,7 @@
-"""Find when a leader was silent, in a table that has only one instant per fetch.
+"""Find when a leader was silent, in a table of fetches that has only one instant per fetch.
 
-While a leader is silent, no follower fetches from it. There are three possible reasons: the leader was stopped, its
-followers were stopped, or rows are missing. Fetches from other leaders distinguish these: a follower that fetches from
-other leaders is running.
+While a leader is silent, no follower fetches from it. Either the leader was stopped, or its followers were, or rows are
+missing. Fetches from other leaders distinguish these cases, because a follower that makes such fetches is running.
 """
 
 from collections.abc import Collection
@@ -22,17 +21,17 @@ SILENCES: Final = pa.schema([
 ])  # fmt: skip
 LEAST_US: Final = 2 * SECOND_US
 CADENCES_A_SILENCE: Final = 3
-"""A time without fetches must be at least this many times the usual interval; a shorter one may be irregular fetching.
-"""
+"""A period without fetches must last at least this many times the usual interval between fetches. A shorter one may be
+due to irregular fetching."""
 WITNESSES: Final = 2
-"""At least this many followers must have stopped fetching from a leader; a single one may have lost its fetcher thread.
-"""
+"""At least this many followers must have stopped fetching from the leader. A single one may have lost its fetcher
+thread."""
 
 
 class _SilenceSpans(NamedTuple):
     """Time spans in which consecutive fetches are at most a second apart, sorted by start.
 
-    A follower that fetched in a span is considered stopped if it has not fetched for ``patience_us``.
+    A follower that fetched in a span is considered stopped after ``patience_us`` without a fetch.
     """
 
     from_us: npt.NDArray[np.int64]
@@ -40,15 +39,15 @@ class _SilenceSpans(NamedTuple):
     patience_us: npt.NDArray[np.int64]
 
     def longest_hole_us(self, from_us: int, until_us: int) -> int:
-        """Return the longest time without a fetch of the follower within a period, in microseconds."""
+        """Return the longest time without a fetch within a period, in microseconds."""
         inside = (self.until_us > from_us) & (self.from_us < until_us)
         ends = np.maximum.accumulate(np.append(from_us, self.until_us[inside]))
         return int((np.append(self.from_us[inside], until_us) - ends).max())
 
     def patience_at_us(self, at_us: int) -> int | None:
-        """Return the time without fetches after which the follower is considered stopped, at an instant.
+        """Return after how long without a fetch, in microseconds, the follower is considered stopped at an instant.
 
-        It is None if the instant is outside all spans.
+        None if the instant is outside all spans.
         """
         running = (self.from_us <= at_us) & (at_us <= self.until_us + self.patience_us)
         return int(self.patience_us[running].min()) if running.any() else None
@@ -61,11 +60,14 @@ _Pairs = dict[tuple[int, int], _SilenceSpans]
 def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
     """Return the periods in which no follower fetched from a leader although it led partitions.
 
-    - ``silent``: two or more followers that had fetched from the leader continued to fetch from other leaders. The
+    A period has one of three outcomes:
+
+    - ``silent``: at least two followers that had fetched from the leader went on fetching from other leaders. The
       leader was stopped, or they could not reach it.
-    - No row: all of these followers had stopped, because they did not fetch from other leaders either.
-    - ``quiet``: unknown. No follower fetched from any leader, another leader took over partitions of this one, or it
-      has too few followers to decide.
+    - No row: all followers that had fetched from the leader were stopped, because they did not fetch from other leaders
+      either.
+    - ``quiet``: unknown. Either no follower fetched from any leader, or another leader took over partitions of this
+      one, or there are too few followers to decide.
 
     Parameters
     ----------
@@ -77,7 +79,7 @@ def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
     Returns
     -------
     pa.Table
-        Columns of `SILENCES`, in order of broker and time.
+        Columns of `SILENCES`, sorted by broker and time.
     """
     pairs = _pairs_of_broker_days(broker_days)
     found = []
@@ -94,9 +96,9 @@ def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
 
 
 def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
-    """Change a silence to a quiet period if the leader's log grew during it as fast as before.
+    """Change each silence to a quiet period if the leader's log grew more than half as fast as before.
 
-    A leader whose log grew was working: followers could not reach it, or the rows of that time are missing.
+    A leader whose log grew was working. Followers could not reach it, or rows are missing.
 
     Parameters
     ----------
@@ -104,13 +106,14 @@ def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table |
     silences : pa.Table
         Result of `leader_silences`.
     fetches : pa.Table, ds.Dataset or ArrowView
-        Fetches within a second after each silence, and within at least the length of the silence before it: leader_id,
-        topic, partition_id, handled_us, fetch_offset, leader_log_end_offset (or null).
+        Fetches near the silences: leader_id, topic, partition_id, handled_us, fetch_offset, leader_log_end_offset (or
+        null). For each silence, they must cover a time before it that is as long as the silence, and the second after
+        it.
 
     Returns
     -------
     pa.Table
-        The same rows.
+        All rows of ``silences``, with the new kind.
     """
     found = sql(
         f"""
@@ -139,7 +142,7 @@ def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table |
 
 
 def _pairs_of_broker_days(broker_days: pa.Table) -> _Pairs:
-    """Return the time spans with fetches of each pair of leader and follower, from rows of ``broker_days``."""
+    """Return the time spans with fetches for each pair of leader and follower."""
     order = [(name, "ascending") for name in ("leader_id", "replica_id", "first_us")]
     if not broker_days.num_rows:
         return {}
@@ -154,7 +157,7 @@ def _pairs_of_broker_days(broker_days: pa.Table) -> _Pairs:
 
 
 def _spans_of_pair(days: pa.Table) -> _SilenceSpans:
-    """Return the time spans with fetches of one pair; a span continues across midnight if the fetches do."""
+    """Return the time spans with fetches of one pair. If fetches continue at midnight, so does the span."""
     pauses = days["pauses"].combine_chunks()
     paused_us, back_us = (pauses.flatten().field(name).to_numpy() for name in ("from_us", "until_us"))
     begins = np.sort(np.append(back_us, days["first_us"]))
@@ -176,7 +179,7 @@ def _silence_spans_of_pairs(spans: Collection[_SilenceSpans]) -> _SilenceSpans:
 
 
 def _periods_without_fetches(pairs: _Pairs, leader: int) -> list[tuple[int, int]]:
-    """Return the periods in which no follower fetched from a leader."""
+    """Return the periods, as start and end in microseconds, in which no follower fetched from a leader."""
     spans = _silence_spans_of_pairs([of_pair for (led_by, _), of_pair in pairs.items() if led_by == leader])
     last_us, first_us = np.maximum.accumulate(spans.until_us)[:-1], spans.from_us[1:]
     long = first_us - last_us >= spans.patience_us.min()
@@ -192,7 +195,7 @@ def _kind_of_silence(
     led_us: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
 ) -> str | None:
     """Classify a period without fetches from a leader: silent, quiet, or None (see `leader_silences`)."""
-    half_us = (until_us - from_us) / 2  # not all of it, because brokers' clocks differ
+    half_us = (until_us - from_us) / 2  # half the period suffices, because brokers' clocks differ
     others = [of_pair for (led_by, _), of_pair in pairs.items() if led_by != leader]
     if not others or _silence_spans_of_pairs(others).longest_hole_us(from_us, until_us) >= half_us:
         return "quiet"

@@ -1,7 +1,7 @@
-"""Sources of users' tables: files on this machine, read by Arrow, or an address or name, read by Spark.
+"""Sources of users' tables: files on this machine, which Arrow reads, or an address or name, which Spark reads.
 
-A source consists of items, such as its files. Ingested items are recorded, so that they need not be read again; reading
-them again would not change the lake, because all their rows are known.
+A source consists of items, such as files. The lake records the items that were ingested, so that they are not read
+again. Reading them again would not change the lake, because it has all their rows.
 """
 
 import csv
@@ -38,7 +38,7 @@ _BLOCK_BYTES: Final = 16 << 20
 
 
 def open_source(lake: "Lake", place: str, mapping: TableMapping) -> Source:
-    """Open a user's table: Parquet, Delta or CSV, a folder or glob of files, or a name that Spark knows.
+    """Open a user's table: Parquet, Delta or CSV at a path, glob or address, or a table that Spark knows by name.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def _format_of_place(place: str) -> Format:
 
 
 def _files_of_table(place: str, kind: Format) -> list[Path]:
-    """Return the files in a folder, at any depth, or of a glob; names that begin with _ or a dot are left out."""
+    """Return the files in a folder, at any depth, or of a glob, except names that begin with an underscore or dot."""
     named = [Path(place)] if Path(place).exists() else [Path(name) for name in sorted(glob.glob(place, recursive=True))]  # noqa: PTH207
     found = []
     for path in named:
@@ -96,13 +96,13 @@ def _files_of_table(place: str, kind: Format) -> list[Path]:
 
 
 def _items_of_files(files: Sequence[Path]) -> tuple[Item, ...]:
-    """Return an item for each file; its version is the file's size and time of change."""
+    """Return an item for each file, with the file's size and time of change as its version."""
     stats = [(file, file.stat()) for file in files]
     return tuple(Item(str(file), f"{stat.st_size}/{stat.st_mtime_ns}", stat.st_size) for file, stat in stats)
 
 
 class ParquetFiles:
-    """A table in Parquet files; folders named ``name=value`` are columns."""
+    """A table in Parquet files. Folders named ``name=value`` are columns."""
 
     is_csv = False
 
@@ -117,12 +117,12 @@ class ParquetFiles:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns that all files have; only these can be mapped."""
+        """The columns that all files have. Only these can be mapped."""
         schemas = list(self._schemas.values())
         return _merged_columns(self.place, schemas, list(self._schemas))
 
     def _opened(self, items: Sequence[Item], schema: pa.Schema | None = None) -> ds.Dataset:
-        """Open the files of these items."""
+        """Open the files of the items."""
         base = self.place if Path(self.place).is_dir() else None
         partitioning = ds.partitioning(flavor="hive") if base else None
         try:
@@ -143,37 +143,29 @@ class ParquetFiles:
     def rows(self, items: Sequence[Item], columns: Sequence[str]) -> ds.Dataset:  # noqa: ARG002, D102 a query reads what it names
         return self._opened(items, self.schema)
 
-    def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":  # noqa: D102
-        from pyspark.errors import PySparkException
+    def _nanosecond_columns(self, item: Item) -> list[str]:
+        """Return the columns of a file that are timestamps in nanoseconds by Parquet; INT96 is that for Arrow alone."""
+        if "timestamp[ns" not in str(self._schemas[item.name]):
+            return []
+        columns = pq.ParquetFile(item.name).schema
+        return [column.path for column in columns if "nanoseconds" in str(column.logical_type)]
 
+    def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":  # noqa: D102
+        # Spark reads no file with such timestamps, even if the columns are not mapped, and finds out while it works.
+        if nanos := {name for item in items for name in self._nanosecond_columns(item)}:
+            raise UsageError(
+                f"{self.place}: Spark reads no Parquet file with timestamps in nanoseconds: {', '.join(sorted(nanos))}",
+                "write it with coerce_timestamps='us', or use --engine local",
+            )
         reader = lake.spark.read
         if Path(self.place).is_dir():
             reader = reader.option("basePath", f"file:{self.place}")
-        try:
-            rows = reader.parquet(*(f"file:{item.name}" for item in items))
-        except PySparkException as error:
-            if "NANOS" in str(error):
-                raise _nanoseconds_in_spark(self.place, items) from error
-            raise
+        rows = reader.parquet(*(f"file:{item.name}" for item in items))
         return rows.select(*map(quoted_for_spark, columns))
 
 
-def _nanoseconds_in_spark(place: str, items: Sequence[Item]) -> UsageError:
-    """Return the error that Spark reads no file with such timestamps, even if the columns are not mapped."""
-    found = {
-        column.path
-        for item in items
-        for column in pq.ParquetFile(item.name).schema
-        if "nanoseconds" in str(column.logical_type)
-    }
-    return UsageError(
-        f"{place}: Spark reads no Parquet file with timestamps in nanoseconds: {', '.join(sorted(found))}",
-        "write it with coerce_timestamps='us', or use --engine local",
-    )
-
-
 def _merged_columns(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:
-    """Return the columns that all files have, with types that can hold the values of each file."""
+    """Return the columns that all files have, each with a type that can hold the values of every file."""
     common = set(schemas[0].names).intersection(*(schema.names for schema in schemas))
     parts = [pa.schema([field for field in schema if field.name in common]) for schema in schemas]
     merged = parts[0]
@@ -206,7 +198,10 @@ def _damaged_source(name: str, error: Exception) -> SchemaError:
 
 
 class CsvFiles:
-    """A table in CSV files with equal headers; all columns are text, and a row with other fields is `CORRUPT`."""
+    """A table in CSV files with equal headers. All columns are text.
+
+    A row with a wrong number of fields only has a value in column `CORRUPT`.
+    """
 
     is_csv = True
 
@@ -218,7 +213,7 @@ class CsvFiles:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the first file; all other files must have the same columns."""
+        """The columns of the first file. All other files must have the same columns."""
         names = {item.name: self._header(item) for item in self.items}
         first, columns = next(iter(names.items()))
         for name, others in names.items():
@@ -236,7 +231,7 @@ class CsvFiles:
         }  # fmt: skip
 
     def _header(self, item: Item) -> list[str]:
-        """Return the columns of a file, from its first line."""
+        """Return the names of a file's columns, from its first line or, without a header, by number."""
         try:
             with pa.input_stream(item.name, compression="detect") as opened:
                 begin = opened.read(_HEADER_BYTES)
@@ -259,7 +254,7 @@ class CsvFiles:
         return self._last[1]
 
     def _read(self, item: Item) -> pa.Table:
-        """Return the rows of a file; the last column has the text of rows with a wrong number of fields."""
+        """Read the rows of a file. Column `CORRUPT` has the text of rows with a wrong number of fields."""
         names = self.schema.names[:-1]
         corrupt: list[str] = []
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from isr_batch.errors import NoInputError, UsageError
+from isr_batch.errors import NoInputError, UsageError, explained_error
 from isr_batch.ingest.own_table.column_values import CORRUPT
 from isr_batch.ingest.own_table.items import Item
 from isr_batch.ingest.own_table.mapping import Csv, TableMapping
@@ -30,30 +30,30 @@ _NOT_THERE: Final = (
 
 
 def rows_as_structs(frame: "DataFrame") -> "DataFrame":
-    """Put each row into a struct, the only column: `mapInArrow` of PySpark does not find names with dots."""
+    """Put each row into a struct, the only column. `mapInArrow` does not find columns with dots in their names."""
     return frame.select(F.struct(*map(quoted_for_spark, frame.columns)).alias("row"))
 
 
 def csv_frame(spark: "SparkSession", paths: Sequence[str], csv: Csv) -> "DataFrame":
-    """Open CSV files in Spark; all columns are text, with `CORRUPT` for rows with a wrong number of fields."""
-    # Inside quotes, quotes are doubled, as in RFC 4180 and unlike Spark's default.
+    """Open CSV files in Spark. All columns are text. `CORRUPT` has the text of rows with a wrong number of fields."""
+    # A quote within quotes is doubled, as in RFC 4180, whereas Spark expects a backslash by default.
     reader = spark.read.options(header=csv.header, sep=csv.delimiter, escape='"', encoding="UTF-8")
     columns = reader.csv(list(paths)).schema
-    # Spark would read every file by the header of the first; files with another header must be refused.
+    # By default, Spark would apply the first file's header to all. Files with another header must be refused.
     return reader.options(columnNameOfCorruptRecord=CORRUPT, enforceSchema=False).csv(
         list(paths), schema=StructType(list(columns)).add(CORRUPT, "string")
     )
 
 
 class SparkSource:
-    """A table that Spark reads. Its items are its data files if Spark reports them; otherwise the whole table.
+    """A table that Spark reads. Its items are its data files if Spark reports them, otherwise the whole table.
 
     Raises
     ------
     NoInputError
-        If nothing has this name.
+        If no table has this name or address.
     UsageError
-        If it is not a table of this format.
+        If the table does not have the expected format.
     """
 
     def __init__(self, lake: "Lake", place: str, mapping: TableMapping, *, by_name: bool = False) -> None:
@@ -67,7 +67,8 @@ class SparkSource:
             message = str(error).strip().partition("\n")[0]
             if (error.getCondition() or "").startswith(_NOT_THERE):
                 raise NoInputError(f"{place}: {message}", "check the path or the name") from error
-            raise UsageError(f"{place}: {message}", "set `format` in the mapping to parquet, delta or csv") from error
+            unread = UsageError(f"{place}: {message}", "set `format` in the mapping to parquet, delta or csv")
+            raise explained_error(error) or unread from error
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -76,7 +77,7 @@ class SparkSource:
 
     @cached_property
     def items(self) -> Sequence[Item]:
-        """The table's data files, if Spark knows the file of each row; otherwise the whole table as one item."""
+        """The table's data files, if Spark knows the file of each row; otherwise the whole table as the only item."""
         of_file = ("file_path", "file_size", "file_modification_time")
         try:
             files = self._rows.select(*(f"_metadata.{name}" for name in of_file)).distinct().collect()
@@ -86,7 +87,7 @@ class SparkSource:
         return tuple(sorted(named, key=lambda item: item.name)) or (Item(self.place, ""),)
 
     def _of(self, items: Sequence[Item]) -> "DataFrame":
-        """Return the rows of these items."""
+        """Return the rows of the items."""
         if len(items) == len(self.items):
             return self._rows
         return self._rows.where(F.col("_metadata.file_path").isin([item.name for item in items]))
@@ -102,7 +103,7 @@ class SparkSource:
 
 
 class SparkRows(SparkSource):
-    """A caller's Spark DataFrame as a source; it is read as a whole.
+    """A caller's Spark DataFrame as a source, which is read as a whole.
 
     Parameters
     ----------
@@ -118,7 +119,7 @@ class SparkRows(SparkSource):
 
 
 def _loaded_by_spark(spark: "SparkSession", place: str, kind: str | None, csv: Csv) -> "DataFrame":
-    """Open a table at an address, in the given format or the one that is found there."""
+    """Open a table at an address. If no format is given, it is Delta or Parquet, whichever Spark finds there."""
     if kind == "csv":
         return csv_frame(spark, [place], csv)
     if kind is None:

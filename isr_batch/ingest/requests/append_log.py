@@ -1,10 +1,12 @@
-"""Build table append_log: the appends to each leader's log, from produce requests and from fetch offsets.
+"""Build table append_log, the appends to each leader's log, from produce requests and fetch offsets.
 
-The broker logs name some past log end offsets: the base offset in a produce response, the offset of a follower's next
-fetch, the offsets in a Shrinking line, the start offset of a term. The records between two such offsets are one append.
-If the response to a produce request names the first of them, the append belongs to that request. If no response names
-it, the append belongs to produce requests whose response is not logged (with acks=0, and before Kafka 1.0). If there is
-no such request, it belongs to no request: transaction markers and committed offsets are such appends.
+Log lines name some of the past log end offsets: the base offset in a produce response, the offset of a follower's
+fetch, the offsets in a Shrinking line, the start offset of a term. The records between two consecutive known offsets
+are stored as one append. It is attributed to a request as follows:
+
+- If a produce response has the first offset as its base offset, to that produce request.
+- Otherwise, to produce requests of that time whose responses are not logged (with acks=0, and before Kafka 1.0).
+- If there are no such requests, to no request. Transaction markers and committed offsets are such appends.
 """
 
 from collections.abc import Sequence
@@ -28,11 +30,11 @@ from udfs.batches.listed_partitions import PRODUCED as LISTED
 from udfs.batches.listed_partitions import WHOLE, produced_partitions
 
 STAMPS_US = 3_000
-"""Two instants closer than this, in microseconds, may have happened in the other order, because timestamps (and
-durations before 0.11) are truncated to milliseconds."""
+"""Two instants closer than this, in microseconds, may have happened in reverse order, because timestamps (and durations
+before 0.11) are truncated to milliseconds."""
 
 UNKNOWN_ERROR = -1
-"""Code of Kafka's UNKNOWN_SERVER_ERROR, for an append that a broker refused although the response is not logged."""
+"""Code of Kafka's UNKNOWN_SERVER_ERROR, used if the leader refused an append but the response is not logged."""
 
 
 PRODUCED = arrow_columns(
@@ -56,7 +58,7 @@ PRODUCE_REQUESTS = Query(
     f"SELECT {', '.join((*WHOLE, 'partitions'))} FROM rows WHERE kind = '{PRODUCE}'",
     pa.schema([(name, LISTED.field(name).type) for name in WHOLE]).append(pa.field("partitions", pa.binary())),
 )
-"""Query on parsed request logs that selects the produce requests."""
+"""Selects the produce requests from parsed request logs."""
 
 
 def append_requests(
@@ -64,10 +66,13 @@ def append_requests(
 ) -> Rows:
     """Return the produce requests, one row per request and partition, with the columns of `PRODUCED`.
 
-    A base offset above -1 means that the records were appended, whatever the error code. ``answered`` is false if no
-    response is logged; only then there is a ``size``, in bytes. `isr_batch.ingest.requests.in_force.with_log_stretch`
-    defines ``log_stretch``. A producer that retries a batch gets the offset of the first attempt; rows of such retries
-    are ``repeated``, and are no appends.
+    Some columns need an explanation:
+
+    - ``base_offset``: if it is not negative, the records were appended, whatever the error code.
+    - ``answered``: false if no response is logged. Only then ``size`` is known, in bytes.
+    - ``log_stretch``: see `isr_batch.ingest.requests.in_force.with_log_stretch`.
+    - ``repeated``: true if the producer sent a batch again that was already appended. The response then has the base
+      offset of the first attempt. Such a row is not an append.
 
     Parameters
     ----------
@@ -77,7 +82,7 @@ def append_requests(
     topic_names, terms : pa.Table
         As for `isr_batch.ingest.requests.fetch_log.fetches_of`.
     stretches : sequence of Stretch
-        Stretches of the brokers' logs.
+        Periods that the brokers' request logs cover.
     """
     listed = engine.map(requests, produced_partitions, LISTED)
     in_terms = engine.sql(
@@ -105,7 +110,7 @@ def append_requests(
 
 
 def _mark_repeated_appends(sql: ArrowSql, rows: pa.Table) -> pa.Table:
-    """Mark requests whose base offset an earlier request had: the producer has sent the batch again."""
+    """Set ``repeated`` for requests whose base offset an earlier request has: the producer sent the batch again."""
     return sql(
         f"""
         SELECT * REPLACE (coalesce(lag(base_offset) OVER again = base_offset, false) AS repeated) FROM rows
@@ -123,14 +128,14 @@ SENT_AGAIN = Query(
     """,
     DOUBTFUL,
 )
-"""Query on the result of `append_requests` that selects retries, which are no appends, as doubtful lines."""
+"""Selects repeated produce requests, from the result of `append_requests`, as doubtful lines."""
 ASKED = Query(
     f"""
     SELECT {", ".join(_OF_FETCHES)} FROM rows WHERE reason IS NULL AND error_code = 0 AND fetch_offset IS NOT NULL
     """,
     _ASKED,
 )
-"""Query on the result of `isr_batch.ingest.requests.fetch_log.fetches_of` that selects fetches with an offset."""
+"""Selects successful fetches with an offset from the result of `isr_batch.ingest.requests.fetch_log.fetches_of`."""
 
 
 def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
@@ -144,7 +149,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     stretches: Sequence[Stretch] = (),
     last: LastRows = LastRows(),  # noqa: B008 frozen
 ) -> Rows:
-    """Return the rows of table append_log, with the columns of `APPENDS`; times are still in microseconds.
+    """Return the rows of table append_log, with the columns of `APPENDS`. Times are in microseconds since 1970.
 
     Parameters
     ----------
@@ -153,14 +158,16 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
         Result of `append_requests`.
     asked : Rows
         Result of the query `ASKED`.
-    shrinks, terms : pa.Table
-        Shrinking lines with their term; terms within the time of their leader's request log.
+    shrinks : pa.Table
+        Shrinking lines, each with its term.
+    terms : pa.Table
+        Terms of the leaders whose request logs are read.
     begun : pa.Table
-        All terms, including those after that time, because the end of a term follows from the start of the next.
+        The terms of all leaders. The last append of a term may end at the start offset of the next term.
     in_force : pa.Table
         Result of `isr_batch.ingest.requests.in_force.epochs_in_force`.
     stretches : sequence of Stretch
-        Stretches of the brokers' logs; the rows of all tables have the number of their stretch.
+        Periods that the brokers' request logs cover. Rows of all tables have the number of their period.
     last : LastRows
         Last rows of earlier request logs.
     """
@@ -168,7 +175,8 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
         [*PARTITION, "leader_epoch", "log_stretch", "leader_log_end_offset", "high_watermark", "at_us", "source_file"]
     )
     of_terms = terms.select([*PARTITION, "leader_epoch", "log_stretch", "start_offset", "start_us"])
-    # A leader may begin its term again at a higher offset, which must not hide earlier appends of the same epoch.
+    # If the request log of a term continues an earlier log, the start offset found here is too high: it would hide
+    # earlier appends of the term.
     went_on = {row[:-1] for row in _term_keys_of_appends(of_terms) if last.goes_on(row[0], row[-1])}
     of_terms = of_terms.filter(
         pa.array([row[:-1] not in went_on for row in _term_keys_of_appends(of_terms)], pa.bool_())
@@ -180,8 +188,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     is_last = is_last_stretch(stretches, "leader_id", stretch_number(stretches, "leader_id", "named_us"))
     as_produced = {"size": None, "answered": True, "repeated": False, "log_stretch": 0}
     before = pa.Table.from_pylist(
-        # These appends get the earliest possible time, because lines that showed a later time are in logs that are
-        # gone.
+        # Lines that bound the time of these appends are in earlier logs. They get the earliest possible time.
         [as_produced | row | {"handled_us": row["append_us"]} for row in last.open_appends()],
         PRODUCED,
     ).drop_columns("log_stretch")
@@ -194,7 +201,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
 
 
 def _term_keys_of_appends(terms: pa.Table) -> list[tuple[Any, ...]]:
-    """Return the key of each term; start offsets are looked up by this key."""
+    """Return leader, topic, partition, leader epoch and start time of each term."""
     names = [*PARTITION, "leader_epoch", "start_us"]
     return list(zip(*(terms[name].to_pylist() for name in names), strict=True))
 
@@ -203,12 +210,12 @@ def _append_log_rows(  # noqa: PLR0913, PLR0917 all that names a log end offset
     sql: ArrowSql, rows: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, before: pa.Table,
     asked_before: pa.Table, known: pa.Table, starts: pa.Table, last: str,
 ) -> pa.Table:  # fmt: skip
-    """Return the rows of append_log for some terms, from all lines that name a log end offset."""
+    """Return the rows of append_log for some partitions, using all lines that name a log end offset."""
     once = meeting(sql, pa.concat_tables([rows, before.cast(rows.schema)]), "NOT repeated")
     once = once.append_column("place", pa.array(np.arange(once.num_rows)))
     asked = pa.concat_tables([fetched, asked_before.cast(fetched.schema)])
     between = ranges_of_offsets(sql, named_offsets(sql, once, asked, shrinks, terms, known), starts, last)
-    # Appends whose end is in earlier logs, or whose base offset is in later ones, are not added again.
+    # Appends are not added again if earlier logs have their end, or later logs their base offset.
     between = sql(
         f"""
         WITH seen AS (SELECT {TERM}, max(reached) AS reached FROM known GROUP BY {TERM}),
@@ -238,10 +245,11 @@ def _append_log_rows(  # noqa: PLR0913, PLR0917 all that names a log end offset
 
 
 def _appends_with_base_offset(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
-    """Return the appends whose base offset is logged; if no later offset is known, the append has one record.
+    """Return the appends whose base offset is logged. If no later offset is known, an append gets one record.
 
-    A leader appends before it does the rest of its work on a request (the measurements of ADR 4 show this). Therefore
-    an append is timed when its request was handled, but after any fetch that found the log end before it.
+    A leader appends the records before all other work on a produce request (measured for ADR 4). Therefore the time of
+    an append is the pick-up of the request from the queue; but it is later than any fetch that found the log end before
+    the append.
     """
     return sql(
         f"""
@@ -260,9 +268,15 @@ def _appends_with_base_offset(sql: ArrowSql, once: pa.Table, between: pa.Table) 
 def _appends_seen_in(
     sql: ArrowSql, between: pa.Table, once: pa.Table, fetched: pa.Table, shrinks: pa.Table
 ) -> pa.Table:  # fmt: skip
-    """Return, for each range of records without a response, the file that shows where it ends: term, offset, seen_in.
+    """Return the file whose line shows the end of each range of records that no response names.
 
-    Terms come from several files: an end known only from a later term belongs to the file of the term's start.
+    If only the start of a later term shows the end, the file that shows the beginning of the range is used, because a
+    term is derived from several files.
+
+    Returns
+    -------
+    pa.Table
+        Columns of the term, ``offset`` (where the range begins) and ``seen_in``.
     """
     return sql(
         f"""
@@ -288,10 +302,10 @@ def _appends_seen_in(
 
 
 def _unanswered_appends(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Table) -> pa.Table:
-    """Assign each range of records that no response names to produce requests of that time, or else to no producer.
+    """Attribute each range of records that no response names to produce requests of that time, otherwise to no request.
 
-    Several requests share a range in proportion to their sizes, so their borders may be off by ``log_end_error``
-    records. A request was refused if the log end offset was the same after it.
+    If several requests share a range, it is divided in proportion to their sizes. The borders may be wrong by up to
+    ``log_end_error`` records. If the log end offset has not changed after a request, the request was refused.
     """
     rows = sql(
         f"""

@@ -1,14 +1,14 @@
-"""Find the time that each broker's request log covers; only within it, a missing line means a missing fetch.
+"""Find the time that each broker's request log covers. Only within it, a missing line means a missing fetch.
 
-A log may begin long after its broker started, and may have gaps: an hourly file was not copied, or the logger was off.
-The lines themselves distinguish such a gap from a time in which the broker was idle:
+A request log may begin long after its broker started. It has a gap if an hourly file was not copied, or if the logger
+was off for some time. The lines themselves distinguish a gap from a time in which the broker was idle:
 
-- A follower's requests are numbered: by the session epoch in a fetch session, before Kafka 1.1 by the correlation id.
-  If the numbers continue across a quiet time, no line is missing (the leader was paused, say). If they jump, or if a
-  follower does not start with a first number, lines are missing.
-- Requests in progress across a quiet time prove nothing, because a client may wait for seconds.
-- Followers that are down when a log begins start with a first number when they are back. Therefore a log is known to
-  begin with its broker only if server.log shows the broker's start there; without a server.log, the numbers decide.
+- The requests of a follower are numbered, in a fetch session by the session epoch, before Kafka 1.1 by the correlation
+  id. If the numbers continue after a quiet time, no line is missing; for example, the leader was paused. If they jump,
+  or if a follower's first number is too high to be its first, lines are missing.
+- Requests that were in progress during a quiet time are no evidence, because a client may wait for seconds.
+- A follower that is down when a log begins starts with a first number when it is back. Therefore numbers alone do not
+  show that a log begins with its broker. If there is a server.log, it must show the broker's start at that time.
 """
 
 from collections import defaultdict
@@ -26,13 +26,14 @@ from isr_batch.lake.arrow_sql import ArrowSql
 from udfs.arrow_types import arrow_columns
 
 GAP_US = 1_500_000
-"""Shortest time without lines that may be a gap; a follower waits for data for at most half a second, so that its lines
-come three times as often."""
+"""Shortest time without lines, in microseconds, that may be a gap. A follower waits for data for at most half a second,
+so its lines should come three times in this time."""
 _FIRST_NUMBERS = 2
-"""A fetch session whose first logged epoch is at most this has no lines missing before it: some may have been
-refused."""
+"""If the first logged epoch of a fetch session is at most this, no lines before it are missing. It need not be 1,
+because lines may have been refused."""
 _FIRST_CORRELATIONS = 20
-"""Highest correlation id that a follower's first fetch may have, as its thread sends requests for offsets before it."""
+"""Highest correlation id that a follower's first fetch may have. It is not 0, because its thread requests offsets
+first."""
 NEAR_US = 50_000
 _STARTUP_US = 60_000_000
 """Longest time, in microseconds, from the first line of a broker process to its first request."""
@@ -40,7 +41,7 @@ NUMBERED = arrow_columns(
     "source_file STRING, broker_id INT, replica_id INT, client_id STRING, session INT, error_code INT, "
     "arrival_us BIGINT, completed_us BIGINT, source_line BIGINT, number BIGINT"
 )
-"""Columns of the result of the query `NUMBERS`."""
+"""Schema of the result of the query `NUMBERS`."""
 NO_NUMBERS = NUMBERED.empty_table()
 _SIGNS = arrow_columns("broker_id INT, replica_id INT, from_us BIGINT, arrival_us BIGINT, until_us BIGINT, sign STRING")
 _STRETCHES = pa.schema([
@@ -50,17 +51,15 @@ _STRETCHES = pa.schema([
 
 @dataclass(frozen=True)
 class Stretch:
-    """A period that the request log of one broker covers without a gap, in epoch microseconds.
+    """A period that the request log of a broker covers without a gap.
 
     Parameters
     ----------
     broker_id : int
     first_us, until_us : int
-        Completion times of its first and last request.
+        Completion times of its first and last request, in microseconds since 1970.
     from_start : bool
-        Whether the log reaches back to the followers' first fetch, so that no fetch came before it.
-    lines : int
-        Number of requests in the stretch.
+        Whether the log begins with the followers' first fetch.
     """
 
     broker_id: int
@@ -69,17 +68,17 @@ class Stretch:
     from_start: bool
 
     def has(self, us: int) -> bool:
-        """Whether a time is within this stretch, so that the log has all requests completed at that time."""
+        """Whether the log has all requests that were completed at this time, in microseconds since 1970."""
         return us <= self.until_us and (self.from_start or us >= self.first_us)
 
 
 def coverage(by_file: pa.Table, pauses: pa.Table, signs: pa.Table) -> list[Stretch]:
-    """Return the periods that each broker's request logs cover without a gap, by broker and time.
+    """Return the periods that the request logs of each broker cover without a gap, sorted by broker and time.
 
     Parameters
     ----------
     by_file, pauses : pa.Table
-        Result of `isr_batch.ingest.requests.request_summary`.
+        Results of `requests_by_file` and `request_pauses` in `isr_batch.ingest.requests.request_summary`.
     signs : pa.Table
         Result of `request_number_signs`.
     """
@@ -96,7 +95,7 @@ def coverage(by_file: pa.Table, pauses: pa.Table, signs: pa.Table) -> list[Stret
         found[row["broker_id"], row["sign"]].append((row["from_us"], row["until_us"]))
     stretches = []
     for broker_id, span in sorted(spans.items()):
-        # A pause across the start of this log began in earlier logs.
+        # A pause that began before the first line of these logs is not a gap in them.
         gaps = [gap for gap in found[broker_id, "gap"] if gap[1] - gap[0] >= GAP_US and gap[0] >= span[0]]
         stretches += stretches_of(broker_id, span, gaps, found[broker_id, "spanned"], found[broker_id, "break"])
     return stretches
@@ -109,19 +108,19 @@ def stretches_of(
     spanned: Sequence[tuple[int, int]],
     breaks: Iterable[tuple[int | None, int]],
 ) -> list[Stretch]:
-    """Divide the time of a broker's request log into covered periods, at the gaps where lines are missing.
+    """Divide the time of a broker's request log into covered periods, at the gaps in which lines are missing.
 
     Parameters
     ----------
     broker_id : int
     span : (int, int)
-        First and last completion of a request.
+        First and last completion of a request, in microseconds since 1970.
     gaps : iterable of (int, int)
-        Times of `GAP_US` or longer between two completions, without any line.
+        Periods of at least `GAP_US` without any line.
     spanned : sequence of (int, int)
-        Times in which no lines are missing, because a follower's numbers continue.
+        Periods in which no lines are missing, because a follower's numbers continue.
     breaks : iterable of (int or None, int)
-        Times in which lines of a follower are missing; a start of None is unknown.
+        Periods in which lines of a follower are missing. If the start is None, it is unknown.
     """
     whole = [gap for gap in sorted(gaps) if not _is_gap_spanned(gap, spanned)]
     holes: set[tuple[int, int]] = set()
@@ -146,7 +145,9 @@ def stretches_of(
 
 
 def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings: pa.Table) -> list[Stretch]:
-    """Correct ``from_start`` with server.log: false unless the request log begins with the broker's first process.
+    """Set ``from_start`` to false if server.log does not show the broker's first start where the request log begins.
+
+    It stays unchanged for a broker without server.log.
 
     Parameters
     ----------
@@ -164,7 +165,7 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
     starts = {row["broker_id"]: min(row["starts_us"], default=None) for row in settings.to_pylist()}
 
     def begins_with_broker(stretch: Stretch) -> bool:
-        """Whether no process of the broker is seen before a covered period, or the broker has no server.log."""
+        """Whether the broker first started at the beginning of the period, as far as server.log shows it."""
         if stretch.broker_id not in logged:
             return True
         start_us = starts.get(stretch.broker_id)
@@ -176,12 +177,13 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
 
 
 def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
-    """Return SQL for the number, from 0, of a broker's covered period at an instant; in a gap, of the period before.
+    """Return SQL for the number, from 0, of the broker's covered period at an instant; in a gap, of the period before.
 
-    Returns
-    -------
-    str
-        SQL of an integer.
+    Parameters
+    ----------
+    stretches : sequence of Stretch
+    broker, us : str
+        SQL for the broker and the instant, in microseconds since 1970.
     """
     passed = [
         f"WHEN {broker} = {broker_id} THEN {' + '.join(f'CAST({us} >= {end} AS INTEGER)' for end in ends)}"
@@ -193,7 +195,7 @@ def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
 def with_stretch_number(
     table: pa.Table, stretches: Sequence[Stretch], broker: str, us: str, name: str = "log_stretch"
 ) -> pa.Table:  # fmt: skip
-    """Add a column with the number of the covered period (`Stretch`) that each row is in, by `stretch_number`."""
+    """Add a column with the number of the covered period that each row is in, as `stretch_number` computes it."""
     brokers, times = table[broker].to_numpy(), table[us].to_numpy()
     numbers = np.zeros(table.num_rows, np.int32)
     for broker_id, ends in _ends_of_gaps(stretches).items():
@@ -202,7 +204,7 @@ def with_stretch_number(
 
 
 def is_last_stretch(stretches: Sequence[Stretch], broker: str, number: str) -> str:
-    """Return the SQL condition that a number denotes the last covered period of a broker's log."""
+    """Return the SQL condition that ``number`` is that of the last covered period of the broker's log."""
     last = [f"WHEN {broker} = {broker_id} THEN {len(ends)}" for broker_id, ends in _ends_of_gaps(stretches).items()]
     return f"{number} = CASE {' '.join(last)} ELSE 0 END" if last else f"{number} = 0"
 
@@ -214,10 +216,10 @@ def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) 
     ----------
     sql : ArrowSql
     stretches : sequence of Stretch
-        Stretches of the request logs.
+        Periods that the request logs cover.
     files : pa.Table
-        The other logs by file: kind, broker_id, first_us, last_us, informs. A server.log with warnings only does not
-        cover any time.
+        The other logs by file: kind, broker_id, first_us, last_us, informs. A server.log without lines at INFO covers
+        no time.
     """
     return sql(
         f"""
@@ -234,7 +236,7 @@ def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) 
 
 
 def _ends_of_gaps(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
-    """Return, for each broker, the times at which its request log continues after a gap."""
+    """Return the times at which each broker's request log continues after a gap. Brokers without gaps are left out."""
     begins: dict[int, list[int]] = defaultdict(list)
     for stretch in stretches:
         begins[stretch.broker_id].append(stretch.first_us)
@@ -242,11 +244,11 @@ def _ends_of_gaps(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
 
 
 def _is_gap_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> bool:
-    """Whether a follower's request numbers continue across a time without lines, so that no line is missing."""
+    """Whether a follower's request numbers continue across a period without lines, so that no line is missing in it."""
     return any(since <= gap[0] + NEAR_US and until >= gap[1] - NEAR_US for since, until in spanned)
 
 
-# A full fetch opens a session; the request does not have the session's id yet, but the response has.
+# A full fetch opens a session. Its request has no session id, so the id is taken from the response.
 NUMBERS = Query(
     f"""
     SELECT source_file, broker_id, replica_id, client_id, session, error_code, arrival_us, completed_us, source_line,
@@ -256,7 +258,7 @@ NUMBERS = Query(
     """,
     NUMBERED,
 )
-"""Query that selects the numbers of followers' requests."""
+"""Selects the numbers of followers' requests from parsed request logs."""
 
 
 _SESSION = ["broker_id", "replica_id", "client_id", "session"]
@@ -266,7 +268,7 @@ def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
     """Return the last request of each fetch session in each file, with the columns of `NUMBERED`."""
 
     def last(sql: ArrowSql, fetches: pa.Table) -> pa.Table:
-        """Select the last request of each session in each file."""
+        """Return the last request of each session in each file."""
         return sql(
             f"""
             SELECT DISTINCT ON (source_file, {", ".join(_SESSION)}) * FROM fetches
@@ -279,7 +281,7 @@ def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
 
 
 def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NUMBERS) -> pa.Table:
-    """Return times between a follower's requests: its numbers continue (no line is missing), or they jump.
+    """Find times between consecutive requests of a follower in which lines are missing, or certainly are not.
 
     Parameters
     ----------
@@ -287,21 +289,22 @@ def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NU
     numbers : Rows
         Result of the query `NUMBERS`.
     before : pa.Table
-        The last numbers of earlier logs.
+        The last numbers of earlier logs, with the columns of `NUMBERED`.
 
     Returns
     -------
     pa.Table
-        broker_id, replica_id, sign (spanned or break), from_us (completion of the earlier request; null if unknown),
-        and arrival_us and until_us (completion) of the later request.
+        broker_id; replica_id; sign: ``spanned`` if the numbers continue, ``break`` if they jump; from_us, the
+        completion of the earlier request (null if unknown); arrival_us and until_us, the arrival and completion of the
+        later request.
     """
     return engine.collect(engine.by_key(_SESSION, _signs_of_gaps, _SIGNS, fetches=numbers, before=before))
 
 
 def _signs_of_gaps(sql: ArrowSql, fetches: pa.Table, before: pa.Table) -> pa.Table:
-    """Return, for consecutive requests of a session, ``spanned`` if their numbers continue, else ``break``."""
-    # In releases without sessions, requests for offsets share the numbers of a fetcher's fetches. A fetcher has one
-    # request in flight, and restarts at 0 on a new connection, so that its requests can be ordered by time.
+    """Return ``spanned`` or ``break`` for the times between requests of a session, as `request_number_signs` does."""
+    # In releases without sessions, a fetcher's requests for offsets use numbers of the same sequence. A fetcher has at
+    # most one request in flight, so its requests are ordered by time; numbers restart at 0 on a new connection.
     return sql(
         f"""
         WITH steps AS (

@@ -1,4 +1,4 @@
-"""Build table fetch_log: one row per partition that a follower's fetch read, also if only its session lists it."""
+"""Build table fetch_log: one row per fetch and partition, also for partitions that only the fetch session lists."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -25,19 +25,19 @@ FETCHES = pa.schema(
     [pa.field(_RENAMED.get(field.name, field.name), field.type) for field in READ_SCHEMA]
     + [("leader_log_end_offset", pa.int64()), ("leader_leo_source", pa.string()), ("log_stretch", pa.int32())]
 )
-"""Schema of `fetches_of`: one row per partition that a fetch read."""
+"""Schema of `fetches_of`: one row per fetch and partition."""
 IN_SESSIONS = pa.schema(
     [field for field in FETCHES_LOGGED.schema if field.name not in {"asked_session", "given_session"}]
     + [("session", pa.int64())]
 )
-"""Schema of `requests_in_sessions`: follower fetches with their session."""
+"""Schema of `requests_in_sessions`: the followers' fetches with their session."""
 SESSION_ORDER = ("broker_id", "session", "session_epoch", "source_line")
 DOUBTFUL = arrow_columns("source_file STRING, source_line BIGINT, reason STRING, detail STRING")
-"""Schema of doubtful lines: they are listed in quarantine, but the rows made of them are kept."""
+"""Schema of doubtful lines. They are listed in quarantine, but the rows derived from them are kept."""
 
 
 def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stretch]) -> Rows:
-    """Return the follower fetches with the fetch session of each.
+    """Add to each follower's fetch the number of its fetch session, and sort the fetches by session.
 
     Parameters
     ----------
@@ -45,12 +45,13 @@ def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stre
     fetches : Rows
         Result of the query `isr_batch.ingest.requests.request_log.FETCHES`.
     stretches : sequence of Stretch
-        Stretches of the brokers' logs; the partitions of a session may have changed in a gap between two.
+        Periods that the brokers' request logs cover. A session gets another number after a gap, because its partitions
+        may have changed in the gap.
 
     Returns
     -------
     Rows
-        The fetches with a column ``session``; rows of one (broker_id, session) are adjacent, and sorted by
+        The fetches with a column ``session``. Rows with equal broker_id and session are adjacent, and sorted by
         `SESSION_ORDER`.
     """
     in_sessions = engine.map(fetches, partial(_requests_in_sessions, stretches=stretches), IN_SESSIONS)
@@ -58,7 +59,7 @@ def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stre
 
 
 def _requests_in_sessions(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
-    """Add the session's number to each fetch."""
+    """Add the number of the session to each fetch."""
     for batch in batches:
         numbered = with_stretch_number(pa.table(batch), stretches, "broker_id", "completed_us")
         opens = int64_array(batch.column("session_epoch")) <= 0
@@ -66,7 +67,7 @@ def _requests_in_sessions(batches: Iterator[pa.RecordBatch], stretches: Sequence
         given = int64_array(batch.column("given_session"))
         found = np.where(opens, np.where(given == 0, NULL, given), asked)
         later = np.asarray(numbered["log_stretch"]).astype(np.int64) * STRETCH_OF_SESSION
-        # A request without a session forms a separate session.
+        # A request without a session gets a session number that no other request has.
         session = np.where(found == NULL, -int64_array(batch.column("source_line")), found + later)
         yield pa.RecordBatch.from_arrays(
             [*(batch.column(name) for name in IN_SESSIONS.names[:-1]), pa.array(session)], schema=IN_SESSIONS
@@ -81,23 +82,25 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     members: Members,
     stretches: Sequence[Stretch] = (),
 ) -> Rows:
-    """Return the rows of table fetch_log, one per partition that a fetch read; times are still in microseconds.
+    """Return the rows of table fetch_log, one per fetch and partition. Times are in microseconds since 1970.
 
-    Further columns are ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and ``last_waited_us``, from
-    `udfs.batches.partitions_read.sessions_read`, and ``log_stretch``. Rows with a ``reason`` are not fetches, but
-    `SESSION_GAPS`.
+    There are further columns: ``log_stretch``, and ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and
+    ``last_waited_us``, which `udfs.batches.partitions_read.sessions_read` describes. A row with a ``reason`` is not a
+    fetch; the query `SESSION_GAPS` selects it.
 
     Parameters
     ----------
     engine : Engine
     sessions : Rows
         Result of `requests_in_sessions`.
-    topic_names, terms : pa.Table
-        topic_id, topic; all terms, from `isr_batch.ingest.requests.in_force.epochs_in_force`.
+    topic_names : pa.Table
+        topic_id, topic.
+    terms : pa.Table
+        All terms: the result of `isr_batch.ingest.requests.in_force.epochs_in_force`.
     members : mapping
         Partitions of sessions that were opened before the log (`isr_batch.ingest.terms.session_partitions`).
     stretches : sequence of Stretch
-        Stretches of the brokers' logs.
+        Periods that the brokers' request logs cover.
     """
     names = dict(zip(topic_names["topic_id"].to_pylist(), topic_names["topic"].to_pylist(), strict=True))
     work = partial(_fetch_log_rows, members=members, topic_names=names, terms=terms, stretches=stretches)
@@ -111,7 +114,7 @@ def _fetch_log_rows(
     terms: pa.Table,
     stretches: Sequence[Stretch],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of fetch_log for some sessions, with the term of each fetch."""
+    """Yield the rows of fetch_log for some sessions, with topic names and leader epochs."""
     for batch in sessions_read(batches, members):
         read = {_RENAMED.get(name, name): batch.column(name) for name in batch.schema.names}
         topics, offset = pc.dictionary_encode(read["topic"]), read["fetch_offset"]
@@ -135,7 +138,8 @@ _WITH_EPOCHS = f"""
 
 
 SESSION_GAPS = Query("SELECT source_file, source_line, reason, detail FROM rows WHERE reason IS NOT NULL", DOUBTFUL)
-"""Query on the result of `fetches_of` that selects requests before which requests of the same session are missing."""
+"""Selects, from the result of `fetches_of`, requests that do not continue their session because earlier lines are
+missing."""
 GOING_BACK = Query(
     """
     SELECT source_file, source_line, 'offset goes back without a truncation' AS reason,
@@ -145,7 +149,7 @@ GOING_BACK = Query(
     """,
     DOUBTFUL,
 )
-"""Query that selects fetches whose offset goes back although no response asked the follower to truncate its log."""
+"""Selects fetches whose offset is lower than before although no response asked the follower to truncate its log."""
 FOLLOWERS = Query(
     f"""
     SELECT {_TERM}, replica_id, CAST(sum(run_length) AS BIGINT) AS fetches,
@@ -158,13 +162,14 @@ FOLLOWERS = Query(
         "source_file STRING, source_line BIGINT"
     ),
 )
-"""Query on the result of `fetches_of` that selects the followers that fetched in each term, with their first fetch."""
+"""Selects, from the result of `fetches_of`, the followers that fetched in each term, with the line of the first fetch.
+"""
 
 
 def fetchers_not_assigned(engine: Engine, followers: Rows, terms: pa.Table) -> Rows:
-    """Return the followers that fetched a partition without being assigned to it, one row per follower.
+    """Return the followers that fetched a partition to which they are not assigned.
 
-    This may happen for a moment after a reassignment; the rows are kept.
+    This may happen briefly after a reassignment. The rows of these fetches are kept.
 
     Parameters
     ----------
@@ -177,11 +182,11 @@ def fetchers_not_assigned(engine: Engine, followers: Rows, terms: pa.Table) -> R
     Returns
     -------
     Rows
-        The first such fetch of each follower, with the columns of `DOUBTFUL`.
+        The first such fetch of each follower in each term, with the columns of `DOUBTFUL`.
     """
 
     def others(sql: ArrowSql, parts: pa.Table) -> pa.Table:
-        """Return those followers in ``parts`` that were not assigned to the partition they fetched."""
+        """Return the followers in ``parts`` that are not assigned to the partition that they fetched."""
         return sql(
             f"""
             WITH of_term AS (SELECT {_TERM}, flatten(list(assigned)) AS assigned FROM terms GROUP BY {_TERM}),

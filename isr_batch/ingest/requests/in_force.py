@@ -1,4 +1,4 @@
-"""Find the term that a row about a leader belongs to, and whether its topic was deleted and created again."""
+"""Find the term that a row about a leader belongs to, and topics that were deleted and created again."""
 
 from collections.abc import Sequence
 
@@ -11,26 +11,27 @@ from isr_batch.ingest.requests.log_end_offsets import PARTITION
 from isr_batch.lake.arrow_sql import ArrowSql
 
 EARLY_US = 100_000
-"""A term may have begun up to this many microseconds before its line in state-change.log."""
+"""A term may have begun this many microseconds before its line in state-change.log."""
 
 
 def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted: pa.Table) -> pa.Table:
     """Return the partitions of topics that were deleted and created again under the same name.
 
-    A new partition begins in leader epoch 0. A reassignment deletes logs as well, but its terms have a higher epoch.
+    The first term of a new partition has leader epoch 0. A reassignment also deletes logs, but its next term has a
+    higher epoch.
 
     Parameters
     ----------
     sql : ArrowSql
     led, accepted : pa.Table
-        Starts of terms: topic, partition_id, leader_epoch, stamp_us; ``accepted`` also has ``leads``.
+        Starts of terms: topic, partition_id, leader_epoch, stamp_us. ``accepted`` also has ``leads``.
     deleted : pa.Table
         Lines about deleted logs: topic, partition_id, stamp_us.
 
     Returns
     -------
     pa.Table
-        topic, partition_id, and the times (``again_us``) from which on the name denotes another topic.
+        topic, partition_id, and ``again_us``, the times at which the topic was created again.
     """
     return sql(
         f"""
@@ -52,7 +53,7 @@ def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted:
 
 
 def epochs_in_force(sql: ArrowSql, terms: pa.Table) -> pa.Table:
-    """Return, for each partition and leader, the list of its terms, as the SQL macro ``epoch_at`` needs it."""
+    """Return lists of terms, which the SQL macro ``epoch_at`` takes as an argument, by leader and partition."""
     partition = ", ".join(PARTITION)
     return sql(
         f"""
@@ -66,19 +67,20 @@ def epochs_in_force(sql: ArrowSql, terms: pa.Table) -> pa.Table:
 
 
 def with_log_stretch(rows: pa.Table, in_force: pa.Table, stretches: Sequence[Stretch], us: str) -> pa.Table:
-    """Add ``log_stretch``: which gapless part of a partition's log a row about its leader is in, numbered from 0.
+    """Add ``log_stretch``, the number from 0 of the gapless part of the partition's history that a row belongs to.
 
-    A stretch ends at a gap in the leader's request log, and where the topic is deleted.
+    A new part begins after a gap in the leader's request log, and where the topic is created again.
 
     Parameters
     ----------
     rows : pa.Table
-        leader_id, topic, partition_id, and a time ``us``.
+        leader_id, topic, partition_id, and a time.
     in_force : pa.Table
         Result of `epochs_in_force`.
     stretches : sequence of Stretch
-        Stretches of the leaders' request logs.
+        Periods that the leaders' request logs cover.
     us : str
+        Name of the time column.
     """
     rows = with_stretch_number(rows, stretches, "leader_id", us)
     again = in_force.filter(pc.greater(in_force["made_again"], 0))

@@ -1,4 +1,4 @@
-"""Keep the last fetches and appends of request logs that are no longer in the folder; later logs continue them."""
+"""The last fetches and appends of request logs that are no longer in the folder, for the logs that continue them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,24 +23,24 @@ _OF_TERM = ("leader_id", "topic", "partition_id", "leader_epoch")
 
 @dataclass(frozen=True)
 class LastRows:
-    """The last rows of request logs that are gone, from shortly before the logs that are read.
+    """The last rows of earlier request logs that are no longer in the folder, shortly before the new logs begin.
 
     Attributes
     ----------
     begins_us : mapping of int to int
-        When the request log of each leader continues.
+        Time at which the new request log of a leader begins, by leader.
     fetches : sequence of dict
         The last fetch of each follower and term: leader_id, replica_id, topic, partition_id, leader_epoch,
         fetch_offset, last_handled_us, and ``read_us``, when the leader read its log (null if no longer known).
     appends : pa.Table
-        Appends of the last seconds with a base offset (`APPENDS`); ``handled_us``, when an io thread took the request,
-        is null if no longer known.
+        Appends of the last seconds that have a base offset (`APPENDS`). ``handled_us``, when an I/O thread picked up
+        the request, is null if no longer known.
     read_again : pa.Table
-        Appends of the last seconds; the logs that are read have their requests. The lake has, for each, the latest
-        time that the earlier logs allow.
+        Appends of the last seconds whose requests the new logs have, too. Their time in the lake is the latest that the
+        earlier logs allow.
     later : sequence of dict
-        The first append of each term in each log that is gone and begins later than those that are read: leader_id,
-        topic, partition_id, leader_epoch, base_offset, append_us, answered.
+        For earlier ingested logs that begin later than the new ones, the first append of each term: leader_id, topic,
+        partition_id, leader_epoch, base_offset, append_us, answered.
     """
 
     begins_us: Mapping[int, int] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class LastRows:
 
     @cached_property
     def reached(self) -> dict[tuple[Any, ...], int]:
-        """Return the highest offset that any follower had requested in the earlier logs, by term."""
+        """Highest fetch offset of any follower in the earlier logs, by term."""
         highest: dict[tuple[Any, ...], int] = {}
         for fetch in self.fetches:
             key = tuple(fetch[name] for name in _OF_TERM)
@@ -60,12 +60,10 @@ class LastRows:
         return highest
 
     def open_appends(self) -> list[dict[str, Any]]:
-        """Return the appends of earlier logs with an unknown end offset, because no follower fetched from beyond them.
+        """Return the appends of earlier logs whose end offset the new logs may show.
 
-        Later logs may name it.
-
-        An append is also listed if the request of the next append is still unknown: its response may name the offset
-        later.
+        An append is open in two cases: no follower had fetched from beyond it, or the request of the next append was
+        not logged, so that its response may still come and have the end offset as its base offset.
         """
         rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]
         unanswered = {(key, row["base_offset"]) for key, row in rows if row["acks"] is None}
@@ -87,11 +85,11 @@ class LastRows:
         ]  # fmt: skip
 
     def named_offsets(self) -> pa.Table:
-        """Return log end offsets in earlier logs: term, offset, named_in, named_us, grown_us, and the term's highest.
+        """Return the log end offsets that earlier and later logs name, with the columns of `NAMED`.
 
-        If the request of an append is unknown, its first offset was named by the source that named the end of the
-        previous append. If the request is among those that are read now, it names the offset itself, and only the time
-        is used from here.
+        ``named_in`` is the kind of line that names the offset. For the base offset of an append whose request is
+        unknown, that is the source of the previous append's end. It is null if the new logs have the request: they name
+        the offset themselves, and only the times are used from here. ``reached`` is the term's highest fetch offset.
         """
         named = [(*key, offset, "fetches", self.begins_us[key[0]], None) for key, offset in self.reached.items()]
         rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]
@@ -105,7 +103,7 @@ class LastRows:
             (*(row[name] for name in _OF_TERM), row["base_offset"], None, row["append_us"], row["append_us"])
             for row in self.read_again.to_pylist()
         ]
-        # Logs that come late end where an append that is already in the lake begins.
+        # If the new logs are older than logs in the lake, their appends end where those in the lake begin.
         later = [
             (*(row[name] for name in _OF_TERM), row["base_offset"], "appends" if row["answered"] else "fetches",
              row["append_us"], row["append_us"])
@@ -120,16 +118,16 @@ class LastRows:
         )  # fmt: skip
 
     def goes_on(self, leader_id: int, start_us: int) -> bool:
-        """Whether a term began before the logs that are read now."""
+        """Whether a term began before the leader's new request log begins."""
         return start_us < self.begins_us.get(leader_id, start_us)
 
     def answered_late(self, produced: pa.Table) -> list[dict[str, Any]]:
-        """Return the appends of earlier logs that were ingested without their requests, which the logs read now have.
+        """Return the appends of earlier logs whose requests were unknown, and are in the new logs.
 
         Parameters
         ----------
         produced : pa.Table
-            Requests in the logs that are read now which were handled before these logs begin.
+            Requests in the new logs whose append happened before these logs begin.
         """
         names = ("leader_id", "topic", "partition_id", "base_offset")
         made = set(zip(*(produced[name].to_pylist() for name in names), strict=True))

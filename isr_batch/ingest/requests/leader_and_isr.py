@@ -1,13 +1,13 @@
-"""Read LeaderAndIsr requests of ZooKeeper clusters: the request log has them whatever the level of state-change.log.
+"""Read LeaderAndIsr requests of ZooKeeper clusters. The request log has them, whatever the level of state-change.log.
 
 =========  ================================================  ==============================================
-release    a partition                                       its answer
+release    a partition in the request                        its result in the response
 =========  ================================================  ==============================================
-0.9-0.10   ``{topic=t,partition=0,..,isr=[1,2],..}``         not printed
+0.9-0.10   ``{topic=t,partition=0,..,isr=[1,2],..}``         not logged
 0.11-2.1   the same                                          ``partitions=[{topic=t,partition=0,..}]``
 2.2-2.3    in ``{topic=t,partition_states=[{..}]}``          the same
 2.4-2.7    ``topic_name=``, ``partition_index=``             ``partition_errors=[{topic_name=t,..}]``
-2.8-3.x    JSON, with ``topicId``                            of each ``topicId``
+2.8-3.x    JSON, with ``topicId``                            in an object per ``topicId``
 =========  ================================================  ==============================================
 """
 
@@ -22,7 +22,7 @@ from isr_batch.ingest.engine.in_spark import Query
 from udfs.arrow_types import arrow_columns
 
 LEADER_AND_ISR = "leader and isr"
-"""Name of LeaderAndIsr requests in the line account."""
+"""Name of the kind of request in the account of lines."""
 NOT_READ = "LeaderAndIsr request with partitions that cannot be read"
 
 LEADER_AND_ISR_LINES = Query(
@@ -30,29 +30,30 @@ LEADER_AND_ISR_LINES = Query(
     f"WHERE kind = '{LEADER_AND_ISR}'",
     arrow_columns("broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING"),
 )
-"""Query that selects LeaderAndIsr requests as whole lines; ``stamp_us`` is when the broker had processed them."""
+"""Selects LeaderAndIsr requests as whole lines. ``stamp_us`` is the time at which the broker had processed the request.
+"""
 
 ACCEPTED = arrow_columns(
     "broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, topic STRING, partition_id INT, "
     "leads BOOLEAN, leader_id INT, leader_epoch INT, isr ARRAY<INT>, partition_epoch INT, replicas ARRAY<INT>"
 )
-"""Schema of `accepted_requests`, the same as that of `isr_batch.broker_lines.server_log_zookeeper.zookeeper_accepted`.
+"""Schema of `accepted_requests`; the same as that of `isr_batch.broker_lines.server_log_zookeeper.zookeeper_accepted`.
 """
 
 PARTLY_READ = arrow_columns("source_file STRING, source_line BIGINT, reason STRING, detail STRING")
-"""Schema of `partly_read_leader_and_isr`: that of doubtful lines in quarantine."""
+"""Schema of `partly_read_leader_and_isr`, which is that of doubtful lines."""
 
-# The API key comes before all text that a client chooses, or is in quotes, which such text cannot contain.
+# A client's text cannot match this: the API key comes before it, or has quotes, which are escaped in such text.
 _LINE = r'Completed request:(?:RequestHeader\(apiKey=LEADER_AND_ISR,|\{api_key=4,|.*"requestApiKey":4,)'
 
 
 def _member_pattern(name: str, value: str) -> str:
-    """Return the pattern of a member ``name=value`` or ``"name":value`` of a request."""
+    """Return a pattern for the member ``name=value`` or ``"name":value`` of a request."""
     return rf'"?{name}"?[:=]"?{value}"?'
 
 
 _TOPIC_NAME = "topic(?:_?[nN]ame)?"
-# A longer number, which no broker prints, does not match: the partition is skipped (`partly_read_leader_and_isr`).
+# Brokers print no longer numbers. A partition with one does not match, and `partly_read_leader_and_isr` reports it.
 _NAME, _NUMBER, _NUMBERS = r"([\w.-]+)", r"(-?\d{1,9})(?!\d)", r"\[((?:\d{1,9}(?:,(?=\d)|(?=\])))*)\]"
 _INDEX = _member_pattern("partition(?:_?[iI]ndex)?", _NUMBER)
 _STATES = ",".join((
@@ -74,15 +75,15 @@ _ANSWERED = re.compile(
 
 
 def are_leader_and_isr(lines: pa.Array) -> pa.Array:
-    """Whether each line of a request log is a LeaderAndIsr request."""
+    """Return a mask of the lines of a request log that are LeaderAndIsr requests."""
     return pc.match_substring_regex(lines, _LINE)
 
 
 def accepted_requests(lines: pa.Table) -> pa.Table:
-    """Return the partition states in LeaderAndIsr requests that the broker accepted, one row per partition.
+    """Return the partition states that brokers accepted from LeaderAndIsr requests, one row per request and partition.
 
-    A partition is included if its response has no error. Up to 0.10.2 the log has no responses, so a partition is
-    included if its epoch in the request is higher than any before.
+    A state was accepted if the response has no error for the partition. The log has no responses up to 0.10.2. There, a
+    state is considered accepted if its leader epoch is higher than all before.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ def accepted_requests(lines: pa.Table) -> pa.Table:
 
 
 def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
-    """Return the LeaderAndIsr requests with unreadable partitions; their other partitions are used.
+    """Return the LeaderAndIsr requests in which some partitions could not be parsed. Their other partitions are used.
 
     Returns
     -------
@@ -119,7 +120,7 @@ def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
     for line in lines.to_pylist():
         answer = _ANSWER.search(line["message"])
         asked = line["message"][: answer.start()] if answer else line["message"]
-        # The controller's epoch is in the request once, and once in each of its partitions.
+        # The controller's epoch occurs once in the request itself, and once per partition.
         partitions = len(_CONTROLLER_EPOCH.findall(asked)) - 1
         read = sum(1 for part in _ASKED.finditer(asked) if part[2])
         if read != partitions:
@@ -131,7 +132,11 @@ def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
 
 
 def _partitions_of_request(message: str) -> Iterator[tuple[dict[str, Any], int | None]]:
-    """Yield each partition in a request, with its error code in the response (None if responses are not logged)."""
+    """Yield the state of each partition in a request, with its error code in the response.
+
+    The error code is None if responses are not logged. If the response has an error for the whole request, nothing is
+    yielded.
+    """
     answer = _ANSWER.search(message)
     errors = _errors(message[answer.end() :]) if answer else {}
     if answer and int(answer[1]):
@@ -155,7 +160,7 @@ _NOT_ANSWERED = -1
 
 
 def _errors(answer: str) -> dict[tuple[str | None, str], int]:
-    """Return the error codes in a response, by topic (or its id) and partition."""
+    """Return the error codes in a response, by topic name or id, and partition."""
     topic_id, errors = None, {}
     for part in _ANSWERED.finditer(answer):
         named_id, topic, index, code = part.groups()

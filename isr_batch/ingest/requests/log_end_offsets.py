@@ -1,4 +1,4 @@
-"""Collect the log end offsets that lines of any kind name, and the ranges of records between two of them."""
+"""Collect the log end offsets that lines of any kind name, and the ranges of records between consecutive ones."""
 
 import pyarrow as pa
 
@@ -6,21 +6,30 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 PARTITION = ("leader_id", "topic", "partition_id")
 TERM = ", ".join((*PARTITION, "leader_epoch", "log_stretch"))
-"""Key of an append. It includes the stretch, because two offsets do not bound a single append across a gap in the
-request log, nor across a deletion of the topic, after which offsets and epochs begin again."""
+"""Columns that identify the part of a partition's history within which offsets are comparable. They include the
+stretch: two offsets do not bound a single append across a gap in the request log, nor across a deletion of the topic,
+after which offsets and epochs begin again."""
 
 
 def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
     sql: ArrowSql, once: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, known: pa.Table
 ) -> pa.Table:  # fmt: skip
-    """Return the known log end offsets, unsorted: term, offset, named_in, and bounds on when the log ended there.
+    """Return all known log end offsets, unsorted, with bounds on the times at which the log ended there.
 
-    The log end offset was at least this offset at ``named_us``, above it at ``grown_us``, and equal to it at
-    ``still_us``. ``append`` is the index of the request whose base offset it is.
+    Returns
+    -------
+    pa.Table
+        Columns of `TERM`; ``offset``; ``named_in``, the kind of line that names it; ``append``, the index of the
+        produce request that has it as its base offset; and times: the log end was at least ``offset`` at named_us,
+        higher at grown_us, and equal to it at still_us.
 
-    A Shrinking line names the leader's log end. For fetches: if a follower's next offset is higher, the last response
-    before it had records. A fetch that waited for data was read twice: the first read reached the log end. In a run of
-    identical fetches no response had records.
+    Notes
+    -----
+    A Shrinking line has the leader's log end. From fetches, more follows:
+
+    - If a follower's next fetch has a higher offset, the last response before it had records, so the log had grown.
+    - A fetch that waited for data was read twice. The first read reached the log end.
+    - In a run of fetches, no response had records.
     """
     return sql(
         f"""
@@ -65,10 +74,15 @@ def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
 
 
 def ranges_of_offsets(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: str) -> pa.Table:
-    """Return the ranges from each known offset to the next: term, offset, end, end_source, grown_us, still_us, append.
+    """Return the range from each known log end offset to the next.
 
-    The records were in the log at ``grown_us``, and not yet at ``still_us``. The last range of a term ends at the start
-    offset of the next term; if that is not higher, ``end`` is null.
+    The last range of a term ends at the start offset of the next term. If that is not higher, ``end`` is null.
+
+    Returns
+    -------
+    pa.Table
+        Columns of `TERM`, offset, end, end_source, grown_us (when the log had the records), still_us (when it did not
+        have them yet) and append.
     """
     return sql(
         f"""

@@ -1,6 +1,7 @@
-"""Parse the request log: one line per completed request, JSON since Kafka 2.8, text before.
+"""Parse the request log: one line per completed request, in JSON since Kafka 2.8, before that as text.
 
-Times are epoch microseconds, computed backwards from the timestamp of the line, which is the completion.
+All times are microseconds since 1970. The timestamp of a line is the completion of the request; the other times are
+computed backwards from it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,17 +42,13 @@ REQUESTS = pa.schema([
     ("correlation_id", pa.int64()), ("client_id", pa.string()), ("acks", pa.int32()), ("partitions", pa.binary()),
     ("reason", pa.string()), ("detail", pa.string()), ("raw", pa.string()), ("line_hash", pa.int64()),
 ])  # fmt: skip
-"""Columns of parsed lines of request logs.
-
-``kind`` is one of the constants above. Requests have ``arrival_us <= handled_us <= processed_us <= released_us <=
-completed_us``, and ``answered_us``, when sending the response began; follower fetches and produce requests have
-``partitions`` (`udfs.request_log.pieces`); refused lines have ``reason``, ``detail`` and ``raw``, and LeaderAndIsr
-requests the whole line as ``raw``. ``line_hash`` is the line's XXH64.
-"""
+"""Columns of parsed lines of request logs. ``kind`` is one of the constants above. Requests have ``arrival_us <=
+handled_us <= processed_us <= released_us <= completed_us``, and ``answered_us``, when sending the response began.
+Follower fetches and produce requests have ``partitions`` (`udfs.request_log.pieces`). Refused lines have ``reason``,
+``detail`` and ``raw``. LeaderAndIsr requests have the whole line in ``raw``. ``line_hash`` is the XXH64 of the line."""
 
 
 def _request_columns(names: Sequence[str]) -> pa.Schema:
-    """Return the fields of `REQUESTS` with these names."""
     return pa.schema([REQUESTS.field(name) for name in names])
 
 
@@ -60,7 +57,7 @@ _OUTCOMES = (
     "truncated line", "two requests in one line", "request without api key or durations", UNKNOWN_VERSION,
     "values out of range", "offset or partition out of range",
 )  # fmt: skip
-"""Names of a line's outcomes; `udfs.request_log.requests` numbers them in this order."""
+"""Names of the outcomes of a line. `udfs.request_log.requests` numbers them in this order."""
 
 _NO_REQUEST, _BLANK, _TEXT, _LEADER_AND_ISR, _FILE, _PROBLEM = range(scan.OUTCOMES, scan.OUTCOMES + 6)
 _REASONS = (*_OUTCOMES, "not a line of the request log", None, "text request of an unknown form", None, None, None)
@@ -70,18 +67,18 @@ Ints = npt.NDArray[np.int64]
 
 
 def read_requests(engine: Engine, files: list[LogFile]) -> Rows:
-    """Parse request logs: one row per line with the columns of `REQUESTS`, and one row per damaged file."""
+    """Parse request logs into one row per line, with the columns of `REQUESTS`, and one row per damaged file."""
     return engine.over(lines.ranges_of(files), read_requests_of_ranges, REQUESTS)
 
 
 def read_requests_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Parse the lines of these ranges of files; columns of `REQUESTS`."""
+    """Parse the lines in ranges of files into rows with the columns of `REQUESTS`."""
     for block in lines.lines_of_ranges(batches):
         yield parse_requests(block)
 
 
 def parse_requests(block: pa.RecordBatch) -> pa.RecordBatch:
-    """Parse every line of a block into one row with the columns of `REQUESTS`.
+    """Parse each line of a block into a row with the columns of `REQUESTS`.
 
     Parameters
     ----------
@@ -93,7 +90,10 @@ def parse_requests(block: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def request_stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the timestamp of each log line, in epoch microseconds (null without one), and its XXH64 hash."""
+    """Return two arrays with an element per log line: its timestamp, or null without one, and its XXH64 hash.
+
+    Timestamps are in microseconds since 1970.
+    """
     load_kernels()
     found = cut.room_for_cut_lines(len(text))
     cut.cut_lines(*_bytes_of_lines(text), found)
@@ -101,7 +101,7 @@ def request_stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 class _RequestBlock:
-    """A block of lines while it is parsed; ``codes`` (int64) has each line's outcome, as an index into ``reasons``."""
+    """A block of lines that is parsed. ``codes`` (int64) has the outcome of each line, as an index into ``reasons``."""
 
     def __init__(self, block: pa.RecordBatch) -> None:
         self.block = block
@@ -125,7 +125,7 @@ class _RequestBlock:
         self.codes[is_text & is_read & unreadable] = _TEXT
 
     def _with_texts_as_json(self, whole: bytes) -> bytes:
-        """Convert lines of releases before 2.8 to JSON, append it to the block's bytes, and point the lines to it."""
+        """Convert lines of releases before 2.8 to JSON, append it to the block's bytes, and read it in their place."""
         parts, size = [whole], len(whole)
         for i in np.flatnonzero(self.cut.line_class == cut.TEXT):
             body = whole[self.cut.begin[i] : self.ends[i]]
@@ -183,16 +183,16 @@ class _RequestBlock:
         return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in REQUESTS], schema=REQUESTS)
 
     def _pieces(self) -> pa.Array:
-        """Return the partitions of each fetch and produce request as bytes."""
+        """Return the partitions of fetches and produce requests in binary form; null for other lines."""
         edges = np.concatenate([[0], self.read.piece_end]).astype(np.int32)
         there = pa.array((self.codes == scan.FOLLOWER_FETCH) | (self.codes == scan.PRODUCE))
-        # Copied, because the array in which they are has the size of all lines.
+        # Copied, so that the much larger array, which has room for all lines, can be freed.
         data = self.read.pieces[: edges[-1]].copy()
         buffers = [there.buffers()[1], pa.py_buffer(edges), pa.py_buffer(data)]
         return pa.Array.from_buffers(pa.binary(), len(self.codes), buffers)
 
     def _versions(self) -> pa.Array:
-        """Return the API and version of each request whose version is not supported, as text."""
+        """Return API and version, as text, of each request whose version is not supported; null for other lines."""
         unknown = self.codes == scan.VERSION
         pairs = zip(self.read.api_key[unknown], self.read.api_version[unknown], strict=True)
         texts = [f"API {key}, version {version}" for key, version in pairs]
@@ -200,9 +200,9 @@ class _RequestBlock:
 
 
 def _bytes_of_lines(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    """Return the bytes of all strings, one after the other, and where each starts; a null has no bytes.
+    """Return the bytes of all strings, concatenated, and the offset at which each starts. A null has no bytes.
 
-    The array is always read-only: for a writable one, numba would compile again.
+    The array of bytes is always read-only, because numba would compile the functions again for a writable one.
     """
     _valid, edges, text = values.buffers()
     at = np.frombuffer(edges, np.int32)[values.offset : values.offset + len(values) + 1]
@@ -211,22 +211,22 @@ def _bytes_of_lines(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArra
 
 
 def _request_numbers_or(numbers: Ints, instead: int) -> Ints:
-    """Replace missing numbers by ``instead``."""
+    """Replace missing numbers with ``instead``."""
     return np.where(numbers == NULL, instead, numbers)
 
 
 def _known_request_numbers(numbers: Ints) -> pa.Array:
-    """Convert numbers to Arrow, with nulls for missing ones."""
+    """Convert numbers to an Arrow array. Missing numbers become null."""
     return pa.array(numbers, mask=numbers == NULL)
 
 
 def _scattered_values(some: pa.Array, where: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return a column for all rows, with the given values in the marked rows and null in the others."""
+    """Return an array for all rows. ``some`` has the values of the rows in the mask ``where``; other rows get null."""
     return some.take(pa.array(np.cumsum(where) - 1, mask=~where))
 
 
 def _client_ids_of_requests(text: npt.NDArray[np.uint8], client: Ints) -> pa.Array:
-    """Return the client id of each request; null if a line has none."""
+    """Return the client id of each request; null if the line has no client id."""
     there = client[:, 0] != NULL
     begins, ends = client[there].T
     edges = np.concatenate([[0], np.cumsum(ends - begins)])
@@ -239,18 +239,27 @@ _FETCHED = _request_columns(
     [*(name for name in REQUEST_COLUMNS if name != "session"), "client_id", "asked_session", "given_session"]
 )
 FETCHES = Query(f"SELECT {', '.join(_FETCHED.names)} FROM rows WHERE kind = '{FOLLOWER_FETCH}'", _FETCHED)
-"""Query on all requests that selects the followers' fetches."""
+"""Selects the followers' fetches from parsed request logs."""
 HASHES = Query(
     f"SELECT {', '.join(('line_hash', *_SAME_LINE))} FROM rows WHERE line_hash IS NOT NULL",
     _request_columns(("line_hash", *_SAME_LINE)),
 )
-"""Query that selects the columns by which `refuse_duplicate_requests` finds duplicates."""
+"""Selects the columns by which `refuse_duplicate_requests` finds duplicates."""
 
 
 def refuse_duplicate_requests(engine: Engine, requests: Rows, hashes: Rows) -> Rows | None:
-    """Mark all but the first of equal lines as refused, as in overlapping copies of a log, or from two appenders.
+    """Refuse all but the first of equal lines, which occur in overlapping copies of a log, or with two appenders.
 
-    A line has the connection, the request's number on it and the millisecond, so equal text means the same request.
+    A line has the connection, the number of the request on it, and milliseconds. Lines with equal text are therefore
+    about the same request.
+
+    Parameters
+    ----------
+    engine : Engine
+    requests : Rows
+        Parsed request logs.
+    hashes : Rows
+        Result of the query `HASHES`.
 
     Returns
     -------
@@ -273,7 +282,7 @@ def _repeated_request_lines(sql: ArrowSql, lines: pa.Table) -> pa.Table:
 
 
 def _refuse_copies_of_requests(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """Mark all copies of a line but the first as refused."""
+    """Change all copies of a line but the first to refused lines."""
     return sql(
         f"""
         SELECT * EXCLUDE (place, first_file, first_line) REPLACE (

@@ -1,20 +1,21 @@
-"""Convert request log lines of Kafka before 2.8 from text to JSON, with the members that the scanner reads.
+"""Convert request log lines of Kafka before 2.8 from text to JSON with the members that isr-batch reads.
 
 ===============  ========================================================================================
-release          what a line holds
+release          content of a line
 ===============  ========================================================================================
 0.9 - 0.10.1     a follower's fetch as ``Name: FetchRequest; ...; RequestInfo: ([t,0],PartitionFetchInfo(5,9))``,
-                 a produce request (0.10) as the whole structure; no responses. TRACE only
-0.10.2           structures; produce as ``{acks=..,timeout=..,partitionSizes=[t-0=670]}``; no responses. TRACE only
-0.11             as before, durations with decimals, at DEBUG (partitionSizes: TRACE)
-1.0 - 2.7        the response after ``,response:``; 1.1: fetch sessions; 2.1: ``current_leader_epoch``
+                 a produce request (0.10) as the whole structure; no responses. Only at TRACE
+0.10.2           structures; produce as ``{acks=..,timeout=..,partitionSizes=[t-0=670]}``; no responses. Only at TRACE
+0.11             the same, durations with decimals; at DEBUG (partitionSizes only at TRACE)
+1.0 - 2.7        also the response, after ``,response:``; 1.1: fetch sessions; 2.1: ``current_leader_epoch``
 ===============  ========================================================================================
 
-Durations are whole milliseconds up to 0.10.2, each rounded down separately: there ``remoteTime:0`` does not prove
-that a fetch was answered at once. From 0.11 on they have microseconds, with the decimal mark of the broker's locale.
+Durations are whole milliseconds up to 0.10.2. Each is rounded down, so ``remoteTime:0`` does not prove that a fetch was
+answered at once. From 0.11 on, they have microseconds, with the decimal mark of the broker's locale.
 
-Client ids, rack ids and principal names are chosen by users. A line is read only if each of the separators
-that separate its parts occurs exactly once; then the user-chosen text is in a known part, which is left out.
+Client ids, rack ids and principal names are chosen by users, and may contain text that looks like part of a line. A
+line is only read if each separator between its parts occurs exactly once. All text chosen by users is then in parts
+that are not parsed.
 """
 
 import re
@@ -61,7 +62,7 @@ _DECIMAL_COMMA = _request_text_pattern(r"(Time:|^)(\d+),(?=\d)")
 
 
 def _listed_in_text(match: re.Match[str]) -> str:
-    """Return the partitions of a matched Produce request in the form of a later release."""
+    """Return the ``partitionSizes`` of a Produce request in the form that later releases print."""
     partitions = (f"{{topic={t},partitions=[{{partition={p},records_size_in_bytes={size}}}]}}"
                   for t, p, size in _LISTED.findall(match[1]))  # fmt: skip
     return f"topics=[{','.join(partitions)}]"
@@ -70,7 +71,7 @@ def _listed_in_text(match: re.Match[str]) -> str:
 Step = tuple[re.Pattern[str] | str, str | Callable[[re.Match[str]], str]]
 _LISTED = _request_text_pattern(r"([\w.-]+)-(\d+)=(\d+)")
 _NO_TAGS: Step = (",_tagged_fields={}", "")
-# Replacing by a pattern takes some ten times as long as replacing a text, and as much again with groups in the result.
+# Replacing a pattern takes ten times as long as replacing fixed text, and twice as long again with groups.
 _ASKED: tuple[Step, ...] = (
     _NO_TAGS,
     (_request_text_pattern(r",rack_id=.*$"), "}"),  # the last member, and whatever a user made of it
@@ -98,8 +99,8 @@ _ANSWERED: tuple[Step, ...] = (
         lambda m: f"records_start={m[1]},records_end={m[2]}",
     ),
     (_request_text_pattern(r"record_set=\w+Records\(size=(\d+)[^(){}]*\)"), lambda m: f"records_size_in_bytes={m[1]}"),
-    # 1.0 and 1.1 print records of a file as an object without a name, and records turned into an older format are
-    # listed one by one, without a size: a byte, for "some".
+    # 1.0 and 1.1 print no size for records in a file, nor for records converted to an older format. Such a response
+    # has some records, so their size is set to a byte.
     (
         _request_text_pattern(r"record_set=org\.apache\.kafka\.common\.record\.FileRecords@[0-9a-f]+"),
         "records_size_in_bytes=1",
@@ -123,9 +124,10 @@ def request_text_as_json(text: str) -> tuple[str, str | None]:
     Returns
     -------
     json : str
-        Only has the members that are used, named as in the text (`udfs.request_log.json_line.read_json_line`); for APIs
-        other than Fetch and Produce, only the durations. A Produce request has ``topics`` with ``partition`` and
-        ``records_size_in_bytes`` if the log level prints them. Empty if the form of the line is unknown.
+        Has only the members that are used, under the names that they have in the text
+        (`udfs.request_log.json_line.read_json_line`). For APIs other than Fetch and Produce, these are the durations. A
+        Produce request has ``topics`` with ``partition`` and ``records_size_in_bytes``, if the log level prints them.
+        Empty if the line has an unknown form.
     problem : str or None
         Why the line cannot be used although its form is known.
     """
@@ -161,10 +163,10 @@ def request_text_as_json(text: str) -> tuple[str, str | None]:
 
 
 def _header_of_text_line(text: str) -> str:
-    """Return a fetch's API version, correlation id and client id as JSON; they connect the requests of a follower."""
+    """Return the API version, correlation id and client id of a fetch as JSON, by which its fetcher is recognised."""
 
     def value(pattern: re.Pattern[str], quote: str = "") -> str:
-        """Return the text that a pattern matches, in quotes if ``quote`` is given; null without a match."""
+        """Return the pattern's first group, within ``quote``; "null" without a match."""
         found = pattern.search(text)
         return f"{quote}{found.group(1)}{quote}" if found else "null"
 
@@ -173,13 +175,13 @@ def _header_of_text_line(text: str) -> str:
 
 
 def _api_version_in_text(text: str) -> int:
-    """Return the API version of a request; 0 if the text has none."""
+    """Return the API version of a request; 0 if the text does not have it."""
     found = _API_VERSION.match(text)
     return int(found[1]) if found else 0
 
 
 def _replaced_in_text(text: str, steps: tuple[Step, ...]) -> str:
-    """Return a text after these replacements, one after the other."""
+    """Apply the replacements ``steps`` to a text, one after another."""
     for what, by in steps:
         if not isinstance(what, str):
             text = what.sub(by, text)
@@ -189,7 +191,7 @@ def _replaced_in_text(text: str, steps: tuple[Step, ...]) -> str:
 
 
 def _old_fetch(said: str) -> str:
-    """Convert a fetch request of 0.9 to 0.10.1 to JSON; each partition gets its own topic entry."""
+    """Convert a fetch request of 0.9 to 0.10.1 to JSON. Each partition gets a topic entry for itself."""
     whole = _OLD_ASKED.match(said)
     listed = _OLD_PARTITIONS_ASKED.fullmatch(whole[3]) if whole else None
     if not whole or not listed:
@@ -200,7 +202,7 @@ def _old_fetch(said: str) -> str:
 
 
 def _durations_in_text(times: str) -> str:
-    """Convert the durations of a request to JSON; empty if they have another form."""
+    """Convert the durations of a request to JSON; empty if they have an unknown form."""
     found = _DURATIONS.match(_DECIMAL_COMMA.sub(r"\1\2.", times))
     if not found:
         return ""
@@ -212,7 +214,7 @@ def _durations_in_text(times: str) -> str:
 
 
 def _problem_of_text_line(text: str, said: str, *, is_old_fetch: bool) -> str | None:
-    """Return why a line cannot be used although its form is known."""
+    """Return why a line cannot be used although its form is known; None if it can."""
     header_end = _OLD_REPLICA if text.startswith(_OLD) else _MESSAGE
     if any(text.count(mark) > 1 for mark in (_TIMES, _CONNECTION, _ANSWER, header_end)):
         return _TWO_READINGS

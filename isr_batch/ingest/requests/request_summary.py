@@ -1,4 +1,4 @@
-"""Sum up request logs for other tables: lines per file, and times in which a broker handled no request."""
+"""Summarise request logs: numbers of lines per file, and periods in which a broker handled or completed no request."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -51,11 +51,11 @@ FILES = Query(
     """,
     _BY_FILE,
 )
-"""Query on parsed request logs that sums up each file; input of `requests_by_file`."""
+"""Counts the lines of parsed request logs by file and outcome; input of `requests_by_file`."""
 
 
 def requests_by_file(engine: Engine, sql: ArrowSql, files: Rows) -> pa.Table:
-    """Return how many lines of each request log had which outcome, with first and last time.
+    """Return the number of lines in each request log by outcome, with the first and last time.
 
     Parameters
     ----------
@@ -67,8 +67,8 @@ def requests_by_file(engine: Engine, sql: ArrowSql, files: Rows) -> pa.Table:
     Returns
     -------
     pa.Table
-        Per broker_id, source_file, kind and reason: lines, first_us and last_us (completed), days (of requests, as days
-        since 1970), api_version (the highest).
+        Per broker_id, source_file, kind and reason: lines; first_us and last_us, the first and last completion; days,
+        on which requests were handled or processed, since 1970; api_version, the highest.
     """
     return sql(
         """
@@ -99,34 +99,36 @@ BUCKETS = Query(
     """,
     _BUCKETS,
 )
-"""Query on parsed request logs that sums up a broker's activity by time; input of `request_pauses`."""
+"""Summarises each broker's activity in short intervals (buckets), from parsed request logs; input of `request_pauses`.
+"""
 
 
 def request_pauses(
     engine: Engine, buckets: Rows, settings: pa.Table, before_us: Mapping[int, int] | None = None
 ) -> pa.Table:  # fmt: skip
-    """Return the periods in which a broker processed no request, or completed no request.
+    """Return the periods in which a broker handled or completed no request.
 
-    Activity is every step of a request: arrival, handling, processing, response. It is bucketed by time. A bucket has a
-    row if it begins after a pause, is the first of a process, or is the last of all.
+    Activity is every step of a request: arrival, handling, processing, response. It is summarised in short intervals
+    (buckets). A bucket becomes a row if a pause precedes it, if it is the first of a process, or if it is the last of
+    all.
 
     Parameters
     ----------
     engine : Engine
     buckets : Rows
-        The requests summarised by `BUCKETS`.
+        Result of the query `BUCKETS`.
     settings : pa.Table
-        Columns broker_id and starts_us, the times at which its processes started.
+        broker_id and starts_us, the times at which the broker's processes started.
     before_us : mapping of int to int, optional
-        By broker, the last completion in the logs that these continue: a pause may have begun there.
+        Last completion in earlier logs, by broker. A pause may have begun there.
 
     Returns
     -------
     pa.Table
-        broker_id; before_us, first_us and last_us: the last step before the bucket, and its own; before_done_us and
-        done_us: the completions before and after the pause; process_before and process, the numbers of the broker's
-        process; is_last; waiting_since_us: since when a request that is processed or answered after the pause has
-        waited for its broker (null if no request waited for `WAITED_US`).
+        broker_id; before_us, the last step before the bucket; first_us and last_us, the first and last step in it;
+        before_done_us and done_us, the completions before and after the pause; process_before and process, numbers of
+        the broker's processes; is_last; waiting_since_us, since when a request that is processed or answered after the
+        pause had waited for the broker (null if none waited for `WAITED_US`).
     """
     starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
     found = partial(_pauses_in_requests, starts=starts, before_us=before_us or {})
@@ -136,7 +138,7 @@ def request_pauses(
 def _pauses_in_requests(
     _sql: ArrowSql, parts: pa.Table, starts: Mapping[int, Sequence[int]], before_us: Mapping[int, int]
 ) -> pa.Table:  # fmt: skip
-    """Return the pauses of all brokers, from the buckets of their activity."""
+    """Return the rows of `request_pauses` for some brokers, from the buckets of their activity."""
     ends = [
         {"broker_id": broker_id, "bucket": before_us[broker_id] // BUCKET_US}
         | dict.fromkeys(("first_us", "last_us", "done_us", "last_done_us"), before_us[broker_id])
@@ -153,7 +155,7 @@ def _pauses_in_requests(
 
 
 def _request_pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Table:
-    """Return the pauses of one broker's process, and the first and last bucket of its activity."""
+    """Return the rows of `request_pauses` for one broker."""
     bucket = int64_array(rows["bucket"])
     begins = np.flatnonzero(np.diff(bucket, prepend=bucket[0] - 1))
     bucket = bucket[begins]
@@ -161,7 +163,7 @@ def _request_pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Ta
              for name in ("first_us", "since_us", "done_us")}  # fmt: skip
     most = {name: np.maximum.reduceat(int64_array(rows[name], _EARLY), begins) for name in ("last_us", "last_done_us")}
     process = np.searchsorted(np.array(starts_us, np.int64) // BUCKET_US, bucket, side="right")
-    # For each bucket, the last earlier one in which a request was completed.
+    # For each bucket, the index of the last bucket before it in which a request was completed.
     done_in = np.maximum.accumulate(np.where(most["last_done_us"] != _EARLY, np.arange(len(bucket)), -1))
     done_in = np.append(-1, done_in[:-1])
     before_done_us = np.where(done_in >= 0, most["last_done_us"][done_in], _LATE)
@@ -181,17 +183,29 @@ def _request_pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Ta
 
 
 def beginnings_of_requests(by_file: pa.Table) -> dict[int, int]:
-    """Return when each broker's request log begins, in epoch microseconds, from the result of `requests_by_file`."""
+    """Return when the request logs of each broker begin, in microseconds since 1970.
+
+    Parameters
+    ----------
+    by_file : pa.Table
+        Result of `requests_by_file`.
+    """
     return _summary_by_broker(by_file, "first_us", min)
 
 
 def ends_of_requests(by_file: pa.Table) -> dict[int, int]:
-    """Return when each broker's request log ends, in epoch microseconds, from the result of `requests_by_file`."""
+    """Return when the request logs of each broker end, in microseconds since 1970.
+
+    Parameters
+    ----------
+    by_file : pa.Table
+        Result of `requests_by_file`.
+    """
     return _summary_by_broker(by_file, "last_us", max)
 
 
 def _summary_by_broker(by_file: pa.Table, column: str, choose: Callable[[int, int], int]) -> dict[int, int]:
-    """Combine a column over all request logs of each broker, with ``choose``."""
+    """Combine a column over all request logs of each broker, using ``choose``."""
     found: dict[int, int] = {}
     for row in by_file.to_pylist():
         if row["reason"] is None and row[column] is not None:

@@ -1,1 +1,1 @@
-"""Derive leaders' terms from parsed logs, and other tables about leaders and brokers."""
+"""Derive the terms of leaders, and other tables about leaders and brokers, from parsed logs."""

@@ -20,19 +20,19 @@ _NONE = pa.table({name: pa.array([], pa.int64()) for name in ("broker_id", "from
 
 
 def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, signs: pa.Table) -> pa.Table:
-    """Return the silences, in which a broker processed nothing although it should have.
+    """Return the silences of brokers: periods in which a broker processed nothing although it should have.
 
-    The columns are broker_id, process, from_us, until_us. Any of these shows a silence:
+    The columns are broker_id, process, from_us, until_us. There are three kinds of evidence, and each one suffices:
 
-    - a request was waiting;
-    - several followers had been answered just before, and their next requests, with consecutive numbers, arrived
-      together: a running follower asks again at once, and followers that were stopped themselves do not wake up
-      together;
-    - a check that was due in the period ran right after it, and dropped a follower that had sent nothing all that time,
-      which is longer than a lag time and a check period.
+    - A request was waiting.
+    - Several followers had been answered just before the period, and their next requests, with consecutive numbers,
+      arrived together after it. A running follower sends its next request at once, and followers that were stopped
+      themselves do not wake up together.
+    - The period was longer than a lag time plus a check period. Right after it, a check ran late and dropped a
+      follower.
 
-    Idle time is not a silence: in a quiet cluster all followers may wait half a second for data at the same time, and
-    stopped followers send nothing. Checks are on time while a broker is idle.
+    Idle time is not a silence. In a quiet cluster, all followers may wait for data at the same time for half a second,
+    and stopped followers send nothing. While a broker is idle, its checks are on time.
 
     Parameters
     ----------
@@ -40,12 +40,12 @@ def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, s
     pauses : pa.Table
         Result of `isr_batch.ingest.requests.request_summary.request_pauses`.
     activity : pa.Table
-        Times of lines of server.log: broker_id, at_us. Lines may be left out only if the broker wrote others within
-        less than the length of a silence.
+        Times of lines in server.log: broker_id, at_us. Lines may be left out if the broker wrote others near them, less
+        than the length of a silence away.
     signs : pa.Table
         Result of `isr_batch.ingest.requests.coverage.request_number_signs`.
     """
-    # The table of silences is empty here: which checks were late must be known before silences can be found.
+    # Silences are found from late checks, so these checks are computed without knowing the silences.
     checks = checks_seen(sources, _NONE)
     return sources.sql(
         f"""
@@ -87,7 +87,7 @@ def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, s
 def checks_seen(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
     """Return the checks that logged Shrinking lines: broker_id, process, at_us, silent_from_us, period_ms.
 
-    ``silent_from_us`` is the start of the silence that ended just before the check, if there was one.
+    ``silent_from_us`` is the start of the silence that ended just before the check; null if none did.
     """
     settings = _check_periods(sources)
     shrinks = sources.sql(
@@ -101,10 +101,10 @@ def checks_seen(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
 
 
 def checks_noted(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
-    """Return checks that only state-change.log shows, because replicas left an ISR then; columns of `checks_seen`.
+    """Return the times at which replicas left an ISR according to state-change.log, with the columns of `checks_seen`.
 
-    Leaders drop replicas at their checks, so such times in phase show when checks are due. Removals by the controller
-    are noted in the same way, but not in phase.
+    Leaders drop replicas when isr-expiration runs, so their changes are multiples of the check period apart. Removals
+    by the controller are logged in the same way, but at any time. `broker_processes` distinguishes the two.
     """
     noted = sources.sql(
         """
@@ -128,7 +128,7 @@ def checks_noted(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
 
 
 def _check_periods(sources: ParsedLogs) -> pa.Table:
-    """Return the period of each broker's isr-expiration, in ms."""
+    """Return the period of each broker's isr-expiration, in milliseconds."""
     return sources.sql(
         "SELECT broker_id, starts_us, replica_lag_time_max_ms // checks_per_lag_time AS period_ms FROM settings",
         settings=sources.settings,
@@ -136,17 +136,17 @@ def _check_periods(sources: ParsedLogs) -> pa.Table:
 
 
 def checks_of_shrinks(sql: ArrowSql, shrinks: pa.Table, settings: pa.Table, silent: pa.Table) -> pa.Table:
-    """Return the checks that made these shrinks, with the columns of `checks_seen`.
+    """Return the checks in which shrinks happened, with the columns of `checks_seen`.
 
     Parameters
     ----------
     sql : ArrowSql
     shrinks : pa.Table
-        broker_id, stamp_us, and optionally process; without it, all are of process 0.
+        broker_id, stamp_us, and optionally process; without it, process 0 is assumed.
     settings : pa.Table
         broker_id, period_ms.
     silent : pa.Table
-        broker_id, from_us, until_us.
+        Silences: broker_id, from_us, until_us.
     """
     process = "process" if "process" in shrinks.column_names else "0 AS process"
     return sql(
@@ -175,17 +175,28 @@ def broker_processes(  # noqa: PLR0913, PLR0917 all that processes are known by
     noted: pa.Table,
     before: Sequence[Stretch] = (),
 ) -> pa.Table:
-    """Return each broker process: broker_id, process, last_led_us, broker_version, check_origin.
+    """Return the processes of each broker: broker_id, process, last_led_us, broker_version, check_origin.
 
-    A replay ends at ``last_led_us``, the last request or Shrinking line: a process that was killed while it was paused
-    may still write a line or two, and does not log its last requests.
+    ``last_led_us`` is the process's last request or Shrinking line, at which a replay ends. If a process is killed
+    while it is paused, it may still write a few lines, but its last requests are not logged.
 
-    isr-expiration runs with a fixed period from the start of its process; a check may be late, but never early. So the
-    origin is the check with which most other checks are in phase, or a little late. If there are no checks, it is about
-    the time at which the task was scheduled. Without either, it is the removal of ``noted`` (`checks_noted`) with which
-    most others are in phase; a removal alone may be the controller's, so that the phase remains unknown.
+    ``check_origin_ms`` is a time at which isr-expiration ran. The task runs with a fixed period from the start of the
+    process; a run may be late, but never early. Therefore the origin is the check that most other checks follow by a
+    multiple of the period, or slightly more. Without checks, it is the time at which the task was scheduled, if logged.
+    Without that, it is the removal in ``noted`` with which most others are in phase. A single removal may be the
+    controller's, so it leaves the phase unknown.
 
-    ``before`` are the stretches of earlier logs, which have the last requests of processes that ended there.
+    Parameters
+    ----------
+    sources : ParsedLogs
+    pauses : pa.Table
+        Result of `isr_batch.ingest.requests.request_summary.request_pauses`.
+    activity : pa.Table
+        Times of lines in server.log: broker_id, at_us.
+    checks, noted : pa.Table
+        Results of `checks_seen` and `checks_noted`.
+    before : sequence of Stretch
+        Periods that earlier request logs cover. They have the last requests of processes that ended there.
     """
     reached = pa.Table.from_pylist(
         [{"broker_id": stretch.broker_id, "at_us": stretch.until_us} for stretch in before], activity.schema
@@ -227,9 +238,10 @@ def broker_processes(  # noqa: PLR0913, PLR0917 all that processes are known by
 
 
 def check_phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
-    """Return, for each process, the check that most others are in phase with: broker_id, process, shrink_ms.
+    """Return the check with which most others of its process are in phase, with broker_id, process, shrink_ms.
 
-    ``times`` is how many checks of the process share its phase, itself included, and ``checks`` is their total number.
+    ``times`` is the number of checks in phase with it, itself included, and ``checks`` the number of all checks of the
+    process.
     """
     return sql(
         f"""
@@ -253,8 +265,16 @@ def check_phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
 def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
     """Return the checks that dropped followers: broker_id, kind, at_us (when it was due), end_us (when it ran).
 
-    The check right after a silence is the first one that was due in it; the broker then catches up on the others. If no
-    line shows when checks are due, that check may have been due at any time since the silence began.
+    A check right after a silence is the first one that was due during the silence. If it is unknown when checks are
+    due, it may have been due at any time since the silence began; ``at_us`` is that beginning.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    checks : pa.Table
+        Result of `checks_seen`.
+    known : pa.Table
+        Result of `broker_processes`.
     """
     spread = _PHASE_SPREAD_MS * 1000
     return sql(
@@ -276,9 +296,17 @@ def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
 
 
 def broker_events(sources: ParsedLogs, silent: pa.Table, checks: pa.Table) -> pa.Table:
-    """Return the rows of table broker_events: broker_id, kind, at_us, end_us; ``checks`` is from `check_events`.
+    """Return the rows of table broker_events: broker_id, kind, at_us, end_us.
 
-    Fencing and shutdowns come from the metadata log; without it, from the brokers' own lines.
+    Fencing and shutdowns are taken from the metadata log. Without it, they are taken from the brokers' own lines.
+
+    Parameters
+    ----------
+    sources : ParsedLogs
+    silent : pa.Table
+        Result of `broker_silences`.
+    checks : pa.Table
+        Result of `check_events`.
     """
     return sources.sql(
         """

@@ -1,4 +1,4 @@
-"""Resolve each broker's settings: given by the user, in server.properties, logged at its start, or Kafka's default."""
+"""Find each broker's settings: given by the user, in server.properties, logged at its start, or Kafka's default."""
 
 from collections.abc import Sequence
 
@@ -26,12 +26,27 @@ def broker_settings(
     given: ClusterSettings = ClusterSettings(),  # noqa: B008 frozen
     assumed: str | None = None,
 ) -> pa.Table:
-    """Return each broker's settings: replica_lag_time_max_ms, min_insync_replicas, starts_us, checks_per_lag_time.
+    """Return the settings of each broker, with the columns of `BROKER_SETTINGS`.
 
-    The result also has ``version``, logged or given, and ``lag_time_source``, which names where the lag time is from:
-    given, properties, logged (at the start of the broker) or default, in that order of precedence. Kafka's default was
-    10 s before 2.5, and has been 30 s since (KIP-537). ``assumed`` is the release whose defaults apply if no log names
-    the release. ``starts_us`` is sorted.
+    Some columns need an explanation:
+
+    - ``lag_time_source``: where the lag time is from. In order of precedence, that is given, properties, logged (at the
+      broker's start) or default. Kafka's default is 10 s before 2.5, and 30 s since (KIP-537).
+    - ``starts_us``: times at which the broker's processes started, sorted.
+    - ``checks_per_lag_time``: how often isr-expiration runs per lag time.
+    - ``version``: the release, given or logged.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    server : pa.Table
+        Lines of server.log.
+    brokers : sequence of Broker
+        Settings in server.properties.
+    given : ClusterSettings
+        Settings that the user gave.
+    assumed : str, optional
+        Release whose defaults are used for a broker whose release is neither given nor logged.
     """
     printed = sql(
         f"""
@@ -74,6 +89,6 @@ def broker_settings(
 
 
 def _checks_per_lag_time(release: list[int] | None) -> int:
-    """Return how often isr-expiration runs per lag time in a release; an unknown release is treated as the newest."""
+    """Return how often isr-expiration runs per lag time in a release. An unknown release is treated as the newest."""
     rules = [rule for since, rule in RELEASED_RULES if release is not None and release >= list(since)]
     return (rules or [RELEASED_RULES[-1][1]])[-1].checks_per_lag_time

@@ -1,4 +1,4 @@
-"""Build table controller_records: states of partitions in the metadata log, and settings that KIP-966 depends on."""
+"""Build table controller_records: partition states in the metadata log, and settings that matter for ELR (KIP-966)."""
 
 from collections.abc import Iterable
 
@@ -22,7 +22,7 @@ _LISTED = pa.schema([
 
 
 def controller_records(sources: ParsedLogs, listed: Iterable[Listed] = (), begins_us: int = 0) -> pa.Table:
-    """Return the rows of table controller_records; times are still in microseconds.
+    """Return the rows of table controller_records. Times are in microseconds since 1970.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def controller_records(sources: ParsedLogs, listed: Iterable[Listed] = (), begin
     listed : iterable of Listed
         Partitions of listings.
     begins_us : int
-        When the first term begins, which serves as the time of listings, because they have none.
+        When the first term begins. It is the time of listings, because a listing has none.
     """
     return sources.sql(
         """
@@ -63,7 +63,7 @@ def controller_records(sources: ParsedLogs, listed: Iterable[Listed] = (), begin
 
 
 def _partition_states(sources: ParsedLogs) -> pa.Table:
-    """Return the state of a partition after each record; a record only has the fields that it changes."""
+    """Return the state of each partition after each of its records. A record only has the fields that it changes."""
     upto = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     last = "last_value({} IGNORE NULLS) OVER upto"
     return sources.sql(
@@ -132,7 +132,7 @@ def _partition_states(sources: ParsedLogs) -> pa.Table:
 
 
 def _records_of_settings(sources: ParsedLogs) -> pa.Table:
-    """Return the records that set features and min.insync.replicas, except settings of a single broker."""
+    """Return the records that set a feature level or min.insync.replicas. Settings of single brokers are left out."""
     features = " ".join(f"WHEN '{name}' THEN '{kind}'" for name, kind in _FEATURES.items())
     return sources.sql(
         f"""
@@ -152,9 +152,10 @@ def _records_of_settings(sources: ParsedLogs) -> pa.Table:
 
 
 def _unclean_restarts(sources: ParsedLogs) -> pa.Table:
-    """Return the brokers that registered again without a controlled shutdown since their previous registration.
+    """Return the registrations of brokers that were not shut down cleanly since their previous registration.
 
-    The controller itself decides by a file that a clean shutdown leaves on the broker, but no record has its content.
+    The controller itself decides by the clean-shutdown file on the broker's disk, which the broker reports when it
+    registers. No record has this, so a controlled shutdown in the records is used in its place.
     """
     return sources.sql(
         """

@@ -1,8 +1,8 @@
-"""Build table observed_isr_changes: ISR changes that the leaders logged or that the controller made.
+"""Build table observed_isr_changes: the ISR changes that leaders logged or that the controller made.
 
-Before AlterPartition (ZooKeeper, up to 2.7) the leaders log their own changes in Shrinking and Expanding lines, and the
-controller sends its changes to the leaders in LeaderAndIsr requests. In later releases, the metadata log has all
-changes.
+In releases without AlterPartition (ZooKeeper, up to 2.7), leaders log their own changes in Shrinking and Expanding
+lines, and the controller sends its changes to them in LeaderAndIsr requests. In later releases, the metadata log has
+all changes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -31,12 +31,12 @@ _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, sou
 
 
 def isr_shrinks_by_term(sources: ParsedLogs, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
-    """Return the Shrinking lines, each with its term: leader_id, leader_epoch, at_us and the line's values.
+    """Return the Shrinking lines with the values that they have, and with their term: leader_id, leader_epoch, at_us.
 
-    ``answered_us`` is the time of the line that answers the ISR write: "ISR updated", or, where a shrink begins a new
-    term (KRaft up to 3.6), the start of that term. If a starved leader learned of the change from the controller's
-    record first, ``answered_us`` is the time of that record, provided that more than a second had passed; if not, it is
-    null. Retries after a failed write to ZooKeeper are left out.
+    ``answered_us`` is the time at which the leader learned that its ISR write had succeeded. It is the time of the line
+    "ISR updated" or, where a shrink begins a new term (KRaft up to 3.6), the start of that term. If a starved leader
+    learned of the change from the controller's record first, more than a second after the shrink, it is the time of
+    that record. Otherwise it is null. Retries after a failed write to ZooKeeper are left out.
     """
     lines = sources.sql(
         f"""
@@ -79,21 +79,22 @@ def isr_shrinks_in_read_logs(
     ends_us: Mapping[int, int],
     gone: Collection[int] = (),
 ) -> pa.Table:
-    """Return those shrinks of `isr_shrinks_by_term` that were made in the time of the logs of this ingest.
+    """Return the shrinks of `isr_shrinks_by_term` that happened in the period of the logs that are ingested.
 
-    Server and request logs rotate separately, so the file with a Shrinking line may already be deleted although the
-    requests of that time are still there.
+    Server and request logs rotate separately. Therefore the file with a Shrinking line may have been deleted although
+    the request log of that time is still there.
 
     Parameters
     ----------
     shrinks : pa.Table
     files : pa.Table
-        The small logs that are read: source_file.
+        The logs of this ingest other than request logs: source_file.
     begins_us, ends_us : mapping of int to int
-        When the request log that is read of each broker begins and ends: a night that comes late ends before others.
+        Times at which the request log that is ingested begins and ends, by leader. Earlier ingests may have read
+        later logs.
     gone : collection of int
-        Brokers with request logs that are gone. If none of theirs is read, appends up to the offset that a line names
-        may be in those.
+        Brokers with request logs that are no longer in the folder. If no request log of a broker is left, its Shrinking
+        lines are left out, because the appends before them may be in those logs.
     """
     times = zip(shrinks["leader_id"].to_pylist(), shrinks["at_us"].to_pylist(), strict=True)
     with_requests = pa.array(
@@ -105,7 +106,7 @@ def isr_shrinks_in_read_logs(
 
 
 def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table:
-    """Add to leaders' lines the term in which each was logged: leader_id, at_us and leader_epoch."""
+    """Add leader_id, at_us and the leader_epoch of the term in which each was logged to leaders' lines."""
     return sql(
         """
         SELECT l.* EXCLUDE (broker_id, stamp_us), broker_id AS leader_id, stamp_us AS at_us,
@@ -119,21 +120,17 @@ def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table
 
 
 def isr_changes_recorded_until(sources: ParsedLogs, log_ends_us: int) -> int | None:
-    """Return the time up to which the metadata log has every ISR change, in epoch microseconds; None without one.
+    """Return the time until which the metadata log has every ISR change, in microseconds since 1970; None without one.
 
-    A dump may be older than the logs. Since 3.3 an active controller writes a record twice a second, so if the last
-    record is more than a minute older than the logs, changes after it are unknown. Before 3.3, they are unknown only if
-    a leader logged a later change. In all other cases, the metadata log is complete until the logs end.
+    A dump may be older than the logs. Since 3.3, an active controller writes a record twice a second: if the last
+    record is more than a minute older than the end of the logs, changes after it are unknown. Before 3.3, they are only
+    unknown if a leader logged a later change. Otherwise the metadata log is complete until the logs end.
     """
     last_us = pc.max(sources.metadata["at_us"]).as_py()
     if last_us is None:
         return None
     ticks = pc.any(pc.equal(sources.metadata["type"], "NO_OP_RECORD")).as_py()
-    lines = (
-        sources.isr_updates,
-        sources.stayed,
-        sources.led,
-    )
+    lines = (sources.isr_updates, sources.stayed, sources.led)
     goes_on = any((pc.max(each["stamp_us"]).as_py() or 0) > last_us + _RECORD_LATE_US for each in lines)
     ended = ticks and last_us < log_ends_us - _TICKS_US
     return int(last_us) if goes_on or ended else max(last_us, log_ends_us)
@@ -152,7 +149,11 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
     controller's election; if that record completes a reassignment, the expand is attributed to the former leader, which
     asked for it. A Shrinking line with no matching metadata record is a failed attempt (for example by a deposed
     leader), but is kept as a row.
+
+    ``earliest_us`` is set where the line comes late: other changes before it are in no line, by the partition epochs.
+    Only for the former leader the next term shows when it left.
     """
+    late = "false" if controller_known else "partition_epoch - lag(partition_epoch) OVER of_partition > 1"
     if controller_known:
         history = sources.history
     else:
@@ -163,10 +164,12 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
             SELECT * EXCLUDE (isr), isr AS isr_after,
                 lag(isr) OVER of_partition AS isr_before, lag(leader_id) OVER of_partition AS leader_before,
                 lag(leader_epoch) OVER of_partition AS epoch_before,
+                CASE WHEN {late} THEN lag(at_us) OVER of_partition END AS earliest_us,
                 lag(replicas) OVER of_partition AS replicas_before
             FROM history WINDOW of_partition AS (PARTITION BY topic, partition_id ORDER BY position, at_us)
         )
-        SELECT {_CHANGE}, leader_before, epoch_before,
+        SELECT {_CHANGE}, earliest_us, leader_before, epoch_before,
+            CASE WHEN leader_epoch = epoch_before + 1 THEN leader_before END AS left_now_id,
             coalesce(leader_before >= 0 AND len(list_without(replicas_before, replicas)) > 0, false) AS is_reassigned
         FROM following WHERE isr_before IS NOT NULL AND NOT begins
         """,
@@ -185,6 +188,8 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
         "SELECT *, NULL::BIGINT AS answered_us FROM expanding",
         expanding=_in_their_terms(sources.sql, expanding, terms),
     )
+    in_records = _without_line(sources.sql, changes, shrinks).drop_columns("epoch_before")
+    without_line = pa.concat_tables([in_records, _changes_in_requests(sources, terms, begun)])
     return sources.sql(
         f"""
         SELECT {_CHANGE}, high_watermark, leader_log_end_offset, 'shrink' AS kind, 'leader' AS made_by, answered_us,
@@ -192,25 +197,16 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
             d.last_caught_up_time_ms AS last_caught_up_time_ms
         FROM (SELECT *, unnest(dropped) AS d FROM shrinks)
         UNION ALL BY NAME
-        SELECT {_CHANGE}, replica_id, 'shrink' AS kind, made_by FROM without_shrink
+        SELECT {_CHANGE}, replica_id, 'shrink' AS kind, made_by,
+            CASE WHEN replica_id IS DISTINCT FROM left_now_id THEN earliest_us END AS earliest_us
+        FROM without_shrink
         UNION ALL BY NAME
-        SELECT {_CHANGE}, unnest(list_without(isr_after, isr_before)) AS replica_id, 'expand' AS kind,
+        SELECT {_CHANGE}, earliest_us, unnest(list_without(isr_after, isr_before)) AS replica_id, 'expand' AS kind,
             CASE WHEN leader_id = coalesce(leader_before, leader_id) THEN 'leader' ELSE 'controller' END AS made_by
         FROM (SELECT * FROM without_expand UNION ALL BY NAME SELECT {_CHANGE} FROM expanding)
         """,
         shrinks=shrinks,
-        without_shrink=_with_maker(
-            sources,
-            pa.concat_tables(
-                [
-                    _without_line(sources.sql, changes, shrinks).drop_columns("epoch_before"),
-                    _changes_in_requests(sources, terms, begun),
-                ]
-            ),
-            shrinks,
-            files,
-            controller_known,
-        ),
+        without_shrink=_with_maker(sources, without_line, shrinks, files, controller_known),
         without_expand=_without_line(sources.sql, expands, expanding),
         expanding=expanding,
     )
@@ -223,18 +219,19 @@ def _with_maker(
     files: pa.Table,
     controller_known: bool,  # noqa: FBT001 as given
 ) -> pa.Table:
-    """Decide for each replica that left without a Shrinking line who removed it: leader, controller or unknown.
+    """Decide, for each replica that left without a Shrinking line, whether the leader or the controller removed it.
 
-    It was the controller if the leader's server.log would have the line: it covers the time, has other lines of the
-    ISR, none of them unread at that time, and no write of a smaller ISR by the leader without the line, as after a
-    filter. Otherwise, the controller's records decide: it removes a replica from the ISR if its broker is fenced or
-    shuts down, when it elects another leader, and when it completes a reassignment. Without records it is unknown, and
-    so it is with them if only the line is missing: up to 3.2 they do not show brokers that shut down.
+    It was the controller if the leader's server.log would have the line: it covers the time, has other ISR lines and no
+    unreadable ones near that time, and does not show that Shrinking lines are filtered out. Otherwise, the records
+    decide: the controller removes a replica whose broker is fenced or shuts down, and when it elects another leader or
+    completes a reassignment. If neither shows it, it is unknown; up to 3.2, records do not show that a broker shuts
+    down.
     """
     return sources.sql(
         f"""
         WITH dropped AS (
-            SELECT {_CHANGE}, leader_before, is_reassigned, unnest(list_without(isr_before, isr_after)) AS replica_id
+            SELECT {_CHANGE}, earliest_us, left_now_id, leader_before, is_reassigned,
+                unnest(list_without(isr_before, isr_after)) AS replica_id
             FROM changes
         ), spans AS (
             SELECT broker_id, min(first_us) AS first_us, max(last_us) AS last_us FROM files
@@ -273,7 +270,7 @@ def _with_maker(
 
 
 def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.Table:
-    """Return the changes in the metadata log that no leader has logged as Shrinking or Expanding."""
+    """Return the changes in the metadata log that no leader has logged in a Shrinking or Expanding line."""
     late_us = f"greatest(l.at_us + {_RECORD_LATE_US}, coalesce(l.answered_us, 0))"
     return sql(
         f"""
@@ -287,10 +284,10 @@ def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.T
 
 
 def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) -> pa.Table:
-    """Return the ISR changes that LeaderAndIsr requests show: the request's ISR differs from the last known ISR.
+    """Return the ISR changes that LeaderAndIsr requests show: the request's ISR differs from the last known one.
 
-    The requests are logged at TRACE. Without them, the next ISR line of a leader names the old ISR: replicas missing
-    there were removed before.
+    The requests are only logged at TRACE. Without them, the next ISR line of a leader shows the removals before it,
+    because it has the old ISR.
     """
     return sources.sql(
         f"""
@@ -308,7 +305,7 @@ def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) 
             FROM writes WHERE NOT failed
             UNION ALL BY NAME
             SELECT topic, partition_id, leader_epoch, leader_id, at_us - 1 AS at_us, isr_before AS isr_after,
-                source_file, source_line, true AS ordered
+                source_file, source_line, true AS ordered, true AS late
             FROM writes WHERE NOT failed AND NOT repeated AND NOT EXISTS (FROM updates)
             UNION ALL BY NAME
             SELECT topic, partition_id, broker_id AS leader_id, stamp_us AS at_us, isr AS isr_after, source_file,
@@ -319,10 +316,13 @@ def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) 
                 false AS ordered
             FROM begun
         ), following AS (
-            SELECT *, lag(isr_after) OVER of_partition AS isr_before, lag(leader_id) OVER of_partition AS leader_before
+            SELECT *, lag(isr_after) OVER of_partition AS isr_before, lag(leader_id) OVER of_partition AS leader_before,
+                lag(at_us) OVER of_partition AS before_us
             FROM every WINDOW of_partition AS (PARTITION BY topic, partition_id ORDER BY at_us, source_line)
         )
-        SELECT {_CHANGE}, leader_before, false AS is_reassigned FROM following WHERE ordered AND isr_before IS NOT NULL
+        SELECT {_CHANGE}, CASE WHEN late OR leader_id IS DISTINCT FROM leader_before THEN before_us END AS earliest_us,
+            leader_before, leader_before AS left_now_id, false AS is_reassigned
+        FROM following WHERE ordered AND isr_before IS NOT NULL
         """,
         accepted=sources.accepted,
         led=sources.led,
@@ -333,7 +333,7 @@ def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) 
 
 
 def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Table:
-    """Add the ISR at the start of each covered period of a leader's log, to compare the first change with it."""
+    """Add states with the ISR at the start of each covered period, to which the first change after it is compared."""
     return sql(
         """
         SELECT * REPLACE (2 * position AS position) FROM history
@@ -349,11 +349,11 @@ def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Ta
 
 
 def _from_leaders(sources: ParsedLogs, terms: pa.Table) -> pa.Table:
-    """Return the partition states that leaders logged, each by its earliest line, in place of a metadata log.
+    """Return the partition states that leaders logged, each with its earliest line. They replace a metadata log.
 
-    ``begins``: a term whose line has no partition epoch (2.5 to 3.2), or that is only known from a request. The next
-    update is relative to its ISR; it is ordered after the last update before it. A topic made again begins as well: its
-    epochs count from 0 again.
+    ``begins`` marks a state that only serves for comparison with the next one: a term whose line has no partition epoch
+    (2.5 to 3.2), a term that is only known from a request, and the first state of a topic that was created again, whose
+    epochs count from 0. A term without a partition epoch is ordered after the last state logged before it.
     """
     states = sources.sql(
         f"""

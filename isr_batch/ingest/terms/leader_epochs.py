@@ -1,4 +1,4 @@
-"""Build table leader_epochs: the terms of each leader, from its state-change.log, before 2.5 also from server.log."""
+"""Build table leader_epochs: the terms of leaders, from state-change.log, before 2.5 also from server.log."""
 
 from functools import partial
 
@@ -26,7 +26,8 @@ TERMS = pa.schema([
     ("broker_version", pa.string()), ("version", pa.string()), ("check_origin_ms", pa.int64()),
     ("isr_write_ms", pa.int64()), ("metadata_delay_ms", pa.int64()), ("check_origin_source", pa.string()),
 ])  # fmt: skip
-"""Schema of `leader_epochs`; ``made_again`` is how often the topic had been deleted and created again."""
+"""Schema of `leader_epochs`. ``made_again`` is the number of times that the topic had been deleted and created again.
+"""
 _TERM_START = "broker_id, topic, partition_id, leader_epoch, stamp_us"
 _SHOWN = arrow_columns(
     "broker_id INT, topic STRING, partition_id INT, leader_epoch INT, stamp_us BIGINT, replica_id INT, "
@@ -38,10 +39,10 @@ _OF_FETCHES = (*FETCHED, "error_code", "partitions")
 def leader_epochs(
     sources: ParsedLogs, starts: pa.Table, begun: pa.Table, followers: pa.Table, processes: pa.Table
 ) -> pa.Table:
-    """Return all terms: columns of leader_epochs, with ``start_us``, ``end_us``, ``next_us`` and ``in_force_us``.
+    """Return all terms, with the columns of `TERMS`.
 
-    ``in_force_us`` is the earliest time the term may have begun: some ms before its line, but after the previous term.
-    ``next_us`` is the time at which the broker received its next state for the partition.
+    ``in_force_us`` is the earliest time at which the term may have begun: some milliseconds before its line, but after
+    the previous term. ``next_us`` is the time at which the broker received its next state for the partition.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ def leader_epochs(
     starts : pa.Table
         Result of `term_starts`.
     begun : pa.Table
-        Terms in progress where the log begins, with the fields of `isr_batch.ingest.terms.mid_term.Begun`.
+        Terms that are in progress where the log begins, with the fields of `isr_batch.ingest.terms.mid_term.Begun`.
     followers : pa.Table
         broker_id, topic, partition_id, leader_epoch, and ``fetched``, the replicas that fetched the partition.
     processes : pa.Table
@@ -58,7 +59,6 @@ def leader_epochs(
     Returns
     -------
     pa.Table
-        The terms, with the columns of `TERMS`.
     """
     spans = sources.sql(
         """
@@ -126,10 +126,10 @@ def leader_epochs(
 def term_starts(sources: ParsedLogs) -> pa.Table:
     """Return when brokers began to lead (``leads``) or to follow a partition, and when they deleted its log.
 
-    ``new_leader_id`` is -1 if it is not logged, and null after a deletion, when the broker knows nothing about
-    followers.
+    ``new_leader_id`` is -1 if it is not logged. It is null after a deletion, when the broker knows nothing about the
+    partition.
     """
-    # The zkVersion is the partition epoch, but a value here would mean that every ISR change is logged with its epoch.
+    # The partition epoch (zkVersion) of a request is dropped: terms with one are taken to log every ISR change with it.
     return sources.sql(
         f"""
         WITH logged AS (
@@ -164,10 +164,10 @@ def term_starts(sources: ParsedLogs) -> pa.Table:
 
 
 def _with_offsets(spans: pa.Table, sources: ParsedLogs) -> pa.Table:
-    """Fill in start_offset and start_high_watermark of terms from fetches, where no line has them.
+    """Derive start_offset and start_high_watermark of terms from fetches, for terms whose lines do not have them.
 
-    The log end offset is at least the highest fetch offset of any follower before the term. The high watermark is at
-    most the lowest first fetch offset of an ISR member in the term.
+    The log end offset at the start is at least the highest offset that any follower had fetched before the term. The
+    high watermark is at most the lowest offset in the first fetches of ISR members in the term.
     """
     if not sources.accepted.num_rows:
         return sources.sql("SELECT *, 'logged' AS start_offset_source FROM spans", spans=spans)
@@ -204,13 +204,13 @@ def _with_offsets(spans: pa.Table, sources: ParsedLogs) -> pa.Table:
 
 
 def _offsets_shown(sources: ParsedLogs, incomplete: pa.Table) -> pa.Table:
-    """Return the offsets of fetches before and in each of these terms.
+    """Return the offsets that followers fetched before and in each term with an incomplete start.
 
     Returns
     -------
     pa.Table
-        Per term and replica: ``shown_before``, its highest fetch offset before the term; ``first_offset``, that of its
-        first fetch in the term if it is an ISR member.
+        Per term and replica: ``shown_before``, its highest fetch offset before the term; ``first_offset``, the offset
+        of its first fetch in the term, for ISR members.
     """
     fetches = sources.engine.select(sources.fetches, _OF_FETCHES)
     listed = sources.engine.map(fetches, listed_by_fetches, LISTED)
@@ -227,7 +227,7 @@ def _offsets_shown(sources: ParsedLogs, incomplete: pa.Table) -> pa.Table:
 
 
 def _offsets_at_term_start(sql: ArrowSql, listed: pa.Table, topics: pa.Table, terms: pa.Table) -> pa.Table:
-    """Return the offsets of fetches before and after the start of each term, from the partitions they list."""
+    """Return fetch offsets before and after the start of each term, for the partitions in ``listed``."""
     return sql(
         f"""
         WITH seen AS (
@@ -269,7 +269,7 @@ def _terms_with_min_isr_and_replicas(spans: pa.Table, sources: ParsedLogs, follo
 
 
 def _metadata_delays(sources: ParsedLogs) -> pa.Table:
-    """Return the median delay from a controller's record to the leader's line: broker_id, metadata_delay_ms."""
+    """Return the median time from a controller's record to the leader's line about it: broker_id, metadata_delay_ms."""
     return sources.sql(
         f"""
         SELECT broker_id, CAST(round(median(stamp_us - at_us) / 1000) AS BIGINT) AS metadata_delay_ms
@@ -284,7 +284,7 @@ def _metadata_delays(sources: ParsedLogs) -> pa.Table:
 
 
 def _assignments(sources: ParsedLogs, spans: pa.Table) -> pa.Table:
-    """Return the replicas that were last assigned in each term: broker_id, topic, partition_id, stamp_us, replicas."""
+    """Return the last assignment in each term: broker_id, topic, partition_id, stamp_us, replicas."""
     return sources.sql(
         """
         WITH every AS (

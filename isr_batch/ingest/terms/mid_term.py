@@ -1,8 +1,8 @@
 """Infer the terms that began before the log, and their state where the log begins: ISR, log end, high watermark.
 
-The functions take small tables, whose rows are dicts: terms, lines about ISRs, and first fetches of followers. Each
-result has its source: ``logged`` (an earlier line or record, with no gap in between), ``snapshot`` (a listing made by
-an operator) or ``inferred`` (from the followers' fetches).
+The functions take few rows, as dicts: terms, lines about ISRs, and first fetches of followers. Each result has a
+source: ``logged`` (from an earlier line or record, without a gap after it), ``snapshot`` (from a listing made by an
+operator) or ``inferred`` (from the followers' fetches).
 """
 
 from bisect import bisect_right
@@ -18,14 +18,14 @@ Partition = tuple[str, int]
 LOGGED, SNAPSHOT, INFERRED = "logged", "snapshot", "inferred"
 UNKNOWN_EPOCH = -1
 LONG_BEFORE_US = 1_000_000
-"""If a leader served fetches of an epoch this many microseconds before the line about its beginning, the epoch had
-begun earlier."""
+"""If a leader served fetches of an epoch at least this many microseconds before the line about the epoch's beginning,
+the epoch had begun earlier."""
 SEEN_OFTEN = 3
-"""This many successful fetches with a leader epoch prove the epoch although no line names it."""
+"""This many successful fetches with a leader epoch prove that the leader had it, even if no line names it."""
 
 
 class Begun(NamedTuple):
-    """A term that began before the log; ``stamp_us`` is when the log begins to cover it."""
+    """A term that began before the log. ``stamp_us`` is the time from which the log covers it."""
 
     broker_id: int
     topic: str
@@ -36,7 +36,7 @@ class Begun(NamedTuple):
 
 
 class IsrReport(NamedTuple):
-    """A line or record with a partition's ISR: before it (None if the line does not name that) and after it."""
+    """A line or record with a partition's ISR: ``after`` it and, if the line has it, ``before`` it."""
 
     at_us: int
     before: tuple[int, ...] | None
@@ -45,12 +45,12 @@ class IsrReport(NamedTuple):
 
 
 def partition_of(row: Row) -> Partition:
-    """Return the topic and partition number of a row; evidence is looked up by these."""
+    """Return the topic and partition of a row, which are the key of dicts by partition."""
     return row["topic"], row["partition_id"]
 
 
 def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetched: Iterable[Row]) -> bool:
-    """Whether some terms may have begun before the log; false if the log is complete."""
+    """Whether terms may have begun before the log. False if the log covers the brokers' time from their start."""
     if not all(stretch.from_start for stretch in stretches):
         return True
     logged = {(row["broker_id"], *partition_of(row), row["leader_epoch"]) for row in starts if row["leads"]}
@@ -68,7 +68,7 @@ def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetche
 
 
 class Signs(NamedTuple):
-    """The lines and fetches that show terms whose start is not logged; rows are dicts.
+    """The lines and fetches that show terms whose start is not logged.
 
     Parameters
     ----------
@@ -76,15 +76,15 @@ class Signs(NamedTuple):
         Logged beginnings of terms of leaders (``leads``) and followers: broker_id, topic, partition_id, leader_epoch,
         stamp_us.
     process_starts : mapping of int to sequence of int
-        Times at which each broker started, sorted; every term ends at a restart.
+        Times at which each broker started, sorted. A restart ends all terms of the broker.
     fetched : sequence of dict
-        Fetches that a leader served without an error: broker_id, stretch (number of the broker's stretch), topic,
-        partition_id, leader_epoch, first_us, last_us, fetches.
+        Numbers of fetches that a leader served without an error: broker_id, stretch (number of the covered period),
+        topic, partition_id, leader_epoch, first_us, last_us, fetches.
     named : sequence of dict
         Lines of a leader about a partition that it leads: broker_id, topic, partition_id, at_us, leader_epoch (or
         UNKNOWN_EPOCH).
     led : mapping of (topic, partition) to sequence of (at_us, leader_id, leader_epoch, source)
-        Leaders by the controller's records and snapshots, in order of time.
+        Leaders according to the controller's records and snapshots, in chronological order.
     """
 
     starts: Sequence[Row]
@@ -97,7 +97,7 @@ class Signs(NamedTuple):
 class OfPartition(NamedTuple):
     """The part of `Signs` about one partition on one broker.
 
-    ``asked`` has the fetches of one stretch only; ``lines`` have times and leader epochs.
+    ``asked`` only has the fetches in one covered period. ``lines`` has times and leader epochs.
     """
 
     boundaries: Sequence[Row]
@@ -108,7 +108,14 @@ class OfPartition(NamedTuple):
 
 
 def terms_in_progress(stretches: Iterable[Stretch], signs: Signs) -> list[Begun]:
-    """Return the terms whose start is not in the log."""
+    """Return the terms whose start is not in the log.
+
+    Parameters
+    ----------
+    stretches : iterable of Stretch
+        Periods that the brokers' request logs cover.
+    signs : Signs
+    """
     boundaries: dict[tuple[int, Partition], list[Row]] = defaultdict(list)
     for row in sorted(signs.starts, key=lambda row: row["stamp_us"]):
         boundaries[row["broker_id"], partition_of(row)].append(row)
@@ -140,7 +147,7 @@ def terms_in_progress(stretches: Iterable[Stretch], signs: Signs) -> list[Begun]
 
 
 def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int, str]]:
-    """Return a partition's terms without a logged start in one covered period of the log: time, epoch, source."""
+    """Return a partition's terms without a logged start in one covered period, as time, leader epoch and source."""
     boundaries = of_key.boundaries
     begin_us = stretch.first_us
     started = [us for us in of_key.restarts if us <= begin_us]
@@ -175,7 +182,7 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
         found.append((begin_us if begins_here else at_us, epoch, INFERRED))
     if not found and not stretch.from_start:
         found += _by_other_evidence(stretch, limit_us, [us for us, _ in of_key.lines], of_key.led)
-    # If no fetch names the leader epoch, a line of the leader may name it.
+    # If fetches do not have the leader epoch, a line of the leader may have it.
     named = [epoch for us, epoch in of_key.lines if begin_us <= us < limit_us and epoch >= 0]
     epoch_named = named[0] if named else UNKNOWN_EPOCH
     return sorted((us, epoch_named if epoch == UNKNOWN_EPOCH else epoch, source) for us, epoch, source in found)
@@ -184,7 +191,17 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
 def is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -> bool:
     """Whether the log lacks the start of a term.
 
-    A leader may log the same epoch again: after a restart, and with KRaft up to 3.6 at every change of the ISR.
+    A line about the epoch need not be the term's start, because a leader may log the same epoch again: after a restart,
+    and with KRaft up to 3.6 at every ISR change.
+
+    Parameters
+    ----------
+    first_us : int
+        Time of the first fetch with the leader epoch.
+    logged_us : int or None
+        Time of the line about the epoch's beginning.
+    restarts : sequence of int
+        Times at which the broker started.
     """
     return (
         logged_us is None
@@ -194,14 +211,17 @@ def is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -
 
 
 def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:
-    """Whether a line before ``at_us`` names an earlier leader epoch of the partition on this broker."""
+    """Whether a line of the partition on the broker has an earlier leader epoch before ``at_us``."""
     return any(row["stamp_us"] < at_us and row["leader_epoch"] < epoch for row in boundaries)
 
 
 def _by_other_evidence(
     stretch: Stretch, limit_us: int, lines: Sequence[int], led: Sequence[tuple[int, int, int, str]]
 ) -> list[tuple[int, int, str]]:
-    """Find the term of a partition without fetches from a record, a snapshot, or a line about its ISR."""
+    """For a partition that has no fetches, find its term from records, snapshots, or log lines about its ISR.
+
+    Return time, leader epoch and source; an empty list if the broker does not seem to lead the partition.
+    """
     known = [entry for entry in led if entry[0] <= stretch.first_us] or [
         entry for entry in led if entry[3] == SNAPSHOT
     ][:1]
@@ -218,7 +238,7 @@ def _by_other_evidence(
 
 
 class Led(NamedTuple):
-    """A term, cut to the time that its leader's request log covers; ``assigned`` are its replicas, with the leader."""
+    """A term, cut to the time that its leader's request log covers. ``assigned`` has all replicas, also the leader."""
 
     start_us: int
     end_us: int
@@ -229,47 +249,50 @@ class Led(NamedTuple):
 def mid_term_isr(
     term: Led, reports: Sequence[IsrReport], holes: Sequence[tuple[int, int]], seems_in: Mapping[int, bool]
 ) -> tuple[list[int], str]:
-    """Return the ISR at the time from which the log covers a term, and how it is known.
+    """Return the ISR at the time from which the log covers a term.
 
     Parameters
     ----------
     term : Led
     reports : sequence of IsrReport
-        Reports about the partition, in order of time.
+        Reports about the partition, in chronological order.
     holes : sequence of (int, int)
-        Gaps in the log, in which changes may have been missed.
+        Gaps in the log, in which ISR changes may be missing.
     seems_in : mapping of int to bool
-        Whether each follower seems to be in sync, by its first fetches and the high watermark; followers that never
-        fetched are missing.
+        Whether each follower seems to be in sync, judging by its first fetches and the high watermark. Followers that
+        never fetched are left out.
 
     Returns
     -------
-    list of int, str
-        The sorted ISR, and its source.
+    list of int
+        The ISR, sorted.
+    str
+        Its source.
     """
     times = [each.at_us for each in reports]
     upto = bisect_right(times, term.start_us)
     last = reports[upto - 1] if upto else None
     if last and last.source != SNAPSHOT and any(b < term.start_us and e > last.at_us for b, e in holes):
         last = None
-    # Only the first change after the start shows the ISR at the start, and only if its line has the ISR before it.
+    # The first change after the start shows the ISR at the start, if its line has the ISR before the change.
     following = reports[upto].before if upto < len(reports) and reports[upto].at_us <= term.end_us else None
     guess = {f for f in term.assigned if f == term.leader or seems_in.get(f, False)}
     if last is None and following is None:
         return sorted(guess), INFERRED
     if last and following:
-        # Shrinks are always logged, expands are not: a replica that is only in the next logged ISR may have joined
+        # All shrinks are logged, but not all expands. A replica that is only in the next logged ISR may have joined
         # after the start.
         agreed, doubtful = set(last.after) & set(following), set(following) - set(last.after)
     else:
-        # Replicas in the ISR of a snapshot or line that the high watermark had passed at the start were not members
-        # then: they were dropped after the snapshot, or joined only before the line.
+        # A replica that lacked records below the high watermark at the start was not in the ISR then, even if the
+        # snapshot or the next line has it: it was dropped after the snapshot, or joined just before the line.
         listed = set(last.after if last else following or ())
         passed = {f for f in listed if seems_in.get(f) is False and f != term.leader}
         doubtful = passed if last is None or last.source == SNAPSHOT else set()
         agreed = listed - doubtful
         if last is None:
-            # A replica that fetched at the log end would have rejoined at once, so the controller had removed it.
+            # The next line lacks a replica that fetched at the log end. It would have rejoined at once, so the
+            # controller removed it after the start.
             removed = guess - listed
             agreed, doubtful = agreed | removed, doubtful | removed
     source = INFERRED if doubtful else last.source if last else LOGGED
@@ -277,21 +300,20 @@ def mid_term_isr(
 
 
 class FirstFetch(NamedTuple):
-    """A follower's first fetch in a covered period, with the high watermarks that the leader had sent by then.
+    """A follower's first fetch in a covered period, with the high watermarks that the leader had sent until then.
 
     Parameters
     ----------
     answered_us : int
-        When the response was complete; the response to a fetch that waited includes records that were appended
-        meanwhile.
+        When the response was complete. If the fetch waited, the response has records that were appended meanwhile.
     offset : int or None
-        Fetch offset; None if no line names it.
+        Fetch offset; None if it is not logged.
     sent : bool
-        Whether the response had records although no line names the fetch offset.
+        Whether the fetch offset is not logged and the response had records.
     answered : int or None
         High watermark in the response.
     highest : int or None
-        Highest high watermark in any earlier response to a follower.
+        Highest high watermark in earlier responses to any follower.
     """
 
     answered_us: int
@@ -308,9 +330,9 @@ def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | 
     ----------
     fetch : FirstFetch
     log_end_offset : int or None
-        The leader's log end offset at the start of the stretch, which no follower's can exceed.
+        The leader's log end offset at the start of the covered period. No follower's can be higher.
     appended_us : int or None
-        Time of the first append after that.
+        Time of the first append in the covered period.
     """
     most = fetch.offset if fetch.offset is not None else log_end_offset
     if most is None:
@@ -326,16 +348,18 @@ def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | 
 def mid_term_log_end(
     asked: Iterable[int], first_appended: int | None, printed_ends: Sequence[int], high_watermarks: Iterable[int]
 ) -> int | None:
-    """Return the leader's log end offset where a covered period begins; None if no line names an offset.
+    """Return the leader's log end offset at the start of a covered period; None if no line has an offset.
 
     Parameters
     ----------
     asked : iterable of int
         First fetch offset of each follower.
     first_appended : int or None
-        First offset of the first append in the stretch.
-    printed_ends, high_watermarks : sequence of int, iterable of int
-        Values in the first lines that have such a value.
+        Base offset of the first append in the period.
+    printed_ends : sequence of int
+        Log end offsets in Shrinking lines.
+    high_watermarks : iterable of int
+        First high watermarks that are logged.
     """
     if first_appended is not None:
         return first_appended
@@ -345,9 +369,9 @@ def mid_term_log_end(
 def mid_term_high_watermark(
     log_end_offset: int | None, held: Iterable[int], high_watermarks: Iterable[int]
 ) -> int | None:
-    """Return the high watermark where a covered period begins.
+    """Return the high watermark at the start of a covered period; None if the log end offset is unknown.
 
-    It is at most the log end offset of each ISR member, and at most any later high watermark.
+    It is at most the log end offset of each ISR member (``held``), and at most any later high watermark.
     """
     return None if log_end_offset is None else min([log_end_offset, *held, *high_watermarks])
 
@@ -356,10 +380,10 @@ def mid_term_high_watermark(
 
 
 def mid_term_fetcher(topic: str, partition: int, fetchers: int) -> int:
-    """Return the number of a partition's fetcher thread, as AbstractFetcherManager.getFetcherId of 0.9 to 4.4.
+    """Return the number of the fetcher thread that fetches a partition, from 0.
 
-    That is Utils.abs of the 32-bit number ``31 * topic.hashCode() + partition``, which turns the smallest negative
-    number into 0.
+    This is AbstractFetcherManager.getFetcherId of Kafka 0.9 to 4.4: Utils.abs of the 32-bit number ``31 *
+    topic.hashCode() + partition``, modulo the number of threads. Utils.abs turns the smallest negative number into 0.
     """
     java_hash = 0
     for unit in _utf16_units_of_topic(topic):
@@ -370,6 +394,6 @@ def mid_term_fetcher(topic: str, partition: int, fetchers: int) -> int:
 
 
 def _utf16_units_of_topic(text: str) -> list[int]:
-    """Split a text into UTF-16 code units, on which Java computes its hash."""
+    """Split a text into UTF-16 code units, from which Java computes its hash."""
     data = text.encode("utf-16-be")
     return [data[i] << 8 | data[i + 1] for i in range(0, len(data), 2)]

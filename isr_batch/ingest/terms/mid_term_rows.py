@@ -1,6 +1,6 @@
-"""Collect the evidence about terms that began before the logs, let `mid_term` infer their state, and fill it in.
+"""Collect the evidence about terms that began before the logs, let `mid_term` infer their state, and store it in rows.
 
-Only small data is collected to the driver: terms, lines about ISRs, and one row per follower of a partition.
+Only few rows are collected to the driver: terms, lines about ISRs, and one row per follower of a partition.
 """
 
 from collections import defaultdict
@@ -44,8 +44,8 @@ _FIRST_FETCHES = arrow_columns(
 )
 _FIRST_APPENDS = arrow_columns("number INT, append_us BIGINT, base_offset BIGINT, last_us BIGINT")
 AT_ONE_MOMENT_US = 2_000_000
-"""Followers whose last fetches are this close, in microseconds, stopped together: a follower fetches again within a
-second (replica.fetch.wait.max.ms, replica.fetch.backoff.ms)."""
+"""Followers whose last fetches are at most this many microseconds apart stopped together. A running follower fetches
+again within a second (replica.fetch.wait.max.ms, replica.fetch.backoff.ms)."""
 FOLLOWERS = pa.schema([
     ("broker_id", pa.int32()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
     ("fetched", pa.list_(pa.int32())),
@@ -53,13 +53,13 @@ FOLLOWERS = pa.schema([
 
 
 def followers_seen_mid_term(sources: ParsedLogs, stretches: Sequence[Stretch]) -> list[dict[str, Any]]:
-    """Return how often each follower fetched, by leader, partition, leader epoch and covered period (`Stretch`).
+    """Count the fetches of each follower, by leader, partition, leader epoch and covered period (`Stretch`).
 
     Returns
     -------
     list of dict
-        broker_id, stretch, topic, partition_id, leader_epoch, replica_id; ``fetches``, the number of fetches that were
-        served without an error, with the times of their first and last, first_us and last_us.
+        broker_id, stretch, topic, partition_id, leader_epoch, replica_id; ``fetches``, the number of fetches served
+        without an error; first_us and last_us, the times of the first and last of them.
     """
     counted = sources.engine.map(sources.fetches, partial(_fetches_seen_mid_term, stretches=stretches), SEEN)
     seen = sources.engine.by_key(
@@ -73,7 +73,6 @@ def followers_seen_mid_term(sources: ParsedLogs, stretches: Sequence[Stretch]) -
 
 
 def _fetches_seen_mid_term(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
-    """Count the fetches in batches by follower, partition, term and covered period."""
     names = [*FETCHED, "error_code", "partitions"]
     for batch in batches:
         rows = with_stretch_number(pa.table(batch.select(names)), stretches, "broker_id", "completed_us", "stretch")
@@ -93,7 +92,7 @@ def _fetches_counted_mid_term(sql: ArrowSql, parts: pa.Table, topics: pa.Table) 
 
 
 def as_followers(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Convert the result of `followers_seen_mid_term` to a table of followers, with the columns of `FOLLOWERS`."""
+    """Convert the result of `followers_seen_mid_term` to the table that `leader_epochs.leader_epochs` needs."""
     sets: dict[tuple[int, str, int, int], set[int]] = defaultdict(set)
     for row in seen:
         sets[row["broker_id"], row["topic"], row["partition_id"], row["leader_epoch"]].add(row["replica_id"])
@@ -109,13 +108,13 @@ def as_begun(begun: Iterable[Begun]) -> pa.Table:
 def vouched_for(
     led: Iterable[dict[str, Any]], stretches: Sequence[Stretch], evidence: PartitionEvidence
 ) -> list[dict[str, Any]]:
-    """Cut each term to the time that its leader's request log covers.
+    """Cut each term to the time that its leader's request log covers. Terms outside all covered periods are dropped.
 
     Returns
     -------
     list of dict
-        The given terms with ``end_us`` cut at gaps, with ``ends_mid_term``, ``log_stretch`` and ``assigned_source``,
-        and with ``assigned`` completed.
+        The terms. ``end_us`` and ``assigned`` may be changed; ``ends_mid_term``, ``log_stretch``, ``isr_source`` and
+        ``assigned_source`` are added.
     """
     of_broker: dict[int, list[Stretch]] = defaultdict(list)
     for stretch in stretches:
@@ -134,10 +133,10 @@ def vouched_for(
 
 
 def _stretch_of_mid_term(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
-    """Return the covered period in which a term begins, and where a gap cuts the term; None outside all periods.
+    """Return the number of the covered period in which a term begins, and the time at which a gap cuts the term.
 
-    The last stretch may end long before the broker's other logs, because the request log was switched off or is
-    incomplete.
+    None if the term is outside all periods. The last period may end long before the broker's other logs, because the
+    request log was switched off or is incomplete.
     """
     for number, stretch in enumerate(stretches):
         last = number == len(stretches) - 1
@@ -149,7 +148,7 @@ def _stretch_of_mid_term(row: Mapping[str, Any], stretches: Sequence[Stretch]) -
 
 
 def _assigned_mid_term(row: Mapping[str, Any], evidence: PartitionEvidence) -> dict[str, Any]:
-    """Return a term's assigned replicas, in the order of the assignment if it is known, and their source."""
+    """Return the assigned replicas of a term, in the order of the assignment if that is known, and their source."""
     replicas, source = evidence.replicas.get(partition_of(row), ([], INFERRED))
     if not row["begins_mid_term"]:
         return {"assigned": row["assigned"], "assigned_source": LOGGED}
@@ -159,10 +158,10 @@ def _assigned_mid_term(row: Mapping[str, Any], evidence: PartitionEvidence) -> d
 
 
 def end_in_pauses(led: Iterable[dict[str, Any]], pauses: pa.Table, sources: ParsedLogs) -> None:
-    """End, in place, each term before a long pause of its leader during which another leader took over.
+    """End, in place, each term before a long pause of its leader in which another leader took over.
 
-    A process that was killed is known by its next start, in server.log. Without that log, nothing shows what a leader
-    did that handled no request any more for a lag time until its term was over.
+    This is only done for leaders without server.log. With it, a killed process is recognised by the next start. Without
+    it, nothing shows what happened to a leader that handled no request for a lag time until its term was over.
 
     Parameters
     ----------
@@ -192,10 +191,10 @@ def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start
     produced: Rows,
     files: pa.Table,
 ) -> None:
-    """Fill in, in place, the ISR and the offsets at the start of terms that begin in mid-term.
+    """Fill in, in place, the ISR and the offsets at the start of terms that began before the log.
 
-    ``files`` has the logs that are not request logs: without those of a leader, and without a metadata log, no line
-    says that a partition was deleted or moved, and `end_abandoned` infers it.
+    ``files`` has the logs other than request logs. If a leader has neither server.log nor state-change.log, and the
+    metadata log is missing, no line shows that a partition was deleted or moved. `end_abandoned` then infers it.
     """
     unsettled = {number: row for number, row in enumerate(led) if row["begins_mid_term"]}
     if not unsettled:
@@ -226,10 +225,10 @@ def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start
 def end_abandoned(
     terms: Sequence[tuple[dict[str, Any], Sequence[Mapping[str, Any]], Mapping[str, Any] | None]],
 ) -> None:
-    """End, in place, terms whose followers all stop at once but go on fetching other partitions from the leader.
+    """End, in place, the terms whose followers all stop at once but keep fetching other partitions of the leader.
 
-    The topic was deleted then, or the partition moved: request logs have no line about either. There are no more
-    appends. Such a term is ``abandoned``. Otherwise the replay would drop its followers, which no log confirms.
+    The topic was deleted or the partition moved, which request logs do not show. There must be no later appends. Such a
+    term is marked as ``abandoned``. If it did not end, the replay would drop its followers.
 
     Parameters
     ----------
@@ -258,7 +257,7 @@ def _settle_mid_term(
     asked: list[dict[str, Any]],
     appended: Mapping[str, int] | None,
 ) -> None:
-    """Fill in the ISR and the offsets at the start of one term, by its first fetches and the lines about it."""
+    """Fill in the ISR and the offsets at the start of one term, using its first fetches and the lines about it."""
     key, start_us = partition_of(row), row["start_us"]
     shrinks = [s for s in evidence.shrinks[row["leader_id"], key] if start_us <= s["stamp_us"] <= row["end_us"]][:1]
     offsets = {fetch["replica_id"]: fetch["asked"] for fetch in asked if fetch["asked"] is not None}
@@ -302,7 +301,7 @@ def _held_mid_term(
     shrinks: list[dict[str, Any]],
     log_end_offset: int | None,
 ) -> list[int | None]:
-    """Return the log end offset of each assigned follower at the start of the covered period; None if unknown."""
+    """Return the log end offset of each assigned replica at the start of the covered period; None if unknown."""
     key, start_us, end_us = partition_of(row), row["start_us"], row["end_us"]
     at_log_end = log_end_offset if log_end_offset is not None else int(AT_LOG_END)
     later_us = start_us + 2_000 * row["replica_lag_time_max_ms"]
@@ -311,11 +310,11 @@ def _held_mid_term(
     for replica in row["assigned"]:
         own = [fetch for fetch in asked if fetch["replica_id"] == replica]
         if replica in kept and not any(fetch["first_us"] <= later_us for fetch in own):
-            # Since 2.1, a follower that stays in the ISR for this long without a fetch lacks no records.
+            # Since 2.1, a follower that does not fetch can only stay in the ISR for this long if it lacks no records.
             held.append(at_log_end)
             continue
-        # A response has no records if the follower is at the log end, or throttled. A follower that joins later without
-        # ever naming an offset was at the log end, and had been fenced until then.
+        # A response has no records if the follower is at the log end, or throttled. If a follower joins the ISR and
+        # none of its offsets is logged, it was at the log end, and had only been fenced until then.
         outside = row["isr_source"] != INFERRED and replica not in row["isr_at_start"]
         joins = all(fetch["asked"] is None for fetch in own) and evidence.joins(key, replica, start_us, end_us)
         held.append(_held_by_follower(own, replica, shrinks, int(BEHIND) if outside and not joins else at_log_end))
@@ -325,9 +324,9 @@ def _held_mid_term(
 def _held_by_follower(
     asked: list[dict[str, Any]], replica: int, shrinks: list[dict[str, Any]], unless_named: int
 ) -> int | None:
-    """Return a follower's log end offset where the covered period begins, from its first fetch offset.
+    """Return a follower's log end offset at the start of the covered period: the offset of its first fetch.
 
-    ``unless_named`` is the result for a follower that got no records, if no line names its offset.
+    ``unless_named`` is the result if that offset is not logged and the response had no records.
     """
     if asked:
         first = asked[0]
@@ -339,15 +338,15 @@ def _held_by_follower(
 
 
 def _first_fetches(sql: ArrowSql, fetched: pa.Table, term: pa.Table) -> pa.Table:
-    """Return each follower's first fetches in each term, summed up in one row.
+    """Return a summary of each follower's first fetches in each term.
 
     Returns
     -------
     pa.Table
-        number, replica_id; for the first fetch, first_us (handled), answered_us, first_asked, first_code and
-        first_answered (the high watermark); ``highest``, the highest high watermark in any earlier response; ``asked``,
-        the first fetch offset that a line names; ``first_high_watermark``, the first high watermark in a response to
-        the follower; last_us, when its last fetch was handled.
+        number, replica_id; for the first fetch, first_us (handled), answered_us, first_asked (its offset), first_code,
+        and first_answered (the high watermark in the response); ``highest``, the highest high watermark in earlier
+        responses; ``asked``, the first fetch offset that is logged; ``first_high_watermark``, the first that was sent
+        to the follower; last_us, when its last fetch was handled.
     """
     first = "first({} ORDER BY handled_us, source_line)"
     return sql(
@@ -378,7 +377,7 @@ def _first_fetches(sql: ArrowSql, fetched: pa.Table, term: pa.Table) -> pa.Table
 
 
 def _first_appends(sql: ArrowSql, produced: pa.Table, term: pa.Table) -> pa.Table:
-    """Return the first append of each term, and the time of the last one."""
+    """Return the time and base offset of the first append in each term, and the time of the last append."""
     return sql(
         f"""
         SELECT number, first(append_us ORDER BY append_us, base_offset) AS append_us,
@@ -393,7 +392,7 @@ def _first_appends(sql: ArrowSql, produced: pa.Table, term: pa.Table) -> pa.Tabl
 
 
 def settled_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema of terms with the columns added that `settle_mid_term` fills in."""
+    """Return the schema of terms with the columns that this module adds."""
     more = [("ends_mid_term", pa.bool_()), ("log_stretch", pa.int32()), ("assigned_source", pa.string()),
             ("isr_source", pa.string()), ("broker_version_source", pa.string()),
             ("held_at_start", pa.list_(pa.int64()))]  # fmt: skip

@@ -1,7 +1,7 @@
-"""Find min.insync.replicas of topics over time, from brokers' lines about changes, or the controller's records.
+"""Find min.insync.replicas of topics over time, from brokers' lines about changes, or from the controller's records.
 
-If no line or record with a time names a topic's setting, it is taken from a listing, from the line about the creation
-of its log, or from the broker's setting, in this order.
+If none of these has a topic's setting, it is taken from a listing, from the line about the creation of the topic's log,
+or from the broker's setting, in this order.
 """
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from isr_batch.broker_lines.server_log import min_isr_of_logs
 from isr_batch.lake.arrow_sql import ArrowSql
 
 _SOON_US = 5_000_000
-"""A leader prints the settings of a new topic up to this many microseconds after its term begins."""
+"""A leader may print the settings of a new topic this many microseconds after its term begins."""
 
 
 def min_isr_settings(
@@ -27,7 +27,7 @@ def min_isr_settings(
     server, metadata : pa.Table
         Lines of server.log, and records of the metadata log.
     settings, min_isr : pa.Table
-        Result of `isr_batch.ingest.terms.parsed_logs.ParsedLogs`.
+        As in `isr_batch.ingest.terms.parsed_logs.ParsedLogs`.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def min_isr_settings(
 
 
 def _min_isr_of_brokers(sql: ArrowSql, settings: pa.Table, min_isr: pa.Table) -> pa.Table:
-    """Return each broker's own setting, for topics that have none: broker_id, of_broker."""
+    """Return each broker's own setting, which topics without a setting have: broker_id, of_broker."""
     return sql(
         """
         SELECT s.broker_id, coalesce(m.min_insync_replicas,

@@ -1,4 +1,4 @@
-"""The parsed logs of a folder, from which all tables of `isr_batch.ingest.terms` are made."""
+"""The parsed logs of a folder, from which all tables of `isr_batch.ingest.terms` are derived."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,18 +13,34 @@ from isr_batch.ingest.terms.min_isr import min_isr_settings
 from isr_batch.lake.arrow_sql import ArrowSql
 
 NOTED_WITHIN_US = 5_000_000
-"""Two lines about the same start of a term are at most this many microseconds apart."""
+"""Two lines about the start of the same term are at most this many microseconds apart."""
 _LINE_LATE_US = 1_000_000
-"""The line about the start of a term may be logged up to this many microseconds after the request that started it was
-completed."""
+"""The line about the start of a term may be logged this many microseconds after the end of the request that started it.
+"""
 
 
 @dataclass(frozen=True)
 class ParsedLogs:
-    """The parsed logs of a folder: followers' fetches as rows of ``engine``, lines of all other logs as Arrow tables.
+    """The parsed logs of a folder. Tables that several modules need are parsed on first use.
 
-    ``from_controller`` is the result of `leader_and_isr.accepted_requests`; ``topics`` has topic_id and topic;
-    ``min_isr`` has the values of min.insync.replicas that were set. Inputs of several tables are parsed on first use.
+    Parameters
+    ----------
+    sql : ArrowSql
+    engine : Engine
+    fetches : Rows
+        Followers' fetches, as rows of ``engine``.
+    from_controller : pa.Table
+        Result of `isr_batch.ingest.requests.leader_and_isr.accepted_requests`.
+    topics : pa.Table
+        topic_id, topic.
+    server, state_changes : pa.Table
+        Lines of server.log and state-change.log.
+    metadata : pa.Table
+        Records of the metadata log.
+    settings : pa.Table
+        Result of `isr_batch.ingest.terms.broker_settings.broker_settings`.
+    min_isr : pa.Table
+        Values of min.insync.replicas that were set for topics and brokers.
     """
 
     sql: ArrowSql
@@ -40,12 +56,12 @@ class ParsedLogs:
 
     @cached_property
     def shrinks(self) -> pa.Table:
-        """Shrinking lines, parsed by `server_log.shrink_lines`; the leader is the broker whose log has the line."""
+        """Shrinking lines, parsed by `server_log.shrink_lines`. The leader is the broker that wrote the line."""
         return server_log.shrink_lines(self.sql, self.server).drop_columns(["leader_id"])
 
     @cached_property
     def isr_updates(self) -> pa.Table:
-        """Lines that say that an ISR change was written (of the form `forms.ISR_UPDATED`)."""
+        """Lines about a successful ISR write (`forms.ISR_UPDATED`)."""
         return rows_of(self.sql, self.server, forms.ISR_UPDATED)
 
     @cached_property
@@ -55,20 +71,20 @@ class ParsedLogs:
 
     @cached_property
     def led(self) -> pa.Table:
-        """Lines that say that a term started (of the form `forms.LEADER`)."""
+        """Lines about the start of a term (`forms.LEADER`)."""
         return rows_of(self.sql, self.state_changes, forms.LEADER)
 
     @cached_property
     def stayed(self) -> pa.Table:
-        """Lines that say that a leader keeps its term (of the form `forms.STILL_LEADER`)."""
+        """Lines about a new partition state in which the leader and its epoch stay the same (`forms.STILL_LEADER`)."""
         return rows_of(self.sql, self.state_changes, forms.STILL_LEADER)
 
     @cached_property
     def accepted(self) -> pa.Table:
-        """Accepted LeaderAndIsr requests, from state-change.log or, where that lacks them, from the request log.
+        """Accepted LeaderAndIsr requests, from state-change.log, or from the request log if state-change.log lacks one.
 
-        The time of such a request is the start of the term in server.log, or, if that is missing, the end of the
-        request.
+        For a request in the request log, ``stamp_us`` is the start of the term in server.log. If server.log lacks that,
+        it is the end of the request.
         """
         return self.sql(
             f"""
@@ -92,18 +108,18 @@ class ParsedLogs:
 
     @cached_property
     def made_again(self) -> pa.Table:
-        """Partitions of topics that were deleted and created again, as `in_force.topics_made_again` finds them."""
+        """Partitions of topics that were deleted and created again: the result of `in_force.topics_made_again`."""
         return topics_made_again(self.sql, self.led, self.accepted, self.deleted)
 
     @cached_property
     def deleted(self) -> pa.Table:
-        """Deletions of partitions' logs, from server.log and the metadata log."""
+        """Deletions of partitions' logs, according to server.log and the metadata log."""
         logged = rows_of(self.sql, self.server, forms.DELETED)
         return metadata_log.with_deletions(self.sql, logged, self.metadata, self.topics)
 
     @cached_property
     def min_isr_settings(self) -> pa.Table:
-        """Values of min.insync.replicas per topic and time, as `min_isr.min_isr_settings` finds them."""
+        """Values of min.insync.replicas by topic and time: the result of `min_isr.min_isr_settings`."""
         return min_isr_settings(self.sql, self.server, self.metadata, self.settings, self.min_isr)
 
     @cached_property

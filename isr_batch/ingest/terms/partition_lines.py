@@ -1,4 +1,4 @@
-"""Collect the leaders, replicas and ISRs of each partition that log lines, metadata records and listings name."""
+"""Collect the leaders, replicas and ISRs of each partition from log lines, metadata records and listings."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,22 +15,24 @@ from isr_batch.ingest.terms.parsed_logs import ParsedLogs
 
 @dataclass
 class PartitionEvidence:
-    """The leaders, replicas and ISRs of each partition, as named by log lines, records and listings.
+    """The leaders, replicas and ISRs of partitions according to log lines, records and listings.
 
     Parameters
     ----------
     isr : dict of partition to list of IsrReport
-        Reports of leaders' lines, in order of time.
+        ISRs in leaders' lines, in chronological order, or in a listing.
     records : dict of partition to list of IsrReport
-        Reports of the controller's records, in order of time; they are not in ``isr``.
+        ISRs in the controller's records, in chronological order. They are not in ``isr``.
     controller_us : int or None
-        Time up to which the controller's records have every change.
+        Time until which the controller's records have every change.
     replicas : dict of partition to (list of int, str)
         The last known assigned replicas, and their source.
     led : dict of partition to list of (at_us, leader_id, leader_epoch, source)
-        Leaders according to records and snapshots.
+        Leaders according to records and listings.
     named : list of dict
         Lines of leaders about partitions that they lead.
+    shrinks : dict of (broker, partition) to list of dict
+        Shrinking lines.
     """
 
     isr: dict[Partition, list[IsrReport]] = field(default_factory=lambda: defaultdict(list))
@@ -42,13 +44,16 @@ class PartitionEvidence:
     shrinks: dict[tuple[int, Partition], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
     def by_records(self, key: Partition, at_us: int) -> IsrReport | None:
-        """Return the ISR at a time by the controller's records; None if the records do not cover the time."""
+        """Return the ISR at a time according to the controller's records; None if they do not cover the time."""
         before = [record for record in self.records[key] if record.at_us <= at_us]
         reaches = self.controller_us is not None and at_us <= self.controller_us
         return before[-1] if before and reaches else None
 
     def members_at(self, key: Partition, at_us: int) -> set[int]:
-        """Return the ISR at a time from the controller's records; if a follower never fetched, from the next line."""
+        """Return the ISR at a time, from the controller's records, or else from the ISR before the next logged change.
+
+        It is empty if neither is known.
+        """
         record = self.by_records(key, at_us)
         if record:
             return set(record.after)
@@ -56,25 +61,25 @@ class PartitionEvidence:
         return set(following.before or ()) if following else set()
 
     def joins(self, key: Partition, replica: int, from_us: int, until_us: int) -> bool:
-        """Whether a line or record within a time span has the replica in the ISR."""
+        """Whether a line or record in a period has the replica in the ISR."""
         reports = [*self.isr[key], *self.records[key]]
         return any(from_us < each.at_us <= until_us and replica in each.after for each in reports)
 
     def lines_and_snapshot(self, key: Partition, at_us: int) -> list[IsrReport]:
-        """Return a partition's ISR lines by time, and the controller's last record of the ISR before ``at_us``."""
+        """Return a partition's ISRs in leaders' lines and in the controller's last record up to ``at_us``, by time."""
         before = [record._replace(source=SNAPSHOT) for record in self.records[key] if record.at_us <= at_us]
         return sorted([*self.isr[key], *before[-1:]], key=lambda each: each.at_us)
 
 
 class Earlier(NamedTuple):
-    """Evidence about partitions that does not come from the brokers' logs of this ingest.
+    """Evidence about partitions that does not come from log lines.
 
     Parameters
     ----------
     listed : sequence of Listed
         Partitions of listings, which have no time.
     controller_us : int or None
-        Time up to which the metadata log has every change.
+        Time until which the metadata log has every change.
     """
 
     listed: Sequence[Listed]
@@ -93,7 +98,7 @@ def gather_partition_lines(
         Result of `isr_batch.ingest.terms.leader_epochs.term_starts`.
     earlier : Earlier
     stretches : sequence of Stretch
-        Stretches of the brokers' logs.
+        Periods that the brokers' request logs cover.
     """
     evidence = PartitionEvidence(controller_us=earlier.controller_us)
     _add_lines_of_server_log(evidence, sources)
@@ -109,7 +114,7 @@ def gather_partition_lines(
 
 
 def _add_lines_of_server_log(evidence: PartitionEvidence, sources: ParsedLogs) -> None:
-    """Add leaders' lines about their ISRs to the evidence."""
+    """Add the leaders' lines about their ISRs to the evidence."""
     shrinks = sources.shrinks.to_pylist()
     for row in shrinks:
         evidence.shrinks[row["broker_id"], partition_of(row)].append(row)
@@ -146,7 +151,7 @@ def _add_metadata_records(evidence: PartitionEvidence, sources: ParsedLogs) -> N
 
 
 def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: int) -> None:
-    """Add a partition of a listing, which has no time, unless the evidence has the partition already."""
+    """Add a partition of a listing to the evidence, unless other sources know it. A listing has no time."""
     key = partition.topic, partition.partition_id
     evidence.replicas.setdefault(key, (list(partition.replicas), SNAPSHOT))
     if not evidence.led[key]:
@@ -158,7 +163,7 @@ def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: i
 def _add_partition_line(
     evidence: PartitionEvidence, row: Mapping[str, Any], before: Sequence[int] | None, after: Sequence[int]
 ) -> None:
-    """Add a line with the ISR before it and after it to the evidence."""
+    """Add a leader's line with an ISR (and the ISR before, if it has that) to the evidence."""
     key = partition_of(row)
     evidence.isr[key].append(IsrReport(row["stamp_us"], tuple(before) if before else None, tuple(after), LOGGED))
     evidence.named.append(

@@ -1,4 +1,4 @@
-"""Reconstruct which partitions a fetch session had when it was opened before the log begins."""
+"""Reconstruct the partitions of fetch sessions that were opened before the log begins."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,8 +26,8 @@ def members_before(  # noqa: PLR0913, PLR0917 all evidence of a session's partit
 ) -> Members:
     """Return the partitions of fetch sessions that were opened before the log, or before a gap in it.
 
-    An incremental request lists only what has changed, but fetches all partitions of its session: those that the leader
-    leads, that the follower is assigned, and that belong to the same fetcher thread.
+    An incremental request only lists partitions that have changed, but fetches all partitions of its session. These are
+    the partitions that the leader leads, to which the follower is assigned, and that belong to the same fetcher thread.
 
     Parameters
     ----------
@@ -40,10 +40,11 @@ def members_before(  # noqa: PLR0913, PLR0917 all evidence of a session's partit
         topic_id, topic.
     fetchers : mapping of int to int
         num.replica.fetchers of each broker, if known.
-    held, numbers : sequence of dict, pa.Table
-        The last fetches of earlier logs, and the last request of each of their sessions
-        (`isr_batch.ingest.kafka_logs.earlier_logs`). A session that continues from such a request has the same
-        partitions.
+    held : sequence of dict
+        The last fetches of earlier logs.
+    numbers : pa.Table
+        The last request of each session of earlier logs (`isr_batch.ingest.kafka_logs.earlier_logs`). A session that
+        continues from such a request still has the same partitions.
     """
     opened = _opened_before(engine, sessions)
     if not opened:
@@ -69,7 +70,7 @@ def members_before(  # noqa: PLR0913, PLR0917 all evidence of a session's partit
         count = fetchers.get(row["replica_id"], threads[row["replica_id"]])
         of_terms: dict[str, set[int]] = defaultdict(set)
         for term in by_leader[row["broker_id"]]:
-            # Partitions that the leader takes over later are listed by the follower when it begins to fetch them.
+            # If the leader takes over a partition later, the follower lists it when it begins to fetch it.
             late_us = _LATE_US if term["begins_mid_term"] else 0
             at_work = term["start_us"] <= row["handled_us"] + late_us and row["handled_us"] <= term["end_us"]
             mine = not row["thread"] or (
@@ -90,7 +91,10 @@ def _went_on(
     fetchers: Mapping[int, int],
     others: Sequence[Mapping[str, Any]],
 ) -> dict[str, list[tuple[int, int, int]]]:
-    """Return the partitions of a session that earlier logs opened, by its last request there; empty if ambiguous."""
+    """Return the partitions of a session that earlier logs opened: those of its last request there.
+
+    The result is empty if it is ambiguous which session of the follower the request belongs to.
+    """
     pair = opened["broker_id"], opened["replica_id"]
     before = [each for each in held if (each["leader_id"], each["replica_id"]) == pair]
     if sum((each["broker_id"], each["replica_id"]) == pair for each in others) > 1:
@@ -109,7 +113,10 @@ def _went_on(
 
 
 def _opened_before(engine: Engine, sessions: Rows) -> list[dict[str, Any]]:
-    """Return the first logged request of each session opened before the log, with its ``thread`` ('' if unknown)."""
+    """Return the first logged request of each session that was opened before the log.
+
+    ``thread`` is the number of the follower's fetcher thread as text; empty if unknown.
+    """
     requests = engine.select(sessions, [*REQUEST_COLUMNS[:-1], "client_id"])
     first = engine.map(requests, first_session_requests, FIRST_REQUESTS)
     opened = engine.sql(
@@ -125,5 +132,5 @@ def _opened_before(engine: Engine, sessions: Rows) -> list[dict[str, Any]]:
 
 
 _LATE_US = 1_000_000
-"""A fetch may have been handled up to this many microseconds before the log's first line, as it is logged at
-completion."""
+"""A fetch may have been handled this many microseconds before the log's first line, because it is logged when it is
+complete."""

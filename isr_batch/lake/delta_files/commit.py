@@ -25,7 +25,7 @@ def commit(
     actions_on: Callable[[DeltaTable], Actions],
     transactions: Sequence[Transaction] = (),
 ) -> None:
-    """Commit a change of a Delta table's files as one version; without actions, commit nothing.
+    """Commit a change of a Delta table's files as one version. Without actions, nothing is committed.
 
     Parameters
     ----------
@@ -33,14 +33,14 @@ def commit(
     table : Table
         Contract of the table.
     actions_on : callable
-        Returns the actions to commit on top of a version; called again after a conflict.
+        Returns the actions to commit, given the table's current version. It is called again after a conflict.
     transactions : sequence of Transaction
         Application transactions (``txn`` actions) to record with the commit.
 
     Raises
     ------
     WriteConflictError
-        When another process writes to the same files.
+        If another process writes to the same files.
     """
     for attempt in range(RETRIES + 1):
         to.was_written()  # the log is read again: another process may have committed
@@ -73,7 +73,7 @@ def renew_constraints(table: Table, there: DeltaTable) -> None:
 def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction:
     """Return the Delta log's action that adds a file.
 
-    ``moved`` means that its rows come from files removed in the same commit.
+    ``moved`` means that the file's rows come from files that are removed in the same commit.
     """
     instants = {column.name for column in table.columns if column.type == "TIMESTAMP"}
     least, most = ({name: _instant_in_commit(value, up) if name in instants else value for name, value in of.items()}
@@ -84,7 +84,10 @@ def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction
 
 
 def removed(file: Mapping[str, Any], *, moved: bool = False) -> RemoveAction:
-    """Return the Delta log's action that removes a file; ``moved`` if the same commit adds its rows in another file."""
+    """Return the Delta log's action that removes a file.
+
+    ``moved`` means that the same commit adds the file's rows in another file.
+    """
     of = {name.removeprefix("partition."): value for name, value in file.items() if name.startswith("partition.")}
     return RemoveAction(file["path"], not moved, now_ms(), file["size_bytes"], of or None)
 
@@ -95,5 +98,8 @@ def now_ms() -> int:
 
 
 def _instant_in_commit(us: int, up: int) -> str:
-    """Return an instant as text for the statistics in Delta's log, rounded down or up to milliseconds."""
+    """Return an instant as text for the statistics in Delta's log, in whole milliseconds.
+
+    It is rounded down, or up if ``up`` is 999.
+    """
     return f"{np.datetime64((us + up) // 1000, 'ms')}Z"

@@ -1,7 +1,7 @@
-"""Merge small data files of a table into large ones.
+"""Merge small data files of a table into large files.
 
-delta-rs could compact as well, but it neither writes nor verifies checksums, and would turn a damaged file into a valid
-one.
+delta-rs could compact as well, but it neither writes nor verifies checksums, so it would turn a damaged file into a
+valid one.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from isr_batch.lake.delta_files.write import DAY, GROUP_BYTES, DayFile, FileOfWo
 from isr_batch.lake.tables.contract import Table
 
 LARGE: Final = 1 << 27
-"""A file of this size in bytes or more is not merged; merged files have about this size."""
+"""Files of at least this size in bytes are not merged. Merged files have about this size."""
 
 
 def compact_files(there: DirectTable, table: Table) -> None:
@@ -30,22 +30,22 @@ def compact_files(there: DirectTable, table: Table) -> None:
     Raises
     ------
     SchemaError
-        When a file is damaged.
+        If a file is damaged.
     WriteConflictError
-        When another process writes to the same files.
+        If another process writes to the same files.
     """
     commit(there, table, partial(_compacted_files, table, there.store))
 
 
 def _compacted_files(table: Table, store: Store, there: deltalake.DeltaTable) -> Actions:
-    """Write the merged files, and return the actions that put them in place of the small ones."""
+    """Write the merged files, and return the actions that replace the small files by them."""
     groups = [*_files_to_merge(data_files(there, None, "modification_time"))]
     new = [added(_as_one_file(table, store, files), table, moved=True) for files in groups]
     return [*new, *(removed(file, moved=True) for files in groups for file in files)]
 
 
 def _files_to_merge(files: Sequence[File]) -> Iterator[list[File]]:
-    """Yield the groups of small files to merge, per partition and in the order of commits."""
+    """Yield the groups of small files to merge, by partition and in the order of their commits."""
     of_partition = defaultdict(list)
     for file in sorted(files, key=lambda file: (file["modification_time"], file["path"])):
         if file["size_bytes"] < LARGE:
@@ -61,7 +61,7 @@ def _files_to_merge(files: Sequence[File]) -> Iterator[list[File]]:
 
 
 def _day_of_file(file: File) -> str:
-    """Return the day of a file's partition; empty without partitions."""
+    """Return the day of a file's partition; empty if the table is not partitioned."""
     return file.get(f"partition.{DAY}") or ""
 
 

@@ -1,7 +1,7 @@
 """Create Delta tables without Spark, by writing the first commit, in a folder, on S3 or on HDFS.
 
 Spark takes a second to create a table. deltalake takes some milliseconds, but refuses constraints with functions that
-it does not know (``size``, ``array_contains``). The commit is a file of three lines, as Delta's protocol describes it
+it does not know (``size``, ``array_contains``). The commit is a file of three lines, which Delta's protocol describes
 (PROTOCOL.md of delta-io/delta: change metadata, protocol evolution, commit provenance).
 """
 
@@ -20,14 +20,14 @@ _NAMES = {"INT": "integer", "BIGINT": "long"}
 
 
 def create_table(table: Table, store: Store, metadata: str) -> None:
-    """Create an empty table by its contract, if it does not exist.
+    """Create an empty table by its contract, unless it exists.
 
     Parameters
     ----------
     table : Table
     store : Store
-        Where to create it. Outside a local folder, if two processes create it at once, the later one wins; the two
-        tables only differ in their id.
+        Where to create it. If two processes create it at the same time outside a local folder, the later one wins; the
+        two tables only differ in their id.
     metadata : str
         Metadata of the commit, as JSON.
     """
@@ -56,7 +56,7 @@ def create_table(table: Table, store: Store, metadata: str) -> None:
 
 
 def _write_commit_once(path: Path, text: str) -> None:
-    """Write the first commit of a local table, if no other process has."""
+    """Write the first commit of a local table, unless another process has written it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.parent / f".{uuid.uuid4()}.tmp"
     written.write_text(text, encoding="utf-8")

@@ -13,7 +13,7 @@ from isr_batch.lake.delta_files.read import dataset_of, read_file
 from isr_batch.lake.delta_files.stores import Store
 
 Days = tuple[str, str]
-"""First and last day, as text: a log line may have the year 0, which Python's dates lack."""
+"""First and last day, as text, because a log line may have the year 0, which Python's dates do not support."""
 
 
 class DirectTable:
@@ -46,7 +46,7 @@ class DirectTable:
     def log(self) -> deltalake.DeltaTable:
         """Return the newest version of the table's Delta log.
 
-        It is cached until this process writes to the table (`was_written`); in a local folder, until anyone does.
+        It is cached until this process writes to the table (`was_written`); in a local folder, until any process does.
         """
         with self._reading:
             seen = self.store.files_of_log()
@@ -58,38 +58,38 @@ class DirectTable:
             return self._log
 
     def was_written(self) -> None:
-        """Drop the cached Delta log, because this process has written to the table."""
+        """Invalidate the cached Delta log, because this process has written to the table."""
         self._is_old = True
 
     def data_files(self, days: Days | None = None) -> list[dict[str, Any]]:
-        """Return the table's data files; by default, those of all days (see the function `data_files`)."""
+        """Return the table's data files, by default of all days (see the function `data_files`)."""
         return data_files(self.log(), days)
 
     @property
     def size_bytes(self) -> int:
-        """The size of all data files of the table, in bytes."""
+        """Total size of the table's data files, in bytes."""
         return sum(int(file["size_bytes"]) for file in self.data_files())
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
-        """Read columns of the rows whose text columns have one of the values in ``wanted``.
+        """Read columns of the rows in which text columns have one of their values in ``wanted``.
 
         Raises
         ------
         SchemaError
-            When a file is damaged.
+            If a file is damaged.
         """
         folder = self.store.files()
         read = (read_file(self.store, folder, file, schema, wanted) for file in self.data_files())
         return pa.concat_tables([schema.empty_table(), *read])
 
     def open(self, schema: pa.Schema) -> ds.Dataset | pa.Table:
-        """Open columns of all rows, to be read batch by batch."""
+        """Open columns of all rows, so that they can be read batch by batch."""
         files = self.data_files()
         return dataset_of(self.store, self.store.files(), files, schema) if files else schema.empty_table()
 
 
 def data_files(there: deltalake.DeltaTable, days: Days | None, *more: str) -> list[dict[str, Any]]:
-    """Return the data files of one version of a table; by default, those of all days."""
+    """Return the data files of one version of a table, by default of all days. ``more`` names further fields."""
     files = pa.table(there.get_add_actions(flatten=True))
     partitions = [name for name in files.column_names if name.startswith("partition.")]
     for name in partitions:

@@ -1,6 +1,6 @@
 """Read a table's data files: whole files, batches, row groups, or single rows by their location.
 
-Spark moves only the locations of rows with large columns; its workers read the columns themselves.
+For rows with large columns, Spark only moves the locations of the rows. Its workers then read the columns themselves.
 """
 
 from collections import OrderedDict
@@ -24,26 +24,26 @@ from isr_batch.lake.delta_files.stores import Store
 
 ROWS_AT_ONCE: Final = 1 << 17
 HELD_BYTES: Final = 1 << 25
-"""Maximum size in bytes of the row groups that a worker caches. A replica set's rows are in one row group per day,
-which often has the rows of the next replica set too."""
+"""Maximum size in bytes of the row groups that a worker caches. A replica set's rows of one day are in one row group,
+which often also has rows of the next replica set."""
 
 PLACE: Final = pa.struct([("path", pa.string()), ("row", pa.int64())])
-"""Location of a row: the path of its file within the table, and the number of the row in the file, from 0."""
+"""Location of a row: the path of its file within the table, and its row number in the file, from 0."""
 OPEN_FILES: Final = 64
 """Maximum number of files that a worker keeps open."""
 Group = tuple[str, int]
 """A row group: the path of its file, and its number in the file."""
 File = Mapping[str, Any]
-"""A data file, as `DirectTable.data_files` lists it."""
+"""A data file, as listed by `DirectTable.data_files`."""
 
 
 def dataset_of(store: Store, folder: FileSystem, files: Sequence[File], schema: pa.Schema) -> ds.Dataset:
-    """Open columns of several files as one dataset; a column that a file lacks has its partition value, or null.
+    """Open columns of several files as one dataset. If a file lacks a column, the partition value is used, or null.
 
     Raises
     ------
     SchemaError
-        When the footer of a file is damaged; other damage is noticed when the rows are read.
+        If the footer of a file is damaged. Other damage is noticed when the rows are read.
     """
     fragments = []
     for file in files:
@@ -61,12 +61,12 @@ def dataset_of(store: Store, folder: FileSystem, files: Sequence[File], schema: 
 def read_file(
     store: Store, folder: FileSystem, file: File, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]
 ) -> pa.Table:
-    """Read the rows of a file whose text columns have one of the values in ``wanted``.
+    """Read columns of those rows of a file in which text columns have one of their values in ``wanted``.
 
     Raises
     ------
     SchemaError
-        When the file cannot be read.
+        If the file cannot be read.
     """
     others = [pa.field(name, pa.string()) for name in wanted if name not in schema.names]
     rows = dataset_of(store, folder, [file], pa.schema([*schema, *others]))
@@ -86,12 +86,12 @@ def some_rows_of(store: Store, file: File, schema: pa.Schema) -> Iterator[pa.Tab
 def rows_of_groups(
     store: Store, path: str, columns: Sequence[str], share: tuple[int, int], rows_at_once: int
 ) -> Iterator[pa.RecordBatch]:
-    """Read columns of every n-th row group of a file, text as dictionaries; ``share`` is (first row group, n).
+    """Yield columns of every n-th row group of a file, with text as dictionaries. ``share`` is (first row group, n).
 
     Raises
     ------
     SchemaError
-        When the file cannot be read.
+        If the file cannot be read.
     """
     names = ["cluster_id", "topic"]
     with (
@@ -108,7 +108,7 @@ def rows_of_groups(
 
 @contextmanager
 def damaged_files_explained(store: Store, path: str) -> Iterator[None]:
-    """Turn an error while reading a table's file into a message with the remedy.
+    """Convert an error while a table's file is read to one that names the remedy.
 
     Raises
     ------
@@ -134,12 +134,12 @@ def _partition_name(field: pa.Field) -> str:
 
 
 def _value_of_partition(file: File, field: pa.Field) -> pa.Scalar:
-    """Return a column's value for a file that does not store the column: the partition value, or null."""
+    """Return the value of a column that a file does not store: the partition value, or null."""
     return pa.scalar(file[_partition_name(field)], pa.string()).cast(field.type)
 
 
 class FileRows:
-    """Reads rows of a table by their locations: path of the file, and row number in it.
+    """Reads rows of a table by their locations: the path of the file, and the row number in it.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class FileRows:
         return found
 
     def _of_file(self, path: str, rows: npt.NDArray[np.int64]) -> Iterator[pa.Array]:
-        """Yield some rows of one file, by row number."""
+        """Yield rows of one file, given their row numbers."""
         if path not in self._opened:
             if len(self._opened) >= OPEN_FILES:
                 del self._opened[next(iter(self._opened))]
@@ -218,6 +218,6 @@ class FileRows:
             begin += count
 
     def _let_go(self) -> None:
-        """Drop the oldest row groups from the cache until it has at most HELD_BYTES."""
+        """Remove the oldest row groups from the cache until it has at most HELD_BYTES."""
         while self._held_bytes > HELD_BYTES:
             self._held_bytes -= self._held.popitem(last=False)[1].nbytes

@@ -1,9 +1,9 @@
 """Write and verify checksums of data files, so that a flipped bit causes an error instead of a wrong number.
 
 Parquet pages have checksums, which all readers verify. Footers have none, and reading a damaged footer may return
-anything, or crash the process. Object stores and HDFS verify their own data. In a local folder, the checksums of each
-file are in a file next to it, in the place and format of Hadoop's local file system, which writes and verifies them for
-Spark.
+anything or crash the process. Object stores and HDFS verify their own data. In a local folder, the checksums of each
+file are in a second file next to it. Its name and format are those of Hadoop's local file system, which writes and
+verifies such files for Spark.
 """
 
 import zlib
@@ -22,14 +22,14 @@ FORMAT: Final = ds.ParquetFileFormat(
     coerce_int96_timestamp_unit="us",
 )
 CHUNK: Final = 1 << 16
-"""Number of bytes per checksum; Hadoop writes one per 512 bytes, and reads any size."""
+"""Number of bytes per checksum. Hadoop writes one per 512 bytes, and can read any size."""
 _MAGIC, _HEAD = b"crc\0", 8
 _TAIL: Final = 8
-"""The last bytes of a Parquet file, with the footer's length and the magic number, in bytes."""
+"""Number of bytes at the end of a Parquet file with the footer's length and the magic number."""
 
 
 class UnsoundFileError(pa.ArrowInvalid):  # type: ignore[misc]
-    """Raised if a file differs from what was written."""
+    """Raised if the content of a file has changed since it was written."""
 
 
 def checksums_beside(file: Path) -> Path:
@@ -38,7 +38,7 @@ def checksums_beside(file: Path) -> Path:
 
 
 def write_checksums(store: Store, path: str) -> None:
-    """Write the checksums of a complete file to the file next to it."""
+    """Write the checksums of a complete file to the file next to it. Do nothing outside a local folder."""
     if not store.is_folder:
         return
     file = Path(store.uri, path)
@@ -48,12 +48,12 @@ def write_checksums(store: Store, path: str) -> None:
 
 
 def require_sound_footer(store: Store, path: str) -> None:
-    """Verify a file's footer against its checksums; a file without checksums, from an earlier release, passes.
+    """Verify a file's footer against its checksums. A file without checksums, from an earlier release, is accepted.
 
     Raises
     ------
     UnsoundFileError, OSError
-        If the footer differs from what was written, or if the file is gone.
+        If the footer has changed since it was written, or if the file was deleted.
     """
     file = Path(store.uri, path)
     if not store.is_folder or not checksums_beside(file).exists():

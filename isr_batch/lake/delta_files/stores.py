@@ -1,6 +1,6 @@
 """Access a table from workers and delta-rs: in a local folder, on HDFS, or in an object store.
 
-Spark takes endpoints and credentials from Hadoop's configuration; delta-rs needs them as separate options.
+Spark takes endpoints and credentials from Hadoop's configuration. delta-rs needs them as separate options.
 """
 
 import logging
@@ -25,20 +25,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Setting = Callable[[str], str | None]
-"""A function that looks up a setting of Hadoop's configuration by name; None if it is not set."""
+"""Looks up a setting of Hadoop's configuration by name, and returns None if it is not set."""
 
 WITHOUT: Final = "--timelines none replays without timelines; `isr-batch timeline` computes those of one partition"
 S3: Final = ("s3", "s3a", "s3n")
-"""Schemes of addresses on S3 in Spark."""
+"""Schemes that Spark accepts for addresses on S3."""
 _AZURE: Final = ("abfs", "abfss")
 _HDFS: Final = ("hdfs", "viewfs")
 DIRECT: Final = (*S3, *_HDFS)
-"""Schemes for which small tables are read and committed with delta-rs instead of Spark; tested with real servers."""
+"""Schemes for which small tables are read and committed with delta-rs instead of Spark. They are tested with real
+servers."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """Where a table lies, and the options with which this process reaches it without Spark.
+    """Location of a table, and the options with which this process accesses it without Spark.
 
     Attributes
     ----------
@@ -66,7 +67,7 @@ class Store:
         return deltalake.DeltaTable.is_deltatable(self.uri, self.options or None)
 
     def is_reached(self) -> bool:
-        """Whether delta-rs can reach the store; if not, the reason is logged, without credentials."""
+        """Whether delta-rs can reach the store. If not, the reason is logged, without credentials."""
         try:
             self.has_table()
         except (OSError, DeltaError) as error:
@@ -80,9 +81,9 @@ class Store:
         Raises
         ------
         TableNotFoundError
-            When the table does not exist.
+            If the table does not exist.
         UsageError
-            When the store cannot be reached.
+            If the store cannot be reached.
         """
         if self.is_folder:
             return deltalake.DeltaTable(self.uri)
@@ -98,18 +99,18 @@ class Store:
             ) from error
 
     def files_of_log(self) -> object:
-        """Return a value that changes when a local folder's Delta log does.
+        """Return a value that changes when the Delta log in a local folder changes.
 
-        For other stores it is None, because looking would be a request.
+        For other stores it is None, because a look at the log would be a request.
         """
         log = Path(self.uri, "_delta_log")
         if not self.is_folder or not log.is_dir():
             return None
-        folder = log.stat()  # a table that was deleted and made again may have equal names
+        folder = log.stat()  # after a table was deleted and created again, names of log files may be equal
         return folder.st_ino, folder.st_mtime_ns, sorted(file.name for file in log.iterdir())
 
     def files(self) -> "FileSystem":
-        """Open the table's folder for reading and writing; paths are relative to it."""
+        """Return the table's folder as a file system for reading and writing. Paths are relative to it."""
         from deltalake.fs import DeltaStorageHandler
         from pyarrow.fs import LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
@@ -123,7 +124,7 @@ class Store:
 
 
 def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
-    """Return a setting of Hadoop's configuration; None over Spark Connect, which does not expose it."""
+    """Return a setting of Hadoop's configuration; None if it is not set, or over Spark Connect, which hides it."""
     try:
         hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 there is no public way
     except (AttributeError, PySparkException):
@@ -133,16 +134,16 @@ def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
 
 
 def log_store(spark: "SparkSession", scheme: str) -> str | None:
-    """Return the class of the configured log store, if it allows several writers.
+    """Return the class of the configured log store if it allows several writers, else None.
 
-    Delta's own log store allows one; the result is then None.
+    Delta's own log store for S3 only allows one.
     """
     name = spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None)
     return None if name and name.endswith(".S3SingleDriverLogStore") else name
 
 
 def store_of(location: str, setting: Setting) -> Store:
-    """Return the `Store` for an address as Spark knows it, with Hadoop's settings as options for delta-rs.
+    """Return the `Store` for an address that Spark uses, with Hadoop's settings converted to options for delta-rs.
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ def store_of(location: str, setting: Setting) -> Store:
     Raises
     ------
     UsageError
-        When delta-rs cannot access the address.
+        If delta-rs cannot access the address.
     """
     if "%" in location:
         raise UsageError(f"delta-rs cannot open a path with a %: {location}", f"rename the folder; {WITHOUT}")
@@ -171,7 +172,7 @@ def store_of(location: str, setting: Setting) -> Store:
 
 
 def _options_of_s3(bucket: str, setting: Setting) -> dict[str, str]:
-    """Return the options of delta-rs for an S3 bucket, from Hadoop's settings."""
+    """Convert Hadoop's settings for an S3 bucket to options for delta-rs."""
 
     def of_bucket(name: str) -> str | None:
         return setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}")
@@ -192,7 +193,7 @@ def _options_of_s3(bucket: str, setting: Setting) -> dict[str, str]:
 
 
 def _options_of_azure(netloc: str, setting: Setting) -> dict[str, str]:
-    """Return the options of delta-rs for an Azure storage account, from Hadoop's settings."""
+    """Convert Hadoop's settings for an Azure storage account to options for delta-rs."""
     host = netloc.rpartition("@")[2]
     key = setting(f"fs.azure.account.key.{host}")
     return {"azure_storage_account_name": host.partition(".")[0]} | ({"azure_storage_account_key": key} if key else {})

@@ -1,8 +1,8 @@
-"""Write rows to new Parquet files of a table, in this process or in workers; one commit then adds them.
+"""Write rows to new Parquet files of a table, in this process or in workers. One commit then adds the files.
 
 With Spark's own writer, each row would be copied from the Python worker to the JVM (docs/adr/0020). Here a task writes
 one file per day itself, and reports the files to the driver. Files of a failed task are never committed, and VACUUM
-removes them. Rows are checked against their contract before they are written, because the commit does not check them.
+deletes them. Rows are checked against their contract before they are written, because the commit does not check them.
 """
 
 import json
@@ -25,28 +25,28 @@ from isr_batch.lake.delta_files.stores import Store
 from isr_batch.lake.tables.contract import Table
 
 REPORTS = pa.schema([("file", pa.string())])
-"""Schema of the reports that a task sends to the driver: each is a `FileOfWorker` as JSON."""
+"""Schema of the reports that a task sends to the driver. Each report is a `FileOfWorker` as JSON."""
 
 GROUP_BYTES = 1 << 25
-"""How many bytes of a day's rows a task collects before it checks and writes them."""
+"""Size in bytes of a day's rows that a task collects before it checks and writes them."""
 BINARIES_BYTES = 1 << 20
 """Size in bytes of a row group if the table has binary columns (`isr_batch.lake.delta_files.read`)."""
 BINARIES_OF_FILE = 1 << 28
-"""Maximum size in bytes of a file with binary columns: readers by location hold the metadata of all its row groups in
-memory."""
+"""Maximum size in bytes of a file with binary columns. Readers of single rows hold the metadata of all row groups of a
+file in memory."""
 BYTES_WAITING = 1 << 27
-"""How many bytes of rows a task collects for all days at most, so that its memory does not grow with its share of the
-log."""
+"""Maximum size in bytes of the rows that a task collects for all days, so that its memory does not grow with its share
+of the log."""
 
 DAY = "event_date"
 """The column by which tables are partitioned."""
 _BITS: Final = "runs"
-"""The one integer column that is written with a Parquet dictionary, because it has few distinct values."""
+"""The only integer column that is written with a Parquet dictionary, because it has few distinct values."""
 
 
 @dataclass(frozen=True)
 class FileOfWorker:
-    """A data file that was written to a table's folder, by this process or a worker, and is not yet committed.
+    """A data file in a table's folder that this process or a worker has written, and that is not committed yet.
 
     Attributes
     ----------
@@ -54,9 +54,9 @@ class FileOfWorker:
         Path of the file within the table.
     size_bytes : int
     day : str
-        Value of event_date of all rows; empty if the table is not partitioned.
+        Value of event_date in all rows; empty if the table is not partitioned.
     rows, broken : int
-        Number of rows, and of those that break the contract.
+        Number of rows, and number of rows that break the contract.
     least, most : dict of str to int or str
         Minimum and maximum of each column by which readers skip files. These columns are never null. Instants are in
         epoch microseconds.
@@ -110,9 +110,9 @@ def reported_files(reports: pa.Table) -> list[FileOfWorker]:
 
 
 def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
-    """Return the options with which a table's columns are written to Parquet.
+    """Return the options for writing a table's columns to Parquet.
 
-    Times and offsets grow in small steps, for which delta encoding takes half the space and time of a dictionary.
+    Times and offsets grow in small steps. For them, delta encoding takes half the space and time of a dictionary.
     """
     growing = (pa.int64(), pa.timestamp("us", "UTC"))
     steps = [field.name for field in stored if field.type in growing and field.name != _BITS]
@@ -124,19 +124,19 @@ def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
 
 
 def has_binaries(table: Table) -> bool:
-    """Whether a table has binary columns; its rows are then large, and read by location."""
+    """Whether a table has binary columns. Its rows are then large, and are read by location."""
     return any(column.type == "BINARY" for column in table.columns)
 
 
 def rows_a_group(table: Table, rows: pa.Table) -> int:
-    """Return how many rows a row group gets: few if the table has binary columns."""
+    """Return the number of rows per row group, which is small if the table has binary columns."""
     if not has_binaries(table):
         return max(1, int(rows.num_rows))
     return max(1, int(rows.num_rows * BINARIES_BYTES // max(1, rows.nbytes)))
 
 
 def skipped_by(table: Table) -> list[str]:
-    """Return the columns whose minimum and maximum are stored per file: as the contract says, or all non-null times."""
+    """Return the columns whose minimum and maximum are stored per file: as in the contract, or non-null times."""
     instants = [column.name for column in table.columns if column.type == "TIMESTAMP" and not column.nullable]
     return list(table.skipped_by) or instants
 
@@ -179,7 +179,7 @@ class TaskFiles:
             self._write(max(self.bytes_waiting, key=self.bytes_waiting.__getitem__))
 
     def _write(self, day: int) -> None:
-        """Write a day's collected rows to its file, and close the file if it is large."""
+        """Write a day's collected rows to its file. Close the file if it is large and has binary columns."""
         rows = pa.Table.from_batches(self.waiting.pop(day)).cast(self.schema).combine_chunks()
         del self.bytes_waiting[day]
         if day not in self.files:
@@ -189,7 +189,7 @@ class TaskFiles:
             self.full.append(self.files.pop(day).close())
 
     def close(self) -> Iterator[FileOfWorker]:
-        """Write the remaining rows and close the files; yield each."""
+        """Write the remaining rows, close the files, and yield the report of each file."""
         for day in list(self.waiting):
             self._write(day)
         yield from self.full
@@ -226,7 +226,7 @@ class DayFile:
         )  # fmt: skip
 
     def write(self, rows: pa.Table, broken: int = 0) -> None:
-        """Write rows to the file; ``broken`` is the number of rows that break the contract of their table."""
+        """Write rows to the file. ``broken`` is the number of rows that break the contract of their table."""
         self.bytes += rows.nbytes
         self.broken += broken
         with self._abandoned_if_failed():
@@ -250,7 +250,7 @@ class DayFile:
 
     @contextmanager
     def _abandoned_if_failed(self) -> Iterator[None]:
-        """Abandon the file if the code in the block fails with an error of the disk."""
+        """Abandon the file if the block fails with an error of the disk."""
         try:
             yield
         except OSError:
@@ -258,7 +258,7 @@ class DayFile:
             raise
 
     def abandon(self) -> None:
-        """Close an incomplete file without writing its footer, because a full disk has no space for it."""
+        """Close an incomplete file without writing its footer, because a full disk has no space for a footer."""
         self.writer.is_open = False  # otherwise its destructor would write a footer
 
 

@@ -1,11 +1,11 @@
-"""Classes that describe a table (its contract), and the columns that several tables share."""
+"""Classes that describe a table (its contract), and columns that several tables share."""
 
 from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: name, Spark type, meaning, and whether it may be null."""
+    """A column of a table: its name, Spark type and meaning, and whether it may be null."""
 
     name: str
     type: str
@@ -14,14 +14,14 @@ class Column:
 
     @property
     def ddl_type(self) -> str:
-        """The type for DDL: what Spark takes TIMESTAMP for is a setting of the user's session."""
+        """The type for DDL: TIMESTAMP becomes TIMESTAMP_LTZ, because a session setting defines TIMESTAMP."""
         return "TIMESTAMP_LTZ" if self.type == "TIMESTAMP" else self.type
 
 
 def columns(ddl: str) -> tuple[Column, ...]:
     """Parse the columns of a table, one per line: ``name TYPE [NOT NULL] -- comment``.
 
-    A line that begins with ``--`` continues the comment of the line before.
+    A line that begins with ``--`` continues the comment of the previous line.
     """
     found: list[Column] = []
     for line in filter(None, map(str.strip, ddl.splitlines())):
@@ -37,7 +37,7 @@ def columns(ddl: str) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table's contract: its columns in order, constraints by name, and the columns that decide its layout on disk."""
+    """A table's contract: its columns in order, constraints by name, and the columns that define its layout."""
 
     name: str
     comment: str
@@ -45,7 +45,8 @@ class Table:
     constraints: dict[str, str] = field(default_factory=dict)
     partitioned_by: tuple[str, ...] = ()
     skipped_by: tuple[str, ...] = ()
-    """Columns whose minimum and maximum Delta keeps for each file; if empty, the first 32 columns, Delta's default."""
+    """Columns whose minimum and maximum Delta stores for each file. If empty, these are the first 32 columns (Delta's
+    default)."""
     change_feed: bool = False
     """Whether Delta's change data feed records the rows that each commit adds and removes."""
 
@@ -61,7 +62,7 @@ class Table:
 
 
 def key_columns(*names: str) -> tuple[Column, ...]:
-    """Return columns that identify rows, by name, with the type and comment that they have in every table."""
+    """Return the columns with these names, which identify rows, with their common types and comments."""
     known = {
         "cluster_id": ("STRING", "name of the cluster, as the ingest was given it or found it in the names of folders"),
         "topic": ("STRING", "topic name; its id if no log has the name"),

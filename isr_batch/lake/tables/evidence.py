@@ -1,4 +1,4 @@
-"""Tables of evidence from the lines of server.log, state-change.log and gc.log alone."""
+"""Tables of evidence that is derived from server.log, state-change.log and gc.log alone."""
 
 from isr_batch.lake.tables.contract import DATE, SOURCE, Table, columns, key_columns
 
@@ -11,6 +11,8 @@ SHRINK_EVIDENCE = Table(
         *columns("""
             replica_id INT NOT NULL -- replica that left
             change_time TIMESTAMP NOT NULL -- timestamp of the line
+            earliest_time TIMESTAMP -- if the line shows late that the replica left: the last time at which it is known
+                -- to have been in the ISR; null if change_time is when it left
             made_by STRING NOT NULL -- which broker removed the replica: leader (it logged a Shrinking line), controller
                 -- (the ISR lost the replica without such a line), or unknown (the leader's server.log does not cover
                 -- the time)
@@ -30,15 +32,16 @@ SHRINK_EVIDENCE = Table(
                 -- next to the logs sets; null if unknown
             returned_ms BIGINT -- time from the shrink until the replica was back in the ISR; null if the log does not
                 -- show its return, or if the ISR write failed
-            returned_source STRING -- whether returned_ms is exact (a line shows the return) or at_most (a later line
-                -- shows the replica in the ISR)
+            returned_source STRING -- whether returned_ms is exact (a line shows the return), at_most (a later line
+                -- shows the replica in the ISR) or at_least (the replica left before change_time)
             min_insync_replicas INT -- min.insync.replicas, printed when the topic's log was created, or at the leader's
                 -- start
             under_min_isr BOOLEAN -- whether isr_after is under min ISR, according to min_insync_replicas or the
                 -- leader's own log line
             under_min_isr_ms BIGINT -- time from the shrink until the ISR had min_insync_replicas members again; null if
                 -- the log does not show it
-            under_min_isr_source STRING -- whether under_min_isr_ms is exact or at_most (an upper bound)
+            under_min_isr_source STRING -- whether under_min_isr_ms is exact, at_most (an upper bound) or at_least (a
+                -- lower bound)
             write_outcome STRING -- outcome of the ISR write: done or failed; null if no line shows it
             retry BOOLEAN NOT NULL -- true if the leader repeats a shrink whose ISR write had failed
             failing_ms BIGINT -- for the first of several failed writes: time until the last of them; all this time,
@@ -53,10 +56,11 @@ SHRINK_EVIDENCE = Table(
                 -- near in time, with a broker in common
             pair_checks INT NOT NULL -- number of checks in the whole log in which this leader dropped this replica: a
                 -- large number means flapping
-            suspect STRING -- likely culprit: leader, follower, link_or_follower (indistinguishable), or controller;
-                -- null for a retry, for a replica that did not lag, and if made_by is unknown
-            suspect_broker INT -- broker id of the suspect; for link_or_follower, the follower's; null for the
-                -- controller
+            suspect STRING -- likely culprit: leader, follower, link_or_follower (indistinguishable), controller, or
+                -- unknown (the server.log of a broker that may have dropped the same replica is missing); null for a
+                -- retry, for a replica that did not lag, and if made_by is unknown
+            suspect_broker INT -- broker id of the suspect; for link_or_follower, the follower's; null for controller
+                -- and unknown
             strength STRING NOT NULL -- how strong the evidence against the suspect is: strong, weak or none
             spurious STRING NOT NULL -- how strong the evidence is that the follower should not have been dropped:
                 -- strong, weak or none
@@ -77,8 +81,8 @@ SHRINK_EVIDENCE = Table(
         "partition_from_0": "partition_id >= 0",
         "made_by_known": "made_by IN ('leader', 'controller', 'unknown')",
         "shrink_leaves_isr": "array_contains(isr_before, replica_id) AND NOT array_contains(isr_after, replica_id)",
-        "returned_source_known": "returned_source IN ('exact', 'at_most')",
-        "suspect_known": "suspect IN ('leader', 'follower', 'link_or_follower', 'controller')",
+        "returned_source_known": "returned_source IN ('exact', 'at_most', 'at_least')",
+        "suspect_known": "suspect IN ('leader', 'follower', 'link_or_follower', 'controller', 'unknown')",
         "strength_known": "strength IN ('strong', 'weak', 'none') AND spurious IN ('strong', 'weak', 'none')",
         "write_outcome_known": "write_outcome IN ('done', 'failed')",
     },

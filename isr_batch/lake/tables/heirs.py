@@ -1,4 +1,4 @@
-"""Table of the brokers that could lead a partition if its leader died (heirs), under each rule."""
+"""Table of the brokers that could become the leader of a partition if its leader died (heirs), under each rule."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, columns
 

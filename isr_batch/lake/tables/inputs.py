@@ -1,8 +1,8 @@
 """Contracts of the input tables: columns, their meaning, and constraints.
 
-The DDL, the check of an existing table, and the documentation page are all made from these contracts. Types are
-Spark's. Columns named ``*_time`` are UTC with microseconds; columns named ``*_ms`` are durations, or times since 1970,
-in milliseconds; offsets are record offsets.
+The DDL, the check of an existing table, and the documentation page are all derived from these contracts. Types are
+Spark's. Columns named ``*_time`` are UTC with microseconds. Columns named ``*_ms`` are durations, or times since 1970,
+in milliseconds. Offsets are record offsets.
 """
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, SET, SOURCE, Column, Table, columns, key_columns
@@ -130,6 +130,8 @@ OBSERVED_ISR_CHANGES = Table(
         *columns("""
             change_time TIMESTAMP NOT NULL -- timestamp of the leader's line or the controller's record; without either,
                 -- of the first line that shows the changed ISR
+            earliest_time TIMESTAMP -- for a change that a line shows late: the last time at which the ISR is known to
+                -- have been as before; null if change_time is when it changed
             kind STRING NOT NULL -- shrink or expand
             replica_id INT NOT NULL -- replica that left the ISR (shrink) or joined it (expand)
             isr_before ARRAY<INT> NOT NULL -- in-sync replicas before the change
@@ -299,4 +301,4 @@ INPUT_TABLES = (
     CONTROLLER_RECORDS,
     QUARANTINE,
 )
-"""Tables that an ingest writes for other commands to read."""
+"""Tables that an ingest writes and other commands read."""

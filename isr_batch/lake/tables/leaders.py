@@ -1,4 +1,4 @@
-"""Tables of leaders' terms, and of the time that the logs cover."""
+"""Tables of leaders' terms, and of the periods that the logs cover."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, SET, Table, columns, key_columns
 

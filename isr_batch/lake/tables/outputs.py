@@ -34,7 +34,7 @@ DEPENDS_ON = {
 }
 """For each value of depends_on (why a shrink is only possible), its description."""
 SHOWN_ERROR_MS = 100
-"""A shrink's time is described as uncertain in texts only from this error on, in ms."""
+"""Smallest error of a shrink's time, in ms, for which texts describe the time as uncertain."""
 
 _CHANGE = columns("""
     change_time TIMESTAMP NOT NULL -- when the rule changed the ISR
@@ -154,7 +154,7 @@ REPLAY_CHECK = Table(
             kind STRING NOT NULL -- shrink or expand
             status STRING NOT NULL -- matched, missing (only logged), extra (only replayed), or unknown: the change has
                 -- no counterpart, but the request log does not cover its time, or began less than a lag time and a
-                -- check period before it
+                -- check period before it, or its day is not replayed
             observed_time TIMESTAMP -- change_time of the logged change; null if extra
             replayed_time TIMESTAMP -- change_time of the replayed change; null if missing
             time_error_ms DOUBLE -- replayed_time minus observed_time; null without both

@@ -1,4 +1,4 @@
-"""Tables about clusters whose fetches come from a user's own table: mappings, sources, and summaries of days."""
+"""Tables for clusters whose fetches come from a user's own table: mappings, sources, and sums per day."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, SET, Column, Table, columns, key_columns
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
@@ -11,7 +11,8 @@ MAPPED_CLUSTERS = Table(
         *key_columns("cluster_id"),
         *columns("""
             mapped STRING NOT NULL -- columns that the mapping has, as JSON, with a list for each of fetches, appends,
-                -- epochs and changes. All sources of a cluster are read with the same columns
+                -- epochs and changes. All sources of a cluster are read with the same columns. Key `sources` has the
+                -- columns of the user's tables, or the constant, that each was read from
             replica_lag_time_max_ms BIGINT NOT NULL -- replica.lag.time.max.ms of terms for which the tables give none
             lag_time_is_given BOOLEAN NOT NULL -- true if replica_lag_time_max_ms is from the mapping, false if it is
                 -- Kafka's default

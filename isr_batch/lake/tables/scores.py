@@ -1,15 +1,15 @@
-"""Tables with the accuracy and cost of each rule: ledger and scores. docs/verdicts-reasoning.md defines the figures."""
+"""Tables with the accuracy and cost of each rule: ledger and scores (see docs/verdicts-reasoning.md)."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Column, Table, columns, key_columns
 
 
 def _count_columns(**comments: str) -> tuple[Column, ...]:
-    """Return columns for counts, from their names and comments."""
+    """Return one BIGINT column per count, given the comment on each count by name."""
     return tuple(Column(name, "BIGINT", comment) for name, comment in comments.items())
 
 
 def _measure_columns(**comments: str) -> tuple[Column, ...]:
-    """Return columns for measures, from their names and comments."""
+    """Return one DOUBLE column per measure, given the comment on each measure by name."""
     return tuple(Column(name, "DOUBLE", comment) for name, comment in comments.items())
 
 
@@ -29,6 +29,8 @@ PARTITION_SCORES = Table(
             "replace it",
             under_replicated_us="time with a replica outside the ISR",
             high_watermark_stalled_us="time with the high watermark below the log end",
+            stalled_under_min_isr_us="part of high_watermark_stalled_us with fewer in-sync replicas than "
+            "min.insync.replicas",
             loss_exposed_us="time in which a clean election could lose acknowledged records",
             loss_records_max="largest number of acknowledged records that a clean election would lose",
             isr_writes="ISR writes that the rule causes; one write may remove several followers",
@@ -38,6 +40,13 @@ PARTITION_SCORES = Table(
             never_acknowledged="accepted acks=all appends that had waited for more than a lag time when the term ended",
             acks_all_latency_max_us="longest time from an acks=all append until the high watermark reached it; 0 if "
             "there was none",
+            lost_by_heir_max="most acknowledged records, also of acks=0 and 1, that the first active member of the ISR "
+            "lacked while the ISR was under min.insync.replicas; -1 if none is known",
+            lost_by_first_active_max="most acknowledged records that the first active replica lacked while the "
+            "leader was alone in the ISR: an unclean election takes it, without eligible leader replicas; -1 if "
+            "none is known",
+            lost_by_longest_log_max="most acknowledged records that the active replica with the longest log lacked "
+            "while the leader was alone in the ISR; -1 if none is known",
             high_watermark_decreases="how often the high watermark decreased",
             members_below_high_watermark="how often the log end of an ISR member fell below the high watermark",
             passed_within_lag_time="how often the high watermark passed a follower whose true lag was within the lag "
@@ -77,6 +86,8 @@ REPLICA_SCORES = Table(
             "until the follower is back, and the time after a miss",
             early="spurious shrinks, not caused by a slow leader, after which the follower was silent for a lag time: "
             "it had died",
+            late_in_isr_us="part of judged_us in which the follower was in the ISR with a true lag above the lag time: "
+            "KAFKA-4485's second guarantee excludes it",
         ),
     ),
     {**KEY_CHECKS, "agreed_within_judged": "greatest(agreed_us, agreed_by_blame_us) <= judged_us"},
@@ -132,6 +143,10 @@ _SCORES = (
         "lag time",
         recall="share of the genuine failures that are detected in time: timely / (timely + misses)",
     ),
+    *_measure_columns(
+        late_in_isr_seconds="follower-time in the ISR with a true lag above the lag time: KAFKA-4485's second "
+        "guarantee excludes it",
+    ),
     *_count_columns(
         flaps="shrinks whose follower was back in the ISR within the rule's lag time",
         isr_changes="all changes of the ISR",
@@ -153,12 +168,14 @@ _SCORES = (
         leader_alone_seconds="time with the leader alone in the ISR; eligible_leaders names the broker that could "
         "replace it",
         leader_alone_with_heir_seconds="part of leader_alone_seconds in which an eligible leader replica could "
-        "replace the leader; null in experiments",
+        "replace the leader; 0 in experiments, whose clusters have none",
         offline_if_leader_dies_seconds="time in which no replica could lead if the leader died; null if it is "
-        "unknown for part of the time; in experiments, whose clusters have no ELR, the time with the leader alone",
+        "unknown for part of the time; in experiments, the time with the leader alone",
         under_replicated_seconds="time with a replica outside the ISR: the integral of Kafka's "
         "UnderReplicatedPartitions",
         high_watermark_stalled_seconds="time with the high watermark below the log end",
+        refused_or_stalled_seconds="time with fewer in-sync replicas than min.insync.replicas, or with the high "
+        "watermark below the log end, or both",
         acks_all_latency_ms_p50="time from append to acknowledgement of acks=all appends, median",
         acks_all_latency_ms_p99="time from append to acknowledgement of acks=all appends, 99th percentile",
         acks_all_latency_ms_max="time from append to acknowledgement of acks=all appends, maximum",
@@ -166,8 +183,8 @@ _SCORES = (
         unclean_needed_seconds="time in which no replica could lead cleanly if the leader died, and one could "
         "uncleanly; null if partly unknown; in experiments, the time with the leader alone",
         high_watermark_frozen_seconds="time in which a high watermark that the rule freezes under min.insync.replicas "
-        "hid records from consumers; null for rules that do not freeze it, in sweeps, in experiments, and if the ISR "
-        "never was under min.insync.replicas",
+        "hid records from consumers; null for rules that do not freeze it, in sweeps, and if the ISR never was under "
+        "min.insync.replicas",
         visibility_age_ms_max="largest age of the oldest record that a frozen high watermark hid from consumers",
         visibility_age_ms_mean="mean age of the oldest hidden record over high_watermark_frozen_seconds",
         hidden_record_seconds="sum, over the records that a frozen high watermark hid, of how long each was hidden",
@@ -175,8 +192,7 @@ _SCORES = (
     *_count_columns(
         loss_records_max="most acknowledged records that a clean election would lose",
         lost_if_leader_dies_records_max="most acknowledged records, also of acks=0 and 1, that the heir lacked "
-        "while the ISR was under min.insync.replicas; null in sweeps and experiments, which keep no log ends over "
-        "time, and where none is known then",
+        "while the ISR was under min.insync.replicas; null in sweeps, and where none is known then",
         lost_by_first_active_records_max="most acknowledged records that the first active replica in order of "
         "assignment, which an unclean election takes, lacked while there was no heir; null under "
         "the conditions given for lost_if_leader_dies_records_max",

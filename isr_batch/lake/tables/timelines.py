@@ -1,7 +1,6 @@
 """Tables and views of timelines.
 
-In a table, all rule runs with the same state share a row; a view has a row per rule run.
-
+In a table, all rule runs with the same state share one row; a view has one row per rule run.
 docs/adr/0024-timelines-once.md has the reason.
 """
 
@@ -118,4 +117,4 @@ VIEWS = {
     REPLICA_CHANGES.name: (REPLICA_CHANGES, (REPLICA_STATES.name, RULE_RUNS.name)),
     PARTITION_TIMELINE.name: (PARTITION_TIMELINE, (PARTITION_STATES.name, RULE_RUNS.name)),
 }
-"""For each view that is read like a table, its contract, and the tables that it is made of."""
+"""For each view that is read like a table: its contract, and the tables in its query."""

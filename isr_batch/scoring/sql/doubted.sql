@@ -1,4 +1,5 @@
--- A change without a twin is unknown where the log does not reach, or began too short a time before; doubt says why.
+-- A change without a twin is unknown where the log does not reach, or began too short a time before, and on days that are
+-- not replayed; doubt says why.
 WITH alone AS (
   SELECT DISTINCT cluster_id, topic, partition_id, leader_id, at_us FROM {side_by_side} WHERE status <> 'matched'
 ), spans AS (
@@ -60,6 +61,19 @@ WITH alone AS (
 ), logged AS (
   -- A cluster that has no coverage at all does not come from broker logs, and its tables are taken as complete.
   SELECT DISTINCT cluster_id, 0 AS vouched FROM {coverage}
+), replayed_rules AS (
+  SELECT DISTINCT rule AS ran FROM {replayed_days}
+), done AS (
+  SELECT DISTINCT rule AS ran, event_date, 1 AS is_done FROM {replayed_days}
+), undone AS (
+  -- The days on which the leader's rule has not been replayed, if it was on others.
+  SELECT DISTINCT cluster_id, leader_id, at_us, 1 AS is_undone
+  FROM (SELECT DISTINCT cluster_id, leader_id, at_us, CAST(timestamp_micros(at_us) AS DATE) AS event_date FROM alone)
+    AS asked
+  JOIN {leaders} AS leaders USING (cluster_id, leader_id)
+  JOIN replayed_rules USING (ran)
+  LEFT JOIN done USING (ran, event_date)
+  WHERE is_done IS NULL
 ), told AS (
   SELECT all_.*,
     CASE
@@ -67,6 +81,7 @@ WITH alone AS (
       WHEN coalesce(inside, vouched, 1) = 0 THEN $outside
       WHEN is_warm = 1 THEN $warm_up
       WHEN at_end = 1 THEN $at_the_end
+      WHEN status = 'missing' AND is_undone = 1 THEN $undone
       WHEN status = 'extra' AND vouched = 0 AND coalesce(nothing_tells, is_removed, 0) = 1 THEN $no_server_log
     END AS doubt
   FROM {side_by_side} AS all_
@@ -75,6 +90,7 @@ WITH alone AS (
   LEFT JOIN silent_about USING (cluster_id, leader_id, at_us)
   LEFT JOIN removed USING (cluster_id, topic, partition_id, leader_id, replica_id, at_us)
   LEFT JOIN logged USING (cluster_id)
+  LEFT JOIN undone USING (cluster_id, leader_id, at_us)
 )
 SELECT
   cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, kind,

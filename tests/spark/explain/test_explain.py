@@ -91,7 +91,7 @@ def test_facts_of_a_shrink(slept: Lake) -> None:
     assert (story.change_us, story.lag_time_ms, story.min_insync_replicas) == (us(10_000), 4000, 2)
     assert (story.isr_before, story.isr_after) == ((1, 2, 3), (1, 2))
     assert (story.leader_log_end_offset, story.high_watermark) == (100, 50)
-    assert story.silences == ((us(5500), us(6000)),)
+    assert story.silences == ((1, us(5500), us(6000)),)
     (follower,) = story.dropped
     assert (follower.replica_id, follower.verdict, follower.causes) == (3, "genuine", ("follower_stopped",))
     assert (follower.last_caught_up_time_ms, follower.lag_ms) == (us(4902) // 1000, 5098)

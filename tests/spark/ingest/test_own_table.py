@@ -335,8 +335,15 @@ def test_timestamps_in_nanoseconds_are_a_usage_error_that_names_them(lake: Lake,
     with pytest.raises(UsageError, match=r"in nanoseconds: at$") as raised:
         source.frame(lake, source.items, ["topic"])
     assert "--engine local" in str(raised.value.hint)
-    pq.write_table(table, tmp_path / "fetches.parquet", coerce_timestamps="us", allow_truncated_timestamps=True)
-    assert source.frame(lake, source.items, ["topic"]).count() == 1
+    pq.write_table(table, tmp_path / "a.parquet", coerce_timestamps="us", allow_truncated_timestamps=True)
+    two = ParquetFiles(str(tmp_path), [tmp_path / "a.parquet", tmp_path / "fetches.parquet"])
+    with pytest.raises(UsageError, match=r"in nanoseconds: at$"):
+        two.frame(lake, two.items, ["topic"])
+    assert two.frame(lake, two.items[:1], ["topic"]).count() == 1
+    # Spark's old kind of timestamps has nanoseconds too, and it reads those.
+    pq.write_table(table, tmp_path / "fetches.parquet", use_deprecated_int96_timestamps=True)
+    old = ParquetFiles(str(tmp_path), [tmp_path / "a.parquet", tmp_path / "fetches.parquet"])
+    assert old.frame(lake, old.items, ["topic", "at"]).count() == 2
 
 
 def test_a_table_of_a_catalog_is_read_by_its_name(lake: Lake, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The report of the samples in a browser: all of it shows, fits, and asks for nothing."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,54 @@ def test_a_name_picks_out_what_points_at_the_broker(sample_report: Path, tmp_pat
         assert tab.value(f"{cards}.length") == every
         assert tab.value("document.querySelectorAll('.far').length") == 0
         assert tab.complaints() == []
+
+
+WITHOUT_NAME = """[...document.querySelectorAll('table, svg:not(svg svg, [aria-hidden]), .chart')]
+    .filter(e => !e.ariaLabel && !e.closest('.chart')).map(e => e.outerHTML.slice(0, 90)).join()"""
+LOW_CONTRAST = """[...document.querySelectorAll('body :not(svg, svg *, script, style)')].filter(e => {
+    const says = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+    if (!says || !e.getClientRects().length) return false;
+    const numbers = colour => colour.match(/[\\d.]+/g).map(Number);
+    const linear = x => x <= 10 ? x / 255 / 12.92 : ((x / 255 + .055) / 1.055) ** 2.4;
+    const light = ([red, green, blue]) => .2126 * linear(red) + .7152 * linear(green) + .0722 * linear(blue);
+    const behind = e => numbers(getComputedStyle(e).backgroundColor);
+    let paper = e;
+    while (paper !== document.body && behind(paper)[3] === 0) paper = paper.parentElement;
+    const [low, high] = [light(numbers(getComputedStyle(e).color)), light(behind(paper))].sort((a, b) => a - b);
+    return (high + .05) / (low + .05) < 4.5;
+}).map(e => e.outerHTML.slice(0, 90)).join()"""
+
+
+def test_it_can_be_read_without_a_mouse_and_without_a_screen(sample_report: Path, tmp_path: Path) -> None:
+    """Names of tables and pictures, headings in order, contrast of texts, and the way of the Tab key."""
+    with chromium.open_page(sample_report, tmp_path / "profile") as tab:
+        tab.size(1280, 900)
+        stops = 0
+        while stops < 1000:
+            for kind in ("keyDown", "keyUp"):
+                tab.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+            if tab.value("document.activeElement === document.body"):
+                break
+            seen = "s => s.outlineStyle !== 'none' || document.activeElement.matches('.timeline a')"
+            assert tab.value(f"({seen})(getComputedStyle(document.activeElement))")
+            stops += 1
+        assert 50 < stops < 1000
+        tab.value("document.querySelectorAll('details').forEach(e => { e.open = true; })")
+        tab.wait_for("[...document.querySelectorAll('.chart')].every(e => e.querySelector('svg .mark-text'))")
+        for scheme in ("light", "dark"):
+            tab.media("screen", scheme)
+            assert tab.value(LOW_CONTRAST) == ""
+        assert tab.value(WITHOUT_NAME) == ""
+        assert tab.value("document.querySelectorAll('th:not([scope])').length") == 0
+        levels = tab.value("[...document.querySelectorAll('h1, h2, h3, h4')].map(e => +e.tagName[1])")
+        assert levels[0] == 1
+        more = "document.querySelector('#cluster-0 .how a')"
+        assert tab.value(f"document.querySelector({more}.getAttribute('href')).textContent").startswith(
+            "5 more incidents"
+        )
+        assert all(after <= before + 1 for before, after in pairwise(levels))
+        nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
+        named = {"link", "button", "image", "img", "figure", "table", "DisclosureTriangle"}
+        without = [node for node in nodes if not node["ignored"] and node["role"]["value"] in named
+                   and not node["name"]["value"].strip()]  # fmt: skip
+        assert without == []

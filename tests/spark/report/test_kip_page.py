@@ -2,8 +2,14 @@
 
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from isr_batch import __version__
+from isr_batch.errors import UsageError
 from isr_batch.lake.lake import Lake
 from isr_batch.report.kip_page import kip_page, markdown_table
+from isr_batch.scoring.broker_pairs import sums_of_broker_pairs
 
 
 def test_a_table_in_markdown() -> None:
@@ -29,3 +35,30 @@ def test_the_figures_are_those_of_the_scores(sample_lake: Lake) -> None:
             shown[name.split(",")[0]] += int(cell.replace(",", ""))
         assert shown == expected
     assert "## Where they differ" in page
+    for cluster in ("quiet", "follower-stop", "leader-stop", "restart"):
+        assert f"- recorded cluster `{cluster}`: Kafka 4.1.0, T = " in page
+    assert f"Made by isr-batch {__version__}: `kip`." in page
+    for word in ("*miss*", "*stalled*", "*Detection*"):
+        assert page.index(word) < page.index("| figure |")
+
+
+def test_detection_is_given_for_each_lag_time(sample_lake: Lake) -> None:
+    """Over all lag times together, kip-501-pending seemed to detect sooner because it drops less at the longest one."""
+    page = kip_page([sample_lake], "kafka-3.7", "kip-501-pending")
+    found, _ = sample_lake.query("""
+        SELECT lag_time_ms(params_json) / 1000 AS t, rule, avg(true_lag_ms) / 1000 AS seconds FROM shrink_verdicts
+        WHERE verdict = 'genuine' AND rule IN ('kafka-3.7', 'kip-501-pending') GROUP BY t, rule ORDER BY t, rule
+    """)
+    shown = [line.split(" | ") for line in page.splitlines() if line.startswith("| detection, s, mean")]
+    assert [line[0] for line in shown] == [
+        f"| detection, s, mean, T = {t:g} s" for t in sorted({float(str(r["t"])) for r in found})
+    ]
+    means = [float(cell.split(" ")[0]) for line in shown for cell in line[1:3]]
+    assert means == pytest.approx([row["seconds"] for row in found], rel=1e-3)
+
+
+def test_two_replays_with_one_lag_time_are_refused(monkeypatch: pytest.MonkeyPatch, sample_lake: Lake) -> None:
+    pairs = sums_of_broker_pairs(sample_lake)
+    monkeypatch.setattr("isr_batch.report.kip_page.sums_of_broker_pairs", lambda _: pa.concat_tables([pairs, pairs]))
+    with pytest.raises(UsageError, match="two replays of"):
+        kip_page([sample_lake], "kafka-3.7", "kip-501-pending")

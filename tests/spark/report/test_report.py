@@ -261,4 +261,7 @@ def test_the_notebook_runs(
     told = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "explore.py"))
     assert sum(row["spurious"] for row in told["leaders"]) == len(told["woken"]) == 18
     assert "18 of 18 mistakes come after a silence of their leader" in capsys.readouterr().out
+    longest = {rule: max(row["lag_until_ms"] for row in told["lags"] if row["rule"] == rule)
+               for rule in ("kafka-0.10.2", "kafka-3.7")}  # fmt: skip
+    assert longest == {"kafka-0.10.2": 8043, "kafka-3.7": 0}  # from 16:31:01.983 to 16:31:10.026
     assert "vegaEmbed" in (tmp_path / "shrinks.html").read_text(encoding="utf-8")

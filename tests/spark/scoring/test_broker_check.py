@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from isr_batch.errors import NoInputError
+from isr_batch.ingest.own_table.derived_tables import derive_tables
 from isr_batch.lake.arrow_rows import arrow_schema
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.duckdb_engine import InProcess, replace_arrow
@@ -18,9 +19,12 @@ from isr_batch.lake.tables.contract import Table
 from isr_batch.lake.tables.controller import CONTROLLER_RECORDS
 from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG, OBSERVED_ISR_CHANGES
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
-from isr_batch.lake.tables.outputs import ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
+from isr_batch.lake.tables.outputs import ISR_CHANGES, REPLAY_CHECK, REPLAYED_DAYS, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES
+from isr_batch.replay.days import fingerprints
+from isr_batch.replay.packing import pack_stale_days
 from isr_batch.scoring.broker_check import matched, validate
+from pipelines import cli
 
 if TYPE_CHECKING:
     from isr_batch.lake.lake_engine import LakeEngine
@@ -175,6 +179,38 @@ def test_the_table_has_it(edges: Lake) -> None:
     assert (first["caught_up_within_1_ms"], first["caught_up_within_2_ms"], first["within_100_ms"]) == (0, 1, 1)
     assert first["offsets_equal"] is None  # no line has two of its figures
     assert (summary.matched, edges.read(REPLAY_CHECK.name).count()) == (2, sum(map(len, STORY.values())))
+
+
+def marked(seconds: float, line: str = "any") -> dict[str, Any]:
+    """Mark a day as replayed, with the fingerprint of its input."""
+    return {"event_date": at(seconds).date(), "rule": "kafka-3.7", "runs": "r", "line": line, "run_id": "run-1",
+            "replayed_time": at(seconds)}  # fmt: skip
+
+
+def test_changes_on_a_day_that_is_not_replayed_are_unknown(edges: Lake) -> None:
+    """The night's backfill ends before the current day, whose first hours are in the lake already."""
+    write(edges, REPLAYED_DAYS, [marked(0)])
+    with InProcess(edges) as engine:
+        rows = engine.listed(matched(engine, edges))
+    found: dict[int, list[tuple[str, str | None]]] = {}
+    for row in sorted(rows, key=lambda row: row["observed_time"] or row["replayed_time"]):
+        found.setdefault(row["partition_id"], []).append((row["status"], row["note"]))
+    undone = ("unknown", "on a day that is not replayed")
+    assert found == {**STORY, 2: [undone], 9: [undone]}
+
+
+def test_too_few_matches_are_an_error_unless_days_are_stale(edges: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is asked: that a check ran late is only found once."""
+    monkeypatch.setattr("isr_batch.scoring.late_checks.find_late_checks", lambda _: 0)
+    derive_tables(edges)
+    pack_stale_days(edges)
+    known = fingerprints(edges)
+    for lines, code in ((("earlier", "earlier"), 0), ((known.at(at(0).date()), known.at(at(700).date())), 4)):
+        write(edges, REPLAYED_DAYS, [marked(0, lines[0]), marked(700, lines[1])])
+        for _ in range(2):
+            with pytest.raises(SystemExit) as ended:
+                cli.main(["validate", "--lake", edges.root, "--quiet"])
+            assert ended.value.code == code
 
 
 def moments(rows: Iterable[dict[str, Any]]) -> dict[tuple[Any, ...], str | None]:

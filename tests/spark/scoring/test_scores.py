@@ -14,9 +14,9 @@ from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES, REPLICA_SCORES, RULE_SCORES
+from isr_batch.scoring.notified_changes import notified_at_us
 from isr_batch.scoring.scores import AGGREGATES, DERIVED, _sums, scored_by
 from tests.spark.test_jobs import put, verdict
-from udfs.kernel.notifications import notified_at_us
 
 DAY = "2026-01-01"
 HOUR_US = 3_600_000_000
@@ -56,6 +56,7 @@ def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
     costs = (
         RUN | nothing | {
             "exposure_us": 24 * HOUR_US, "under_min_isr_us": 5_000_000, "high_watermark_stalled_us": 7_000_000,
+            "stalled_under_min_isr_us": 3_000_000,
             "refused_appends": 3, "acknowledged_appends": 100, "never_acknowledged": 1, "isr_writes": 4,
             "acks_all_latency_max_us": 2_050_000,
             "acks_all_latencies": [{"latency_ms": 10.0, "appends": 98}, {"latency_ms": 2000.0, "appends": 2}],
@@ -70,9 +71,10 @@ def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
         OTHER | nothing | {"exposure_us": 24 * HOUR_US},
     )  # fmt: skip
     answers = (
-        RUN | {"replica_id": 2, "judged_us": 100, "agreed_us": 90, "agreed_by_blame_us": 80, "misses": 1, "early": 1},
+        RUN | {"replica_id": 2, "judged_us": 100, "agreed_us": 90, "agreed_by_blame_us": 80, "misses": 1, "early": 1,
+               "late_in_isr_us": 3_000_000},
         RUN | dict.fromkeys(("judged_us", "agreed_us", "agreed_by_blame_us"), 100) | {
-            "topic": "u", "replica_id": 2, "misses": 0, "early": 0,
+            "topic": "u", "replica_id": 2, "misses": 0, "early": 0, "late_in_isr_us": 0,
         },
     )  # fmt: skip
     expands = [
@@ -121,7 +123,7 @@ def test_every_column_of_the_table_is_scored() -> None:
 
 def test_a_total_of_two_topics(rows: list[dict[str, Any]]) -> None:
     changes = sorted([1, 5, 31, 51, 60, 600, 90, 100])  # not that of the controller
-    told = notified_at_us(np.array(changes, np.int64) * 1_000_000)
+    told = notified_at_us([second * 1_000_000 for second in changes])
     expected = {
         "exposure_partition_hours": 36.0,
         "shrinks": 6,
@@ -136,7 +138,7 @@ def test_a_total_of_two_topics(rows: list[dict[str, Any]]) -> None:
         "expands": 3,
         "isr_changes": 9,
         "metadata_writes": 4,
-        "notifications": len(set(told.tolist())),
+        "notifications": len(set(told)),
         "mistakes_per_partition_day": 2 / 1.5,
         "mistake_interval_ms_p50": 30_000.0,
         "mistake_duration_ms_p50": 12_000.0,  # of 4 and 20 s
@@ -148,11 +150,13 @@ def test_a_total_of_two_topics(rows: list[dict[str, Any]]) -> None:
         "precision_by_lag": 0.75,  # the slow leader's follower was behind as well
         "query_accuracy_by_blame": 0.9,
         "early": 1,
+        "late_in_isr_seconds": 3.0,
         "misses": 1,
         "recall": 0.5,  # 12 s were within 1.5 lag times, 16 s were not and had been missed before
         "query_accuracy": 0.95,
         "under_min_isr_seconds": 5.0,
         "high_watermark_stalled_seconds": 8.0,
+        "refused_or_stalled_seconds": 10.0,
         "refused_appends": 3,
         "never_acknowledged": 1,
         "acks_all_latency_ms_p50": 10.0,

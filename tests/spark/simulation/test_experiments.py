@@ -52,11 +52,32 @@ def always_behind(rows: Rows) -> None:
     assert rows["kafka-0.10.2"]["isr_changes"] == rows["kafka-3.7"]["isr_changes"] == 0
 
 
+def in_and_out(rows: Rows) -> None:
+    """Some ten times in 360 s; between two returns it is in the ISR for 10 to 20 s."""
+    often = rows["kafka-0.9"]
+    assert often["spurious"] == often["shrinks"] >= often["expands"] > 5
+    assert often["lost_by_first_active_records_max"] > 0
+    assert rows["kafka-0.10.2"]["isr_changes"] == 0
+
+
 def storage_fault(rows: Rows) -> None:
     assert rows["kafka-3.7"]["leader_alone_seconds"] > 600
     assert rows["kafka-3.7"]["offline_if_leader_dies_seconds"] == rows["kafka-3.7"]["leader_alone_seconds"]
+    assert rows["kafka-3.7"]["lost_by_first_active_records_max"] is not None
     assert rows["kafka-3.7"]["spurious"] == rows["kafka-3.7"]["shrinks"] > 0
     assert rows["kafka-10853-acked"]["isr_changes"] == rows["kip-501-pending"]["isr_changes"] == 0
+
+
+def cut_off(rows: Rows) -> None:
+    """From 62 s of 360 no fetch arrives. No later record is acknowledged, so no broker lacks an acknowledged one.
+
+    No fetch is pending, so that KIP-501 drops both followers as today's rule does.
+    """
+    for rule in "kafka-3.7", "kip-501-pending":
+        assert 280 < rows[rule]["offline_if_leader_dies_seconds"] < 290
+        assert rows[rule]["lost_by_first_active_records_max"] == 0
+    acked = rows["kafka-10853-acked"]
+    assert (acked["shrinks"], acked["offline_if_leader_dies_seconds"], acked["never_acknowledged"]) == (0, 0, 5)
 
 
 def dead_follower(rows: Rows) -> None:
@@ -67,6 +88,7 @@ def dead_follower(rows: Rows) -> None:
     assert acked["shrinks"] == 0
     assert acked["never_acknowledged"] > 0
     assert acked["high_watermark_stalled_seconds"] > 290
+    assert acked["acks_all_latency_ms_max"] < 2
 
 
 def kip_501(rows: Rows) -> None:
@@ -94,7 +116,9 @@ def trickle(rows: Rows) -> None:
 STORIES = {
     "kafka-7152-idle-churn": idle_churn,
     "kafka-4485-always-behind": always_behind,
+    "kafka-4485-in-and-out": in_and_out,
     "kafka-10853-storage-fault": storage_fault,
+    "kafka-10853-cut-off": cut_off,
     "kafka-10853-dead-follower": dead_follower,
     "kip-501-example": kip_501,
     "kip-501-thrash": thrash,

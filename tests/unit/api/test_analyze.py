@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,8 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import isr_batch
+from isr_batch.api.given import given_mapping
 from isr_batch.errors import NoInputError, QualityGateError, SchemaError, UsageError
 from isr_batch.ingest.own_table.ingest import ingest_own_table
 from isr_batch.ingest.own_table.mapping import load_mapping
@@ -225,6 +226,10 @@ def test_saved_and_opened(by_tables: isr_batch.Analysis[Any], tmp_path: Path) ->
         opened.save(tmp_path / "other")
     with pytest.raises(NoInputError, match="has no tables"):
         isr_batch.open(tmp_path / "none")
+    tree = yaml.safe_load((SAMPLE / "mapping.yaml").read_text())
+    tree["fetches"]["columns"]["handled_time"] = tree["fetches"]["columns"]["arrival_time"]
+    with pytest.raises(UsageError, match=r"fetches.handled_time was handled_us \(us\), and is arrived_us \(us\) now"):
+        isr_batch.analyze(**frames(), mapping=tree).save(tmp_path / "lake")
 
 
 def test_large_offsets_stay_whole() -> None:
@@ -328,6 +333,20 @@ def test_places_that_cannot_be_written(by_mapping: isr_batch.Analysis[Any], tmp_
         by_mapping.save(tmp_path / "file")
 
 
+def test_a_mapping_that_names_the_cluster() -> None:
+    """By its name or by a column; a name that is also a column would put all clusters into one."""
+    rows = frames()["fetches"]
+    given = given_mapping({**NAMES, "cluster_id": {"column": "topic"}}, {"fetches": rows.schema})
+    assert (given.cluster_id.column, given.fetches.columns.replica_id.column) == ("topic", "follower")
+    named = rows.rename_columns({"leader": "leader_id", "follower": "replica_id", "offset": "fetch_offset"})
+    named = named.append_column("handled_time", rows["handled_us"].cast(pa.timestamp("us", "UTC")))
+    assert given_mapping({"cluster_id": "prod-1"}, {"fetches": named.schema}).cluster_id.constant == "prod-1"
+    for mapping in ({"cluster_id": "topic"}, None):
+        wrong = named.append_column("cluster", rows["topic"])
+        with pytest.raises(UsageError, match=r"cluster_id: (topic|cluster) is the name of the cluster, and"):
+            isr_batch.analyze(wrong, mapping=mapping)
+
+
 class LazyFrame:
     """A plan, as of polars: its columns are not known without a look at files."""
 
@@ -345,28 +364,6 @@ def test_a_plan_of_another_library() -> None:
     with pytest.raises(UsageError, match="fetches is a polars LazyFrame, and") as raised:
         isr_batch.analyze(LazyFrame())
     assert "pyarrow.table(fetches.collect())" in raised.value.hint
-
-
-def test_columns_of_a_spark_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's types become Arrow's without a session; instants need a zone, and Arrow has no type for some."""
-    from pyspark.sql import types
-
-    from isr_batch.api import frames as module
-    from isr_batch.ingest.own_table.spark_source import SparkSource
-
-    monkeypatch.setattr(module, "kind_of", lambda *_: "spark")
-    rows = types.StructType([
-        types.StructField("time", types.TimestampType()),
-        types.StructField("m", types.MapType(types.StringType(), types.LongType())),
-    ])  # fmt: skip
-    odd = types.StructType([*rows, types.StructField("i", types.CalendarIntervalType())])
-    found = module.schema_of("fetches", SimpleNamespace(schema=odd, columns=odd.names))
-    assert found.field("time").type == pa.timestamp("us", "UTC")
-    assert "interval" in str(found.field("i").type)
-    of_source = SparkSource.schema.func(SimpleNamespace(_types=rows))  # type: ignore[attr-defined]
-    assert of_source == pa.schema([found.field("time"), found.field("m")])
-    with pytest.raises(UsageError, match="fetches has several columns named time"):
-        module.schema_of("fetches", SimpleNamespace(schema=rows, columns=["time", "time"]))
 
 
 def test_local_refuses_more_rows_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:

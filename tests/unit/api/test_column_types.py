@@ -1,7 +1,9 @@
 """The same values in columns of other types give the same shrinks."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pandas as pd
@@ -11,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import isr_batch
+from isr_batch.errors import UsageError
 
 SAMPLE: Final = Path(__file__).parents[3] / "data/samples/tables/fetches.parquet"
 FETCHES: Final = pq.read_table(SAMPLE, filters=[("topic", "=", "busy"), ("partition", "=", 0)])
@@ -25,6 +28,12 @@ def cast(name: str, kind: pa.DataType) -> pa.Table:
 def with_time(unit: str, zone: str | None) -> pa.Table:
     known = FETCHES["handled_us"].cast(pa.timestamp("us", "UTC" if zone else None))
     return FETCHES.append_column("handled_time", known.cast(pa.timestamp(unit, zone)))
+
+
+def with_nan() -> pa.Table:
+    """Without a given dtype, pandas reads integers with nulls as floats."""
+    place = FETCHES.column_names.index("high_watermark")
+    return FETCHES.set_column(place, "high_watermark", pc.fill_null(FETCHES["high_watermark"].cast("double"), math.nan))
 
 
 def in_pandas(**kinds: str) -> pd.DataFrame:
@@ -58,6 +67,7 @@ def expected() -> list[str]:
         lambda: pa.concat_tables(FETCHES.slice(first, 999) for first in range(0, 5000, 999)),
         lambda: in_pandas(topic="category", partition="category", leader="category", handled_us="category"),
         lambda: in_pandas(offset="Int64", follower="float64"),
+        with_nan,
     ],
 )
 def test_types_of_columns(made: Callable[[], Any], expected: list[str]) -> None:
@@ -78,3 +88,25 @@ def test_group_without_a_fetch_of_a_follower(rows: pa.Table) -> None:
     facts = isr_batch.broker_facts(FETCHES, mapping=IN_US)
     for brokers in (facts, None):
         assert not isr_batch.shrink_udf(mapping=IN_US, brokers=brokers)(rows).num_rows
+
+
+def test_columns_of_a_spark_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's types become Arrow's without a session; instants need a zone, and Arrow has no type for some."""
+    from pyspark.sql import types
+
+    from isr_batch.api import frames as module
+    from isr_batch.ingest.own_table.spark_source import SparkSource
+
+    monkeypatch.setattr(module, "kind_of", lambda *_: "spark")
+    rows = types.StructType([
+        types.StructField("time", types.TimestampType()),
+        types.StructField("m", types.MapType(types.StringType(), types.LongType())),
+    ])  # fmt: skip
+    odd = types.StructType([*rows, types.StructField("i", types.CalendarIntervalType())])
+    found = module.schema_of("fetches", SimpleNamespace(schema=odd, columns=odd.names))
+    assert found.field("time").type == pa.timestamp("us", "UTC")
+    assert "interval" in str(found.field("i").type)
+    of_source = SparkSource.schema.func(SimpleNamespace(_types=rows))  # type: ignore[attr-defined]
+    assert of_source == pa.schema([found.field("time"), found.field("m")])
+    with pytest.raises(UsageError, match="fetches has several columns named time"):
+        module.schema_of("fetches", SimpleNamespace(schema=rows, columns=["time", "time"]))

@@ -5,9 +5,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from isr_batch.evidence.answer import _answer_about_storm
+from isr_batch.evidence.answer import _answer_about_storm, evidence_answer
+from isr_batch.evidence.evidence_table import evidence_rows
+from isr_batch.evidence.questions import answer_questions
 from isr_batch.evidence.storms import storms
-from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, of_brokers, of_folder
+from tests.log_lines import SERVER_LOG_ONLY, epoch_ms, evidence_table, found_in, of_brokers, of_folder
 
 
 def rows(lines: pa.Table) -> list[dict[str, Any]]:
@@ -107,8 +109,58 @@ def test_a_storm_with_two_brokers_at_fault_names_both() -> None:
         (101.1, shrink("t-2", 4, (4, 1, 3), {3: 60.2})),
     ]
     (storm,) = storms(evidence_table(of_brokers(b1=first, b4=second), "c"))
-    assert (storm.broker, storm.also) == (3, [(2, 2)])
+    assert (storm.broker, storm.also) == (3, [((2, ""), 2)])
     assert "this points at broker 3 (strong evidence), and 2 of them at broker 2; " in _answer_about_storm(storm)
+
+
+def test_a_storm_names_the_link_of_another_follower_and_how_many_storms_are_left_out() -> None:
+    """Broker 2 stands still, and only broker 1 drops broker 3; three other storms are as large or larger."""
+    shrinks = [(100, shrink("t-0", 1, (1, 2, 3, 4), {2: 60.0})), (102, shrink("t-1", 1, (1, 2, 3, 4), {3: 55.0}))]
+    later = [
+        (at, shrink(f"t-{n}", 1, (1, 2, 3, 4), {2: at - 40.0})) for at in (300, 500, 700) for n in range(3)
+    ]  # fmt: skip
+    others = [(101, shrink("u-0", 4, (4, 1, 2, 3), {2: 60.1}))]
+    evidence = evidence_table(of_brokers(b1=[*shrinks, *later], b4=others), "c")
+    first, *_ = storms(evidence)
+    assert (first.broker, first.also) == (2, [((3, "link_or_follower"), 1)])
+    said = evidence_answer(evidence)
+    assert ", and 1 of them at broker 3 or the link to it; " in said[1]
+    assert said[3].endswith(" 1 more storm: see the report.")
+
+
+def test_no_broker_is_suspected_where_the_server_log_of_another_may_clear_it() -> None:
+    """Broker 1 drops both followers, by two checks or by one; what broker 3 dropped is not known.
+
+    If it drops one of them and keeps the other, it is not to blame.
+    """
+    both = [(100, old("t-0", 1, "1,2,3", "1,2")), (102, old("t-1", 1, "1,2,3", "1,3"))]
+    quiet = [(10, updated("u-0", 2, "2,1,3", 1))]
+    for lines in (both, [(100, old("t-0", 1, "1,2,3", "1"))]):
+        found = found_in(of_brokers(b1=lines, b2=quiet))
+        found.server_us = {broker: found.span_us[broker] for broker in (1, 2)}
+        evidence = evidence_rows(found, "c")
+        for row in evidence.to_pylist():
+            assert (row["suspect"], row["suspect_broker"], row["strength"]) == ("unknown", None, "none")
+            assert "server.log of broker 3 is missing for this time, so it is not known whether" in row["reason"]
+        assert "Which broker dropped out first is not known (some time before 16:0" in evidence_answer(evidence)[0]
+        assert "None" not in " ".join(evidence_answer(evidence))
+        assert answer_questions(evidence)[1].how_sure == "unknown"
+    found = found_in(of_brokers(b1=both[1:], b2=quiet))
+    found.server_us = {broker: found.span_us[broker] for broker in (1, 2)}
+    (kept,) = evidence_rows(found, "c").to_pylist()
+    assert (kept["suspect"], kept["suspect_broker"], kept["strength"]) == ("link_or_follower", 2, "weak")
+    assert kept["reason"].endswith("server.log of broker 3 is missing for this time: others may have dropped it too.")
+
+
+def test_a_silent_leader_is_suspected_without_the_logs_of_another() -> None:
+    """The broker that dropped it at the same time shows that it was silent."""
+    found = found_in(
+        of_brokers(b1=[(100, old("t-0", 1, "1,2,3", "1"))], b2=[(99, old("u-0", 2, "2,1,3", "2,3"))])
+    )  # fmt: skip
+    found.server_us = dict(found.span_us)
+    (others, *rows) = evidence_rows(found, "c").to_pylist()
+    assert {(row["suspect"], row["suspect_broker"]) for row in rows} == {("leader", 1)}
+    assert others["suspect"] == "follower"
 
 
 def test_a_follower_that_all_leaders_drop_was_silent() -> None:

@@ -30,7 +30,7 @@ STORY = ShrinkStory(
     rule="kafka-3.7", params_json='{"replica_lag_time_max_ms": 4000}', lag_time_ms=4000, cluster_id="c", topic="busy",
     partition_id=0, leader_epoch=4, leader_id=1, term_start_us=NOW - 60 * SECOND, term_end_us=NOW + 60 * SECOND,
     min_insync_replicas=2, broker_version="4.1.0", change_us=NOW, from_asked_us=0, isr_before=(1, 2, 3),
-    isr_after=(1, 2), high_watermark=7, leader_log_end_offset=9, silences=((NOW - 5 * SECOND, NOW - 100_000),),
+    isr_after=(1, 2), high_watermark=7, leader_log_end_offset=9, silences=((1, NOW - 5 * SECOND, NOW - 100_000),),
     quiets=(), dropped=(FOLLOWER,),
 )  # fmt: skip
 
@@ -100,12 +100,18 @@ def test_responses_that_were_due_while_the_leader_served_others_were_not_deliver
     """The fetch was done at 4.5 s before, and its response was sent at 1 s before."""
     said = [
         cause([line.strip() for line in shrink_lines(replace(STORY, silences=silences))], "slow_leader")
-        for silences in ((), ((NOW - 4 * SECOND, NOW - 3 * SECOND),), ((NOW - 4 * SECOND, NOW - 2 * SECOND),))
+        for silences in (
+            ((3, NOW - 4 * SECOND, NOW - 2 * SECOND),),
+            ((1, NOW - 4 * SECOND, NOW - 3 * SECOND),),
+            ((1, NOW - 4 * SECOND, NOW - 2 * SECOND),),
+        )
     ]
     sign = "; answer_not_delivered: for {} ms its responses were due, while the leader served others: suspect"
     assert sign.format("3,500") in said[0]
     assert sign.format("2,500") in said[1]
     assert said[2].endswith("at most 4,000 ms remain")
+    follower_silent = "\n".join(shrink_lines(replace(STORY, silences=((3, NOW - 9 * SECOND, NOW + SECOND),))))
+    assert "Broker 3 was silent (it served no request) for 10,000 ms, from " in follower_silent
 
 
 def test_what_a_table_of_fetches_does_not_tell() -> None:

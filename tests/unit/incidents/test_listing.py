@@ -44,6 +44,15 @@ def test_incidents_of_others_come_last_and_in_brief(log: Log) -> None:
     assert lines[0] == "Others in which broker 2 dropped followers, or was dropped:"
 
 
+def test_the_worst_come_first(log: Log) -> None:
+    log.shrink(5, 1, 3, "genuine", "follower_stopped")
+    leader_was_silent(log)
+    own = log.found()
+    lines = listed_incidents(own, chosen_incidents(own), "LAKE")
+    times = [line[:19] for line in lines if line.startswith("2026")]
+    assert times == ["2026-01-01 00:00:10", "2026-01-01 00:00:00"]
+
+
 def test_how_far_the_nearest_drop_is(log: Log) -> None:
     leader_was_silent(log)
     log.shrink(80, 2, 3, "genuine", "follower_stopped")

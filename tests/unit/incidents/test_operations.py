@@ -1,7 +1,8 @@
-"""Changes on purpose, and causes other than the network: reassignments, settings, pauses of JVMs."""
+"""Changes on purpose, causes other than the network (reassignments, pauses of JVMs), and what is not known."""
 
+from isr_batch.incidents.incident_card import what_to_check
 from isr_batch.incidents.incident_lines import incident_lines
-from isr_batch.incidents.incident_story import incident_story
+from isr_batch.incidents.incident_story import incident_story, incident_time
 from isr_batch.incidents.sentences import cluster_headline
 from tests.own_shrinks_log import KEY, Log, at, leader_was_silent
 from tests.unit.incidents.test_incident_lines import rows_of
@@ -77,3 +78,60 @@ def test_without_a_pause_the_jvm_is_cleared_where_its_log_covers_the_silence() -
     assert "JVM" not in incident_story(log.found().incidents[0])
     log.add("coverage", cluster_id="c", broker_id=1, log="gc", from_time=at(0), until_time=at(100))
     assert "it was no pause of its JVM (gc.log has none of 10 ms then)" in incident_story(log.found().incidents[0])
+
+
+def test_no_broker_is_at_fault_where_the_lines_that_decide_are_missing() -> None:
+    log = Log()
+    log.shrink(10, 1, 3, "genuine", "follower_stopped")
+    log.add("shrink_evidence", cluster_id="c", topic="t", partition_id=0, leader_id=1, replica_id=3, change_time=at(10),
+            suspect="unknown", strength="none", spurious="none")  # fmt: skip
+    own = log.found()
+    assert own.drops["fault_id"].to_pylist() == [None]
+    (incident,) = own.incidents
+    assert (
+        incident_story(incident) == "1 follower left an ISR (broker 3); the logs do not show which broker was at fault."
+    )
+    assert what_to_check(incident).startswith("The missing server.log of other brokers, 00:00:05 to 00:00:10")
+    assert cluster_headline(own, own.clusters[0])[1:3] == [
+        "1 was really behind.",
+        "Of 1 of these drops the broker at fault is not known: server.log of brokers 2 and 3 is missing.",
+    ]
+
+
+def test_a_follower_that_was_silent_itself_is_not_healthy_where_a_silent_leader_drops_it() -> None:
+    """Broker 1 stands still from 10 to 20 s, broker 3 until 22 s and broker 2 until 17 s; the lag time is 4 s.
+
+    Broker 4 has not fetched from broker 2 until 22 s.
+    """
+    log = Log()
+    for broker, until in ((1, 20), (2, 17), (3, 22)):
+        log.add("broker_events", cluster_id="c", broker_id=broker, kind="silent", event_time=at(10), end_time=at(until))
+    for follower in (2, 3):
+        log.shrink(20, 1, follower, "spurious", "slow_leader", lag_ms=10_000)
+    log.shrink(16, 2, 4, "genuine", "follower_stopped", lag_ms=6000, back_s=6)
+    log.shrink(20, 1, 4, "spurious", "slow_leader", lag_ms=10_000)
+    own = log.found()
+    drops = {row["replica_id"]: row for row in own.drops.to_pylist()}
+    names = ("verdict", "cause", "fault_id")
+    assert [[drops[broker][name] for name in names] for broker in (2, 3, 4)] == [
+        ["spurious", "slow_leader", 1], ["genuine", "follower_stopped", 3], ["genuine", "follower_stopped", 4]
+    ]  # fmt: skip
+    (silent,) = (one for one in own.incidents if one["fault_id"] == 1)
+    assert incident_story(silent) == "Broker 1 was silent for 10 s; it dropped 1 healthy follower (broker 2)."
+
+
+def test_a_removal_is_dated_by_when_the_silence_began_and_one_seen_late_has_a_bound() -> None:
+    log = Log()
+    removed = KEY | {"leader_id": 2, "leader_epoch": 2, "replica_id": 1, "kind": "shrink", "made_by": "controller"}
+    log.add("coverage", cluster_id="c", broker_id=2, log="server", from_time=at(0), until_time=at(100))
+    log.add("broker_events", cluster_id="c", broker_id=1, kind="silent", event_time=at(10), end_time=at(25))
+    log.add("observed_isr_changes", **removed, change_time=at(19))
+    late = removed | {"replica_id": 3, "earliest_time": at(5)}
+    log.add("observed_isr_changes", **late, change_time=at(70))
+    own = log.found()
+    assert [incident_time(one) for one in own.incidents] == [
+        "2026-01-01 00:00:10 to 00:00:19", "by 2026-01-01 00:01:10"
+    ]  # fmt: skip
+    assert "2 were removed by the controller: broker 1 at 00:00:19 (1); broker 3 by 00:01:10 (1)." in cluster_headline(
+        own, own.clusters[0]
+    )

@@ -21,7 +21,8 @@ def test_a_row_is_a_drop() -> None:
     assert [row["verdict"] for row in rows] == ["genuine", *["spurious"] * 4]
     shrink = f"--topic t --partition 0 --at {int(at(14.5).timestamp() * 1000)} --rule kafka-3.7"
     assert first == {
-        "cluster": "c", "time_utc": "2026-01-01 00:00:14.500", "topic": "t", "partition": "0", "leader": "2",
+        "cluster": "c", "time_utc": "2026-01-01 00:00:14.500", "earliest_utc": "", "topic": "t", "partition": "0",
+        "leader": "2",
         "follower": "1", "made_by": "leader", "verdict": "genuine", "cause": "follower_stopped", "certainty": "",
         "since_caught_up_ms": "4500", "back_after_ms": "2000", "points_at_broker": "1",
         "points_at": "follower", "incident": "1", "explained_by": f"isr-batch explain {shrink} --lake '/my lake'",
@@ -35,7 +36,8 @@ def test_unknown_values_are_empty() -> None:
     (row,) = read(log.found())
     assert (row["verdict"], row["cause"]) == ("unknown", "unknown")
     assert {name for name, cell in row.items() if not cell} == {
-        "certainty", "since_caught_up_ms", "back_after_ms", "points_at_broker", "points_at", "incident", "explained_by",
+        "earliest_utc", "certainty", "since_caught_up_ms", "back_after_ms", "points_at_broker", "points_at",
+        "incident", "explained_by",
     }  # fmt: skip
 
 

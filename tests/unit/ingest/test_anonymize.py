@@ -3,27 +3,33 @@
 import gzip
 import json
 import re
+import shutil
+import zipfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from isr_batch.broker_lines.log_sql import log_sql
+from isr_batch.evidence.broker_troubles import broker_troubles
 from isr_batch.ingest.engine.engine import Here
-from isr_batch.ingest.folder.log_folder import find_logs
+from isr_batch.ingest.folder.log_folder import SNAPSHOT, find_logs
+from isr_batch.ingest.folder.partition_listing import read_listing
 from isr_batch.ingest.kafka_logs.anonymize import find_names, write_copy
 from isr_batch.ingest.kafka_logs.read import read_kafka_logs
 from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.made_up_names import MadeUpNames
-from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, OBSERVED_ISR_CHANGES
-from isr_batch.lake.tables.leaders import LEADER_EPOCHS
+from isr_batch.lake.tables.inputs import INPUT_TABLES, QUARANTINE
 from tests.pipeline_events import EVENTS
 from tests.unit.command_line import Run
 
 SAMPLE = Path(__file__).parents[3] / "data" / "samples" / "leader-stop"
 REQUESTS = 100
-TABLES = (FETCH_LOG, APPEND_LOG, OBSERVED_ISR_CHANGES, BROKER_EVENTS, LEADER_EPOCHS)
+TABLES = [table.name for table in INPUT_TABLES if table != QUARANTINE]
+PAUSE = "[2026-11-21T16:33:36.500+0000][info][gc] GC(7) Pause Full (System.gc()) 1023M->800M(1024M) 512.345ms"
+LISTING = "Topic: acme-payments Partition: {} Leader: 1 Replicas: 1,2,3 Isr: 1{}"
 _PLACE = {"source_file", "source_line", "ingest_run"}
 _NAMES = {"topic", "client_id"}
 SECRETS = {
@@ -62,10 +68,10 @@ def secret(text: str) -> str:
 def write_logs(folder: Path, kind: str | None) -> Path:
     """Write the sample with other names, in Kafka's own layout or as events."""
     for log in sorted(SAMPLE.glob("broker-*/*.log.gz")):
-        text = secret(gzip.decompress(log.read_bytes()).decode())
+        whole = gzip.decompress(log.read_bytes()).decode().splitlines()
         to = folder / log.parent.name.replace("broker", "secret-host")
         to.mkdir(parents=True, exist_ok=True)
-        lines = text.splitlines()[-REQUESTS if log.name.startswith("request") else 0 :]
+        lines = secret("\n".join(whole[-REQUESTS if log.name.startswith("request") else 0 :])).splitlines()
         lines += STRANGE if log.name.startswith("server") else ()
         if kind:
             found = (LINE.fullmatch(line) for line in lines)
@@ -76,8 +82,26 @@ def write_logs(folder: Path, kind: str | None) -> Path:
     (folder / "secret-host-1" / "server.properties").write_text(
         "node.id=1\nreplica.lag.time.max.ms=4000\nadvertised.listeners=PLAINTEXT://kafka-1.acme.example:9092\n"
     )
-    (folder / "cluster.yaml").write_text("release: 4.1.0\n")
-    (folder / "describe.txt").write_text("Topic: acme-payments Partition: 0 Leader: 1 Replicas: 1,2,3 Isr: 1,2,3\n")
+    (folder / "cluster.yaml").write_text("release: 4.1.0\nmin.insync.replicas: 2\n")
+    (folder / "describe.txt").write_text(f"{LISTING.format(0, ',2,3')}\n{LISTING.format(1, '')}\n")
+    (folder / "secret-host-1" / "kafkaServer-gc.log").write_text(f"{PAUSE}\n")
+    return folder
+
+
+def leave(folder: Path, files: str) -> Path:
+    """Remove all files but those of a pattern."""
+    for path in [path for path in folder.iterdir() if not path.match(files)]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return folder
+
+
+def packed(folder: Path) -> Path:
+    """Move each broker's folder into an archive."""
+    for logs in sorted(folder.glob("secret-host-*")):
+        with zipfile.ZipFile(folder / f"{logs.name}.zip", "w") as archive:
+            for path in logs.iterdir():
+                archive.write(path, f"{logs.name}/{path.name}")
+        shutil.rmtree(logs)
     return folder
 
 
@@ -87,24 +111,43 @@ def tables(folder: Path) -> dict[str, list[dict[str, object]]]:
         logs.account()
         found = {}
         for table in TABLES:
-            rows = logs.tables[table.name]
+            rows = logs.tables[table]
             assert isinstance(rows, pa.Table)
-            found[table.name] = [
+            found[table] = [
                 {name: value for name, value in row.items() if name not in _PLACE} for row in rows.to_pylist()
             ]
+        troubles = broker_troubles(sql, logs.read_lines.server, logs.read_lines.of_jvms, "c")
+        found["troubles"] = troubles.drop_columns(["source_file", "source_line"]).to_pylist()
+        listings = [read_listing(file.path)[0] for file in logs.found.of_kind(SNAPSHOT)]
+        found["listed"] = [one._asdict() for listing in listings for one in listing.partitions]
         return found
 
 
+def with_names_of_copy(row: dict[str, object], names: dict[str, str]) -> dict[str, object]:
+    """The row of an original's table with the names of the copy; ``what`` begins with a partition or has no name."""
+    what = re.sub(r"^(.+)(?=-\d+: )", lambda topic: names[topic[0]], str(row.get("what", "")))
+    named = {name: names.get(str(row[name]), row[name]) for name in _NAMES & row.keys()}
+    return row | named | ({"what": what} if what else {})
+
+
 @pytest.mark.parametrize(
-    "kind",
+    ("kind", "shape", "empty"),
     [
-        None,
-        pytest.param("Filebeat's module for Kafka", marks=pytest.mark.nightly),
-        pytest.param("OTLP, parsed", marks=pytest.mark.nightly),
+        (None, packed, set()),
+        (
+            None,
+            lambda folder: leave(folder, "metadata-dump.txt"),
+            {"fetch_log", "append_log", "leader_epochs", "coverage", "troubles", "listed"},
+        ),
+        (None, lambda folder: leave(folder, "describe.txt"), {*TABLES, "troubles"}),
+        pytest.param("Filebeat's module for Kafka", Path, set(), marks=pytest.mark.nightly),
+        pytest.param("OTLP, parsed", Path, set(), marks=pytest.mark.nightly),
     ],
 )
-def test_the_copy_gives_the_same_tables_and_has_no_name(tmp_path: Path, kind: str | None) -> None:
-    found = find_logs(write_logs(tmp_path / "logs", kind))
+def test_the_copy_gives_the_same_tables_and_has_no_name(
+    tmp_path: Path, kind: str | None, shape: Callable[[Path], Path], empty: set[str]
+) -> None:
+    found = find_logs(shape(write_logs(tmp_path / "logs", kind)))
     names = MadeUpNames(b"key")
     find_names(found, names)
     write_copy(found, names, tmp_path / "copy")
@@ -115,13 +158,10 @@ def test_the_copy_gives_the_same_tables_and_has_no_name(tmp_path: Path, kind: st
             assert not [name for name in WHOLLY if name in content], path
             assert not re.search(r"(leader|INFO)-\d+ broker=|fe80", content)
     original, copy = tables(tmp_path / "logs"), tables(tmp_path / "copy")
-    for table in TABLES:
-        renamed = Counter(
-            str({name: names.names.get(str(value), value) if name in _NAMES else value for name, value in row.items()})
-            for row in original[table.name]
-        )
-        assert renamed == Counter(map(str, copy[table.name])), table.name
-        assert renamed
+    assert {table for table, rows in original.items() if not rows} == empty
+    for table in original:
+        renamed = Counter(str(with_names_of_copy(row, names.names)) for row in original[table])
+        assert renamed == Counter(map(str, copy[table])), table
 
 
 def test_equal_names_are_replaced_by_equal_ones_and_the_list_is_only_written_when_asked_for(

@@ -13,7 +13,7 @@ import pytest
 
 from isr_batch.errors import NoInputError
 from isr_batch.ingest.folder.lines import Selection, lines_of_file
-from isr_batch.ingest.folder.log_folder import LOCAL_TIME, METADATA, SEVERAL_BROKERS, SNAPSHOT, find_logs
+from isr_batch.ingest.folder.log_folder import HEADLESS, LOCAL_TIME, METADATA, SEVERAL_BROKERS, SNAPSHOT, find_logs
 from isr_batch.ingest.folder.log_options import LogOptions
 from tests.unit.ingest.test_layouts import OWN, SETTING, STREAM
 
@@ -40,6 +40,11 @@ def table(names: Sequence[str], rows: Sequence[Sequence[object]], **form: object
 
 def fields(name: str, value: str) -> dict[str, str]:
     return {name: value} if value else {}
+
+
+def escaped(text: str) -> str:
+    """As ClickHouse writes a string in a table separated by tabs."""
+    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("'", "\\'")
 
 
 class Parts:
@@ -134,7 +139,17 @@ BUTTONS: dict[str, tuple[str, Callable[[list[Parts]], str]]] = {
         **fields("exception", e.stack)}) + "\n" for e in es)),
     "Mezmo": ("m.jsonl", lambda es: "".join(json.dumps({"_app": "a", "_line": e.raw, "_ts": e.ms}) + "\n" for e in es)),
     "Better Stack": ("b.jsonl", lambda es: "".join(json.dumps({"dt": e.iso, "raw": e.raw}) + "\n" for e in es)),
-    "Splunk, raw": ("search.txt", lambda es: "".join(f"{e.raw}\n" for e in es)),
+    "Better Stack, JSON as text": ("b.jsonl", lambda es: "".join(
+        json.dumps({"dt": e.iso, "raw": e.parsed}) + "\n" for e in es)),
+    "az -o tsv": ("rows.txt", lambda es: "".join(
+        f"{e.level}\t{e.logger}\t{e.whole}\tPrimaryResult\t{e.iso}\n" for e in es)),
+    "az -o tsv, whole lines": ("rows.tsv", lambda es: "".join(
+        f"kafka-1\t{e.raw}\tPrimaryResult\t{e.iso}\n" for e in es)),
+    "ClickHouse, TSV": ("rows.tsv", lambda es: "".join(
+        f"{e.spaced}\t{e.level}\t{e.logger}\t{escaped(e.whole)}\n" for e in es)),
+    "ClickHouse, TSV with names": ("rows.tsv", lambda es: "Timestamp\tSeverityText\tlogger\tBody\n" + "".join(
+        f"{e.spaced}\t{e.level}\t{e.logger}\t{escaped(e.whole)}\n" for e in es)),
+    "Splunk, raw, with a mark": ("search.txt", lambda es: "\ufeff" + "".join(f"{e.raw}\n" for e in es)),
     "Graylog": ("graylog.csv", lambda es: table(
         ["timestamp", "source", "level", "logger", "message", "full_message"],
         [(e.iso, "h", LEVELS[e.level], e.logger, e.message, e.whole) for e in es])),
@@ -225,6 +240,18 @@ def test_a_format_that_is_given_is_that_of_events_as_well(tmp_path: Path) -> Non
     assert lines_read(tmp_path, given)[1, "state-change"] == [
         "[2026-06-05 16:30:12,613] INFO [Broker id=1] x (state.change.logger)"
     ]
+
+
+def test_parts_of_a_table_without_its_header_are_refused_by_that_reason(tmp_path: Path) -> None:
+    rows = table(["_time", "_raw"], [(e.spaced, e.raw) for e in map(Parts, EVENTS)])
+    half = len(rows) // 2
+    (tmp_path / "kafka-1").mkdir()
+    for name, text in (("a.csv", rows[:half]), ("b.csv", rows[half:]), ("c.csv", "topic,owner\npayments,me\n")):
+        (tmp_path / "kafka-1" / name).write_text(text)
+    found = find_logs(tmp_path)
+    assert {file.name for file in found.files} == {"kafka-1/a.csv"}
+    assert [each.source_file for each in found.refused if each.reason == HEADLESS] == ["kafka-1/b.csv"]
+    assert [each.source_file for each in found.left_out] == ["kafka-1/c.csv"]
 
 
 def test_a_metadata_dump_and_a_listing_in_an_archive(tmp_path: Path) -> None:

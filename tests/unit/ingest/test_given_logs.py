@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,6 +83,21 @@ def test_what_does_not_go_together(places: list[str]) -> None:
 def test_what_is_not_there(place: str) -> None:
     with pytest.raises(NoInputError), given_logs([place]):
         pass
+
+
+@pytest.mark.parametrize(("reason", "hint"), [
+    ("dlopen(/usr/java/latest//lib/amd64/server/libjvm.so) failed", "JAVA_HOME"),
+    ("Unable to load libhdfs: ./libhdfs.so: cannot open shared object file", "CLASSPATH"),
+    ("HDFS list directory failed, errno: 111 (Connection refused)", "check the address"),
+])  # fmt: skip
+def test_hdfs_without_its_library_is_no_wrong_address(monkeypatch: pytest.MonkeyPatch, reason: str, hint: str) -> None:
+    def refuse(_: str) -> None:
+        raise OSError(reason)
+
+    monkeypatch.setattr(given_logs_file, "fs", SimpleNamespace(FileSystem=SimpleNamespace(from_uri=refuse)))
+    with pytest.raises(NoInputError, match=re.escape(reason)) as refused, given_logs(["hdfs://namenode:9000/logs"]):
+        pass
+    assert hint in str(refused.value.hint)
 
 
 @pytest.mark.parametrize(("limit", "said"), [("MAX_UNPACKED_BYTES", "GiB"), ("MAX_MEMBERS", "more than 3 files")])

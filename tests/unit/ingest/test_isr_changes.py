@@ -212,6 +212,27 @@ def test_when_an_isr_write_was_answered(sql: ArrowSql) -> None:
     assert answered(lines((31, SHRINK)), whole, record(38, 2, CHANGE, **PARTITION, isr=[1, 2])) == [38]
 
 
+def test_a_removal_that_a_line_shows_late_has_an_earliest_time(sql: ArrowSql) -> None:
+    """Broker 2 led with broker 3 in its ISR and stood still; broker 1 then leads alone, two changes later."""
+    leads = (
+        f"[Broker id={{}}] Leader t-x-1 with topic id Some({TOPIC_ID}) starts at leader epoch {{}} from offset 0 with "
+        "partition epoch {}, high watermark 0, ISR [{}], adding replicas [] and removing replicas [] . Previous "
+        "leader None and previous leader epoch was -1."
+    )
+    for version, earliest_us in ((1, None), (2, 4 * SECOND)):
+        before = lines((4, leads.format(2, 0, 0, "2,1,3")), broker=2)
+        states = pa.concat_tables([before, lines((65, leads.format(1, 1, version, "1")))])
+        known = sources(sql, state_changes=states)
+        table = pa.Table.from_pylist([term(1, 65)], leader_epochs.TERMS)
+        shrinks = isr_changes.isr_shrinks_by_term(known, table)
+        files = pa.table({"kind": ["server"], "broker_id": [1], "first_us": [0], "last_us": [10**9], "informs": [True]})
+        changes = isr_changes.observed_isr_changes(
+            known, shrinks, table, leader_epochs.TERMS.empty_table(), files, controller_known=False
+        )
+        found = {row["replica_id"]: (row["at_us"], row["earliest_us"]) for row in changes.to_pylist()}
+        assert found == {2: (65 * SECOND, None), 3: (65 * SECOND, earliest_us)}
+
+
 def test_a_replica_missing_from_the_isr_was_removed_before(sql: ArrowSql) -> None:
     server = lines((20, SHRINK.replace("3 to 1,2", "3 to 1,2,3")), (30, IDENT + "Expanding ISR from 1,3 to 1,3,2"))
     rows = observed(sources(sql, server), [term(4, 5)])

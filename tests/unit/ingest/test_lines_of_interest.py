@@ -1,16 +1,20 @@
 """Lines of small logs that a worker passes on."""
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from isr_batch.ingest.engine.engine import Here
 from isr_batch.ingest.folder.log_folder import SERVER, STATE_CHANGE
 from isr_batch.ingest.kafka_logs.lines_of_interest import (
     _FOUND,
     _chosen_lines,
     _other_lines_by_file,
     _other_state_changes,
+    read_lines_of_interest,
 )
+from isr_batch.ingest.kafka_logs.read import survey_logs
 from isr_batch.lake.arrow_sql import ArrowSql
 
 BATCH = pa.schema([
@@ -74,3 +78,11 @@ def test_other_lines_of_overlapping_files_count_once(sql: ArrowSql) -> None:
     ]  # fmt: skip
     assert _other_state_changes(sql, chosen(*rows, kind=STATE_CHANGE)) == 4
     assert _other_state_changes(sql, chosen(*rows, kind=STATE_CHANGE, overlapping=frozenset({1}))) == 3
+
+
+def test_a_line_that_two_shippers_sent_into_one_file_counts_once(sql: ArrowSql, tmp_path: Path) -> None:
+    shrink = "[2026-11-21 16:30:5{},034] INFO [Partition t-0 broker=1] Shrinking ISR from 1,2 to 1 (kafka.Partition)"
+    (tmp_path / "server.log").write_text("\n".join(shrink.format(second) for second in (1, 1, 2, 2, 3)))
+    read = read_lines_of_interest(Here(sql), sql, survey_logs(Here(sql), tmp_path))
+    assert read.server["source_line"].to_pylist() == [1, 3, 5]
+    assert read.used[SERVER] == 3

@@ -75,3 +75,17 @@ def test_kubectl_logs_of_three_brokers_is_enough(isr_batch: Run, tmp_path: Path)
     rows = [json.loads(line) for line in out.splitlines()]
     brokers = {row["file"]: row["broker"] for row in rows if "broker" in row}
     assert brokers == {f"my-cluster-kafka-{pod}.log": pod for pod in range(3)}
+
+
+def test_a_line_of_another_broker_at_a_time_that_its_own_log_lacks(
+    isr_batch: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_HOME")  # it would stand for a cluster
+    for broker, stamps in ((1, ["[2026-11-21 16:30:51,034]"] * 40), (2, ["[2026-11-21 16:40:51,034]"])):
+        (tmp_path / "logs" / f"kafka-{broker}").mkdir(parents=True)
+        lines = [f"{stamp}{SHRINK[25:].replace('broker=1', f'broker={broker}')}" for stamp in stamps]
+        (tmp_path / "logs" / f"kafka-{broker}" / "server.log").write_text("\n".join(lines))
+    with (tmp_path / "logs" / "kafka-1" / "server.log").open("a") as log:
+        log.write(f"\n{SHRINK.format(16).replace('broker=1', 'broker=2')}")
+    code, _, error = isr_batch("ingest", "kafka-logs", str(tmp_path / "logs"), "--lake", str(tmp_path / "lake"))
+    assert code == 0, error

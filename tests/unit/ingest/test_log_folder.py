@@ -281,9 +281,40 @@ def test_what_this_user_may_not_read_is_named(
         assert stopped.value.hint == "give this user the right to read them, or move them away"
 
 
+@pytest.mark.parametrize(
+    ("lag_ms", "wait_ms", "warned"), [(10_000, 500, []), (10_001, 10_000, []), (10_000, 10_000, [1, 2])]
+)
+def test_a_fetch_that_may_wait_for_the_whole_lag_time_is_warned_of(
+    tmp_path: Path, lag_ms: int, wait_ms: int, warned: list[int]
+) -> None:
+    """The follower's wait and the leader's lag time are settings of two brokers."""
+    for broker, settings in ((1, f"replica.lag.time.max.ms={lag_ms}"), (2, "replica.lag.time.max.ms=20000")):
+        write(tmp_path / f"broker-{broker}/server.log", OWN_LINES["server"].format(broker).encode())
+        text = f"broker.id={broker}\n{settings}\nreplica.fetch.wait.max.ms={wait_ms}\n"
+        write(tmp_path / f"broker-{broker}/server.properties", text.encode())
+    assert [said for said in folder_warnings(find_logs(tmp_path)) if "fetch.wait" in said] == [
+        f"replica.fetch.wait.max.ms of broker {follower} is 10,000, not below replica.lag.time.max.ms of broker 1 "
+        "(10,000): without appends, a fetch waits that long, and the follower may be dropped as soon as it lacks a "
+        "record." for follower in warned
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("name", ["cluster.yaml", "broker-1/server.properties"])
 def test_settings_that_are_not_read_are_warned_of(tmp_path: Path, name: str) -> None:
     write(tmp_path / "logs/broker-1/server.log", OWN_LINES["server"].format(1).encode())
     (tmp_path / "logs" / name).symlink_to(write(tmp_path / "elsewhere"))
-    (warning,) = folder_warnings(find_logs(tmp_path / "logs"))
+    warning, _ = folder_warnings(find_logs(tmp_path / "logs"))
     assert warning == f"{name}: link out of the folder."
+
+
+def test_brokers_that_are_named_and_have_no_logs_are_warned_of(tmp_path: Path) -> None:
+    """By the fetches that a leader serves, and by its ISRs; `run` knows the brokers of the lake as well."""
+    fetch = OWN_LINES["request"].format(1).replace("{}", '{"requestBody":{"replicaId":3}}')
+    write(tmp_path / "broker-1/request.log", fetch.encode())
+    write(tmp_path / "broker-1/server.log", OWN_LINES["server"].format(1).replace("1,2", "1,2,4").encode())
+    write(tmp_path / "broker-2/server.log", OWN_LINES["server"].format(2).encode())
+    found = find_logs(tmp_path)
+    (warning,) = [said for said in folder_warnings(found) if said.startswith("No logs of ")]
+    assert warning.startswith("No logs of brokers 3 and 4 are here: only others show what happened to them")
+    (warning,) = [said for said in folder_warnings(found, {5}, {3, 4}) if said.startswith("No logs of ")]
+    assert warning.startswith("No logs of broker 5 are here: only others show what happened to it")

@@ -17,10 +17,13 @@ from tests.strategies import MIDNIGHT_US, Log, Setting, shifted
 from tests.unit.kernel.test_invariants_naive import MS, START_US, append, by, fetch, log_of
 
 
-def scored(day: int = 0, **columns: Any) -> Score:
+def scored(day: int = 0, *, lost: int = -1, **columns: Any) -> Score:
+    """Score of a day; ``lost`` is what the only replica outside the ISR lacks at most while the leader is alone."""
     columns["latencies"] = tuple(map(bucket, columns.get("latencies", ())))
     nothing: dict[str, Any] = dict.fromkeys(Score._fields, 0)
-    return Score(**nothing | {"day": day, "first_violation_us": -1, "first_violation": -1} | columns)
+    unknown = dict.fromkeys(("lost_by_heir_max", "first_violation_us", "first_violation"), -1)
+    uncleanly = dict.fromkeys(("lost_by_first_active_max", "lost_by_longest_log_max"), lost)
+    return Score(**nothing | unknown | uncleanly | {"day": day} | columns)
 
 
 def by_lag(found: Ledger) -> list[tuple[int, ...]]:
@@ -56,6 +59,8 @@ def test_below_min_isr_nothing_is_acknowledged(ledger_of: LedgerOf, min_isr: int
             leader_alone_us=850_000,
             under_replicated_us=850_000,
             high_watermark_stalled_us=999_000,  # from 1 ms: below min.insync.replicas HW stands still
+            stalled_under_min_isr_us=850_000,
+            lost=0,  # none is acknowledged
             isr_writes=1,
             refused_appends=1,  # at 200 ms
             never_acknowledged=1,  # that of 1 ms, 999 ms before the end
@@ -74,12 +79,20 @@ def test_waiting_appends_are_acknowledged_when_the_dead_follower_leaves(ledger_o
             leader_alone_us=850_000,
             under_replicated_us=850_000,
             high_watermark_stalled_us=149_000,  # 1 to 150 ms
+            lost=2,
             isr_writes=1,
             acknowledged_appends=3,
             acks_all_latency_max_us=149_000,
             latencies=(0, 0, 149_000),  # alone, the leader acknowledges at once; so it does what is there already
         )
     ]
+
+
+def test_appends_are_refused_although_nothing_waits(ledger_of: LedgerOf) -> None:
+    """HW stands still from 1 to 150 ms; then the leader is alone, and before 3.7 HW follows the log end."""
+    (score,) = ledger_of(log_of(*DEAD), by("kafka-3.3")._replace(min_insync_replicas=2)).scores
+    assert (score.high_watermark_stalled_us, score.under_min_isr_us) == (149_000, 850_000)
+    assert score.stalled_under_min_isr_us == 0
 
 
 def test_only_appends_that_ask_for_all_are_counted(ledger_of: LedgerOf) -> None:
@@ -96,7 +109,7 @@ def test_writes_of_the_isr_are_counted_not_members(ledger_of: LedgerOf) -> None:
     assert found.scores == [
         scored(
             exposure_us=400_000, at_min_isr_us=50_000, leader_alone_us=50_000, under_replicated_us=60_000,
-            high_watermark_stalled_us=149_000,
+            high_watermark_stalled_us=149_000, lost=1,
             isr_writes=3, acknowledged_appends=1, acks_all_latency_max_us=149_000, latencies=(149_000,),
         )
     ]  # fmt: skip
@@ -113,8 +126,9 @@ def test_a_member_whose_log_was_cut_puts_records_at_risk(ledger_of: LedgerOf) ->
     found = ledger_of(log_of(append(0, 5), *fetches, end_us=10 * MS), by("kafka-3.7"))
     assert found.scores == [
         scored(
-            exposure_us=10_000, high_watermark_stalled_us=1000, acknowledged_appends=1, acks_all_latency_max_us=1000,
-            latencies=(1000,), loss_exposed_us=3000 + 3000, loss_records_max=5, members_below_high_watermark=2,
+            exposure_us=10_000, high_watermark_stalled_us=1000, acknowledged_appends=1,
+            acks_all_latency_max_us=1000, latencies=(1000,), loss_exposed_us=3000 + 3000, loss_records_max=5,
+            members_below_high_watermark=2,
             first_violation_us=START_US + 2 * MS, first_violation=1,
         )
     ]  # fmt: skip
@@ -131,8 +145,8 @@ def test_the_high_watermark_rises_past_an_outsider(ledger_of: LedgerOf, us: int,
     assert found.scores == [
         scored(
             exposure_us=110_000, under_replicated_us=110_000, high_watermark_stalled_us=us - 1 * MS,
-            acknowledged_appends=1,
-            acks_all_latency_max_us=us - 1 * MS, latencies=(us - 1 * MS,), passed_within_lag_time=passed, **first,
+            acknowledged_appends=1, acks_all_latency_max_us=us - 1 * MS, latencies=(us - 1 * MS,),
+            passed_within_lag_time=passed, **first,
         )
     ]  # fmt: skip
     # Follower 2 was in the ISR at the start, so it is judged from 101 ms on, or from its fetch if that is earlier. If
@@ -166,7 +180,12 @@ def test_a_removed_follower_is_not_judged_until_its_next_fetch(ledger_of: Ledger
     assert by_lag(found) == [(2, 0, 60_000, 60_000, 0)]
     assert found.scores == [
         scored(
-            exposure_us=100_000, at_min_isr_us=40_000, leader_alone_us=40_000, under_replicated_us=40_000, isr_writes=1
+            exposure_us=100_000,
+            at_min_isr_us=40_000,
+            leader_alone_us=40_000,
+            under_replicated_us=40_000,
+            isr_writes=1,
+            lost=0,
         )
     ]
 
@@ -213,7 +232,8 @@ def test_a_day_begins_at_midnight(ledger_of: LedgerOf) -> None:
         scored(TODAY - 1, exposure_us=150_000, at_min_isr_us=150_000, high_watermark_stalled_us=149_000),
         scored(
             TODAY, exposure_us=150_000, under_min_isr_us=150_000, leader_alone_us=150_000, under_replicated_us=150_000,
-            high_watermark_stalled_us=150_000, isr_writes=1, refused_appends=1, never_acknowledged=1,
+            high_watermark_stalled_us=150_000, stalled_under_min_isr_us=150_000,
+            lost=0, isr_writes=1, refused_appends=1, never_acknowledged=1,
         ),
     ]  # fmt: skip
     assert by_lag(found) == [

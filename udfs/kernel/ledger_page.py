@@ -1,0 +1,67 @@
+"""Places of the counters that a rule run keeps for the current day (in names: a page), and for each follower."""
+
+import numpy as np
+
+from udfs.records import BUCKETS, FOLLOWER_MEASURES, MEASURES, int64_record
+
+NO_VIOLATION = np.int64(-1)
+
+(
+    EXPOSURE_US,
+    UNDER_MIN_ISR_US,
+    AT_MIN_ISR_US,
+    LEADER_ALONE_US,
+    UNDER_REPLICATED_US,
+    HIGH_WATERMARK_STALLED_US,
+    STALLED_UNDER_MIN_ISR_US,
+    LOSS_EXPOSED_US,
+    LOSS_RECORDS_MAX,
+    ISR_WRITES,
+    REFUSED_APPENDS,
+    ACKNOWLEDGED_APPENDS,
+    NEVER_ACKNOWLEDGED,
+    ACKS_ALL_LATENCY_MAX_US,
+    LOST_BY_HEIR_MAX,
+    LOST_BY_FIRST_ACTIVE_MAX,
+    LOST_BY_LONGEST_LOG_MAX,
+    HIGH_WATERMARK_DECREASES,
+    MEMBERS_BELOW_HIGH_WATERMARK,
+    PASSED_WITHIN_LAG_TIME,
+    LEADER_OUTSIDE_ISR,
+    ISR_OUTSIDE_ASSIGNMENT,
+    FIRST_VIOLATION_US,
+    FIRST_VIOLATION,
+) = np.arange(len(MEASURES))
+"""Indices of MEASURES in a rule run's counters of the current day."""
+SETTLED_US, AT_RISK = len(MEASURES) + np.arange(2)
+"""Indices of further entries: the time up to which integrals are computed, and the number of acknowledged records that
+the worst member of the ISR lacks."""
+LATENCIES = len(MEASURES) + 2
+"""Index of a page's first latency bucket: the number of acks=all appends that were acknowledged with such a latency."""
+PLACES = LATENCIES + BUCKETS
+EXTREMES = (LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US)
+"""Indices of the entries that are maxima."""
+UNLESS_KNOWN = (
+    LOST_BY_HEIR_MAX, LOST_BY_FIRST_ACTIVE_MAX, LOST_BY_LONGEST_LOG_MAX, FIRST_VIOLATION_US, FIRST_VIOLATION,
+)  # fmt: skip
+"""Indices of the entries that are -1 as long as there is nothing to count; runs that share a page have nothing."""
+NO_SUMS = (SETTLED_US, AT_RISK, *EXTREMES, *UNLESS_KNOWN)
+"""Indices of the entries that are not sums, such as maxima."""
+
+FOLLOWER_PAGE = int64_record(
+    *FOLLOWER_MEASURES,
+    "judged",  # 1: the rule's answers are scored from settled_us on
+    "settled_us",
+    "looked_at_us",  # the missing_since_us for which a miss was last searched
+    "missed",  # 1: a miss is counted, and it was not caught up since
+    "excused",  # UNHEARD or HEARD: out of the ISR by a spurious shrink; 0: not
+    "heard_us",  # arrival of its last fetch before that spurious shrink
+    "dropped_us",  # time of its last shrink by the rule
+    "depends_on",  # why that shrink is only possible; 0: it is certain
+    "joined_us",  # latest time of its last return to the ISR; 0: it has not been outside
+    "joined_by",  # depends_on of the shrink that this return undid
+    "named",  # 1: a line shows that the leader dropped it at that time
+    "order_until_us",  # a fetch that arrived by then may have preceded the shrink, by the error of timestamps alone
+    "doubt_until_us",  # a fetch that arrived by then may have preceded the check that dropped it; 0: none can
+)
+"""One follower's counters of the current day under one rule run."""
