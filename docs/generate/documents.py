@@ -58,32 +58,32 @@ or one without the other |
 offsets. Columns that are never null are marked with *.
 """
 _RULES_SAID: Final = """\
-This page lists the rules of Kafka's releases, then proposals for Kafka, rules of other systems and forks, and reference
-rules; each group in order of time. All are compared with `true-lag`, which knows the real lag of each follower, as no
-broker can. `isr-batch rules show kafka-3.7` prints the functions of a rule with their code, and
-[add a rule](add-a-rule.md) shows how to add one.
+This page describes all rules: first those of Kafka's releases, then proposals for Kafka, then rules of other systems
+and forks, then reference rules, each group in chronological order. The reference rule `true-lag` knows the real lag of
+each follower, which no broker can; all other rules are compared with it. `isr-batch rules show kafka-3.7` prints the
+code of a rule's functions, and [add a rule](add-a-rule.md) shows how to add one.
 """
 _ALL_SAID: Final = """\
-The picture shows one follower that has seven troubles, one after the other, and for each rule the times in which the
-follower is out of the ISR. Orange and brown mark spurious shrinks, blue all others.
+The picture shows a log in which one follower has seven troubles, one after the other. For each rule, bars mark when the
+follower is outside the ISR: orange and brown bars after spurious shrinks, blue bars after all others.
 
 ![When each rule drops the same follower](images/rules/all.svg)
 
-1. A burst: 10,000 records are appended at once, and the follower needs six seconds to read them.
-2. One batch behind: there is an append every 100 ms, and the follower fetches as often. The offset of each of its
-fetches is the log end at its previous fetch.
-3. Idle: there is no append. The follower has every record, and the leader responds to its fetch only after 22 s.
-4. Dead: the follower stops at 66 s and is back at 97 s. It lacks nothing until an append at 84 s.
-5. No records: the follower fetches every second, but gets no record for 28 s.
+1. A burst: 10,000 records are appended at once, and the follower needs six seconds to fetch them.
+2. One batch behind: there is an append every 100 ms, and the follower fetches as often. Each of its fetches is from the
+offset at which the log ended at its previous fetch.
+3. Idle: there is no append, and the follower has every record. The leader responds to its fetch only after 22 s.
+4. Dead: the follower stops at 66 s and is back at 97 s. It lacks no record until an append at 84 s.
+5. No records: the follower fetches every second, but the responses have no records for 28 s.
 6. Silent leader: the leader handles no request for 13 s. When it wakes up, it handles an append, then its check, then
 the fetch that waited.
 7. Slow leader: the leader needs 22 s to read its log for a fetch from the log end.
 
-From 131 s on, before troubles 6 and 7, all producers use acks=all. The lag time is 10 s in both logs.
+From 131 s on, during troubles 6 and 7, all producers use acks=all. The lag time is 10 s in both logs.
 
-Some rules drop the same followers, but differ in when records become visible to consumers. A second log with two
-followers, brokers 2 and 3, and min.insync.replicas = 2 shows that. An ISR change takes the controller 3 s. The log has
-three troubles:
+Some rules drop the same followers, but differ in when consumers can see new records. This is shown by a second log,
+with two followers (brokers 2 and 3) and min.insync.replicas = 2. The controller needs 3 s for each ISR change. The log
+has three troubles:
 
 1. Broker 3 is dead from 5 to 36 s. All producers use acks=all; from 10 to 30 s they wait for a response and append
 nothing.
@@ -91,11 +91,11 @@ nothing.
 on, producers use acks=1.
 3. Broker 2 is dead as well, from 75 to 112 s, so that the leader is alone in the ISR, unless the rule keeps broker 2.
 
-Each picture below is a replay of one of these two logs. A dashed line is a limit of the rule, and a tick on it is an
-ISR check. The curve is the lag as the rule computes it; the picture of `true-lag` has the real lag.
+The picture of each rule below is a replay of one of these two logs. A dashed line is a limit of the rule, and each tick
+on it is an ISR check. The curve is the follower's lag as the rule computes it; for `true-lag` it is the real lag.
 
-In tables of parameters, a meaning such as *true: 2.4.0 to 2.6.3* says that with the value `true` the rule decides as
-these releases did.
+In the tables of parameters, *true: 2.4.0 to 2.6.3* means that with the value `true`, the rule decides as these releases
+did.
 """
 
 

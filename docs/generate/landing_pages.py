@@ -7,8 +7,8 @@ from typing import Final
 DOCS: Final = Path(__file__).parents[1]
 MADE: Final = "<!-- made by `python -m docs.generate.documents --write` -->\n"
 _CHECKED: Final = """\
-The results of a replay can only be trusted if they were compared with something. Three independent witnesses check
-every rule, and the logs of your own brokers check every replay.
+Every rule is compared with three independent witnesses (the first three rows of this table), and every replay of your
+logs is compared with your own brokers (the last row):
 
 | compared with | what is compared | result | page |
 | --- | --- | --- | --- |
@@ -39,8 +39,8 @@ know](what-a-replay-cannot-know.md) lists the limits that no check removes.
 
 ## Speed
 
-`make bench` measured these figures on two cores. *Packed* fetches are in the compact form in which a replay reads them.
-Times are compared only if the results equal those of a hand-written C++ loop.
+`make bench` measured these figures on two cores. *Packed* means in the compact form that a replay reads. Times are only
+compared if the results equal those of a hand-written C++ loop.
 
 | what was measured | figure | page |
 | --- | ---: | --- |
@@ -74,8 +74,8 @@ the best rounds} | [S3, HDFS, two workers](benchmarks-cluster.md) |
 and segments|ratio of the best rounds} µs | [tables of fetches](benchmarks-tables.md) |
 """
 _DECISIONS: Final = """\
-These pages have the decisions that could have gone another way, each with its reason and what was rejected. Figures
-behind them are in `docs/measurements`, and terms in the [glossary](../glossary.md).
+Each of these pages has a decision that could have gone another way, the reason for it, and the alternatives that were
+rejected. The figures behind decisions are in `docs/measurements`; terms are in the [glossary](../glossary.md).
 
 | | decision |
 | --- | --- |

@@ -13,18 +13,19 @@ from pipelines.cli import app
 
 BASE: Final = Path(__file__).parents[2] / "conf" / "base.yaml"
 _COMMANDS_SAID: Final = """\
-Every command of `isr-batch` with its options. `isr-batch COMMAND --help` prints the same. Values with a default are in
-[settings](settings.md), results in [tables](tables.md), and [exit codes](exit-codes.md) are the same for all commands.
+This page has every command of `isr-batch` with its options, as `isr-batch COMMAND --help` prints them. Other pages
+describe the [settings](settings.md), the [tables](tables.md) with the results, and the [exit codes](exit-codes.md),
+which are the same for all commands.
 
 Nearly all commands have these options:
 """
 _COMMON: Final = ("--lake", "--catalog", "--env", "--quiet", "--json")
 _SETTINGS_SAID: Final = """\
-`conf/base.yaml` has every setting with its default. A value is taken from the last of these that has it:
+`conf/base.yaml` has every setting with its default. If several of these places set a value, the last one is used:
 
 1. `conf/base.yaml`
-2. `conf/NAME.yaml`, by `--env NAME` or the variable `ISR_BATCH_ENV`
-3. a variable, with two underscores between levels: `ISR_BATCH__SPARK__DRIVER_MEMORY=8g`
+2. `conf/NAME.yaml`, if `--env NAME` or the environment variable `ISR_BATCH_ENV` names it
+3. an environment variable, with two underscores between levels: `ISR_BATCH__SPARK__DRIVER_MEMORY=8g`
 4. an option of the command
 
 `isr-batch config show` prints the values in force.
@@ -34,8 +35,8 @@ _SETTINGS_SAID: Final = """\
 ```
 """
 _CODES_SAID: Final = """\
-A scheduler should start the command again after codes 6 and 70 and after the codes of signals (130, 137, 143), and
-alert an operator after all other codes but 0 ([reasons](killed-and-concurrent.md)).
+A scheduler should start the command again after codes 6 and 70 and after the codes of signals (130, 137, 143). After
+codes 2 to 5 it should alert an operator ([reasons](killed-and-concurrent.md)).
 
 | code | when |
 | --- | --- |
@@ -44,7 +45,7 @@ alert an operator after all other codes but 0 ([reasons](killed-and-concurrent.m
 | 130, 143 | stopped by a signal (SIGINT, SIGTERM); run it again |
 | 137 | killed by the kernel, such as for its memory |
 
-In Python, each of these errors is an `isr_batch.IsrBatchError` with `exit_code`, `message` and `hint`
+In Python, each of these errors is raised as an `isr_batch.IsrBatchError` with `exit_code`, `message` and `hint`
 ([notebook](notebook.md)).
 """
 

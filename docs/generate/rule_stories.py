@@ -182,15 +182,15 @@ SEEN: Final = {
     "kafka-0.8": Seen(
         "troubles",
         ("kafka-0.9",),
-        "The dashed lines are the two limits of the rule. It drops a follower that takes six seconds to read "
-        "a burst (1). It keeps a follower that fetches but gets no record for 28 s, because that follower "
-        "lacks fewer than 4000 records (5).",
+        "The dashed lines are the two limits of the rule. It drops a follower that needs six seconds to fetch "
+        "a burst (1). It keeps a follower whose fetches return no record for 28 s, because that follower lacks "
+        "fewer than 4000 records (5).",
     ),
     "kafka-0.9": Seen(
         "troubles",
         ("kafka-0.8", "kafka-0.10.2"),
-        "The follower is not dropped for the burst (1). A follower that keeps pace one batch behind is never "
-        "at the log end, so its lag grows past the limit, and the next check drops it (2).",
+        "The follower is not dropped for the burst (1). A follower that is always one batch behind is never at "
+        "the log end, so its lag exceeds the limit at some time, and the next check drops it (2).",
     ),
     "kafka-0.10.2": Seen(
         "troubles",
@@ -202,18 +202,18 @@ SEEN: Final = {
     "kafka-2.1": Seen(
         "troubles",
         ("kafka-0.10.2",),
-        "A follower that lacks nothing stays in the ISR, although the time since it was last caught up "
-        "exceeds the limit by far (3, 4). With the append at 84 s, all of that time becomes lag at once: the "
-        "dead follower is dropped a second later, nine seconds before the lag time is over for the new "
-        "records.",
+        "A follower that lacks no record stays in the ISR, although the time since it was last caught up "
+        "exceeds the limit by far (3, 4). With the append at 84 s, the whole time since its last fetch becomes "
+        "its lag at once. So the dead follower is dropped a second later, when the new records are one second "
+        "old.",
     ),
     "kafka-2.7": Seen(
         "high-watermark",
         ("kafka-2.1", "kafka-3.3"),
         "The controller needs 3 s for a change of the ISR. Its response to the shrink does not move the high "
-        "watermark. No append moves it either, because every producer waits for the high watermark; so it is "
-        "stalled for twelve more seconds, until 30 s (1). Broker 3, which is shutting down, joins the ISR "
-        "again, and the high watermark then waits for it (2).",
+        "watermark. There is no append that could move it, because every producer waits for the high "
+        "watermark. So the high watermark is stalled for twelve more seconds, until 30 s (1). Broker 3, which "
+        "is shutting down, joins the ISR again, and then the high watermark waits for it (2).",
     ),
     "kafka-3.3": Seen(
         "high-watermark",
@@ -232,16 +232,15 @@ SEEN: Final = {
     "kafka-10853-acked": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "This shows the price of the rule: all producers wait for acks, so no record that the dead broker 3 "
-        "lacks is ever acknowledged. Broker 3 stays in the ISR, and the high watermark is stalled until it is "
-        "back (1). With acks=1, the dead broker 2 is dropped as under kafka-3.7 (3).",
+        "The picture shows the price of the rule. All producers use acks=all, so no record that the dead "
+        "broker 3 lacks is acknowledged. Therefore broker 3 stays in the ISR, and the high watermark is stalled "
+        "until it is back (1). With acks=1, the dead broker 2 is dropped as under kafka-3.7 (3).",
     ),
     "kafka-10853-hw": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "The high watermark waits for the dead broker, so it never passes the log end of that broker. "
-        "Therefore the rule drops neither broker and no record is committed, with acks=all (1) and acks=1 "
-        "(3).",
+        "The high watermark waits for a dead broker, so it never passes that broker's log end. Therefore the "
+        "rule never drops the dead broker, and no record is committed, with acks=all (1) and with acks=1 (3).",
     ),
     "kafka-4485-design": Seen(
         "troubles",
@@ -252,9 +251,9 @@ SEEN: Final = {
     "kip-16-catch-up-time": Seen(
         "troubles",
         ("kafka-0.8", "kafka-0.9"),
-        "A follower is estimated to need little time to catch up, both with the burst (1) and when it is one "
-        "batch behind (2). A follower that does not fetch, or gets no record, gives no new estimate. Then lag "
-        "is the last estimate plus the time since, which keeps growing (3 to 7).",
+        "By the rule's estimate, the follower needs little time to catch up, both after the burst (1) and when "
+        "it is one batch behind (2). If a follower does not fetch, or gets no record, there is no new estimate. "
+        "Then its lag is the last estimate plus the time since then, so it keeps growing (3 to 7).",
     ),
     "kip-501-pending": Seen(
         "troubles",
@@ -266,23 +265,23 @@ SEEN: Final = {
     "kip-501-relinquish": Seen(
         "troubles",
         ("kafka-3.7", "kip-501-pending"),
-        "At each triangle the leader gives up leadership, half a second after the arrival of a fetch that is "
-        "still not completed. It also does so when the partition is idle and the response is delayed, "
-        "although the follower lacks nothing (3).",
+        "At each triangle the leader gives up leadership, because a fetch that arrived half a second ago is "
+        "still not completed. It also does so when a response is delayed on an idle partition, although the "
+        "follower lacks no record (3).",
     ),
     "shulou-braked": Seen(
         "troubles",
         ("kafka-3.7",),
-        "The rule drops no follower within 60 s of a write of the ISR. The dead follower is back in the ISR "
-        "at 97 s, so none is dropped until 157 s. Therefore the follower stays when it gets no record for 28 "
-        "s (5), and when the silent leader wakes up (6).",
+        "The rule drops no follower for 60 s after a write of the ISR. The dead follower returns to the ISR at "
+        "97 s, so no follower is dropped until 157 s. Therefore the follower stays in the ISR while it gets no "
+        "record for 28 s (5), and when the silent leader wakes up (6).",
     ),
     "kafka-19996-expand": Seen(
         "high-watermark",
         ("kafka-3.7",),
         "The high watermark is stalled at the log end of broker 2, which is dead for 37 s. Under kafka-3.7, "
-        "the first fetch of broker 2 after that lets it join the ISR, 370 records behind. Under this rule it "
-        "joins with its second fetch, which is from the log end (3).",
+        "broker 2 joins the ISR with its first fetch after that, although it is 370 records behind. Under this "
+        "rule it joins with its second fetch, which is from the log end (3).",
     ),
     "phi-accrual": Seen(
         "troubles",
@@ -294,47 +293,49 @@ SEEN: Final = {
     "peer-outlier": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "If only one follower is dead, it is an outlier, and is dropped as under kafka-3.7 (1). Once broker 2 "
-        "is the only follower in the ISR, it cannot be compared with another, and the rule decides as "
+        "If only one follower is dead, it is an outlier, and is dropped as under kafka-3.7 (1). When broker 2 "
+        "is the only follower in the ISR, the rule has no other follower to compare it with, and decides as "
         "kafka-3.7 does (3).",
     ),
     "leader-health": Seen(
         "troubles",
         ("kafka-3.7", "kip-501-pending"),
-        "When the silent leader wakes up, its check is 12 s late. This is a sign of bad health, so followers "
-        "have 20 s instead of 10 until they are dropped (6). While the slow leader reads for 22 s, no fetch "
+        "When the silent leader wakes up, its check is 12 s late. This is a sign of bad health, so the lag "
+        "time is 20 s instead of 10 for this check (6). While the slow leader reads its log for 22 s, no fetch "
         "is completed, so the leader does not know yet that it is slow (7).",
     ),
     "no-shrink-under-min-isr": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "If the dead broker 2 left, the ISR would have one member, and two are required. So broker 2 stays in "
-        "the ISR. The high watermark is stalled anyway, because it waits for broker 2 (3).",
+        "Without the dead broker 2, the ISR would have one member, and two are required. So broker 2 stays in "
+        "the ISR, and the high watermark is stalled because it waits for broker 2 (3).",
     ),
     "transfer-at-min-isr": Seen(
         "high-watermark",
         ("kafka-3.7", "no-shrink-under-min-isr"),
-        "At the triangles, the leader hands leadership to broker 2, which is dead and not fenced yet: first "
-        "when it would drop broker 2, and again a lag time later (3). In this log, "
-        "the transfer does not help, because the leader is not at fault.",
+        "At the triangles, the leader hands leadership to broker 2, which is dead but not fenced yet: first "
+        "when the rule of Kafka 3.7 would drop broker 2, and again a lag time later (3). The transfer does not "
+        "help here, because the leader is not at fault.",
     ),
     "fluss-0.9": Seen(
         "troubles",
         ("kafka-3.7",),
-        "The first check of the term is at 0 s, before the follower's first fetch: the rule drops the "
-        "follower, which is back with its first fetch. From then on the rule decides as kafka-3.7 does.",
+        "The first check of the term is at 0 s, before the follower's first fetch. So the rule drops the "
+        "follower, which returns to the ISR with its first fetch. From then on, the rule decides as kafka-3.7 "
+        "does.",
     ),
     "any-fetch": Seen(
         "troubles",
         ("kafka-3.7",),
-        "A follower that fetches and gets no record stays in the ISR (5). A dead follower leaves it (4), and "
-        "so does a follower whose fetch the leader has not handled yet (6) or not recorded yet (7).",
+        "A follower that fetches stays in the ISR, even if it gets no record (5). A dead follower leaves the "
+        "ISR (4). So does a follower whose fetch the leader has not handled yet (6), or has not recorded yet "
+        "(7).",
     ),
     "majority": Seen(
         "high-watermark",
         ("kafka-3.7",),
-        "While one of the three replicas is dead or shuts down, records are committed without a delay (1, 2). "
-        "If two of the three are dead, nothing is committed, because there is no ISR that could shrink (3).",
+        "While one of the three replicas is dead or shutting down, records are committed without delay (1, 2). "
+        "While two of the three are dead, no record is committed, and there is no ISR that could shrink (3).",
     ),
     "true-lag": Seen(
         "troubles",

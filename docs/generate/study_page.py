@@ -98,17 +98,17 @@ happens in one simulated cluster is drawn together. With fewer than some 20 seed
 
 """
 _CHECK: Final = """
-As a check, {runs} with faults of all kinds were simulated as well. According to the runs with one kind, `{rule}`
-should make {expected:,.0f} mistakes in them; it makes {found:,.0f}.
+As a check, {runs} with faults of all kinds were simulated as well. If the results of single kinds of faults are added
+up, `{rule}` should make {expected:,.0f} mistakes in them; it makes {found:,.0f}.
 """
 _CONSTANTS: Final = """
 ## How verdicts depend on their constants
 
-The recorded shrinks of all rules were judged again from the fetches, by code that shares nothing with the replay
-(`docs/generate/study_constants.py`). With the constants as they are, {same:,} of {all:,} verdicts are those of the
-replay. The table has the number of shrinks by verdict with half and with twice each constant: a follower is *alive*
-if it fetched within the lag time before the shrink, and a leader's delay of up to a tenth of the lag time is
-*ordinary work*.
+Verdicts depend on two constants: a follower is *alive* if it fetched within one lag time before the shrink, and a
+leader's delay of up to a tenth of the lag time is *ordinary work*. To see how much depends on them, the recorded
+shrinks of all rules were judged again from the fetches, by code that shares nothing with the replay
+(`docs/generate/study_constants.py`). With the constants unchanged, {same:,} of {all:,} verdicts are those of the
+replay. The table has the number of shrinks by verdict with half and with twice each constant.
 
 """
 _LIMITS: Final = """
@@ -124,8 +124,8 @@ _LIMITS: Final = """
 - Consumers are not simulated. Lost records are not counted, because no simulated leader dies for good.
 - A rule that never drops a follower has no detection time, and is therefore not in the picture of detection times. Few
   mistakes alone say little: `majority` makes none, but misses failures.
-- The limit for a miss, 1.5 lag times, is not varied: that would need another replay.
-- An interval [0, 0] only says that these runs have no mistake or miss.
+- The limit for a miss, 1.5 lag times, is not varied, because that would need another replay.
+- An interval [0, 0] only means that these simulations had no mistake or miss.
 
 ## The tables behind it
 
