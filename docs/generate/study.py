@@ -94,7 +94,10 @@ def write_recorded(lake: Lake) -> None:
     """Write the tables of the recorded clusters."""
     pairs = sums_of_broker_pairs(lake)
     runs = [run_of_rule(row) for row in pairs.select(("rule", "params_json")).to_pylist()]
-    _write("recorded", pairs.drop_columns(("rule", "params_json")).append_column("rule", pa.array(runs)))
+    pairs = pairs.drop_columns(("rule", "params_json")).append_column("rule", pa.array(runs))
+    # Intervals depend on the order of rows.
+    order = [(name, "ascending") for name in ("rule", "cluster_id", "event_date", "leader_id", "replica_id")]
+    _write("recorded", pairs.sort_by(order))
     _write("clusters", clusters(lake))
     _write("constants", judged_again(lake))
 
