@@ -29,7 +29,7 @@ def with_time(unit: str, zone: str | None) -> pa.Table:
 
 
 def with_nan() -> pa.Table:
-    """What pandas makes of integers with nulls, if it is told nothing else."""
+    """Integers with nulls become floats with NaN in pandas."""
     place = FETCHES.column_names.index("high_watermark")
     return FETCHES.set_column(place, "high_watermark", pc.fill_null(FETCHES["high_watermark"].cast("double"), math.nan))
 
