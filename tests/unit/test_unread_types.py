@@ -5,8 +5,8 @@ import pytest
 from isr_batch.errors import IsrBatchError, SchemaError, UsageError, explained_error
 
 MISMATCH = (
-    "[FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH] Encountered error while reading file file:///a/b.parquet. Data "
-    "type mismatches when reading Parquet column [ts]. Expected Spark type timestamp, actual Parquet type INT64. "
+    "[FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH] Encountered error while reading file file:///a/b.parquet. "
+    "Data type mismatches when reading Parquet column [ts]. Expected Spark type timestamp, actual Parquet type INT64. "
     "SQLSTATE: KD001"
 )
 
