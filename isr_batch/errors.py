@@ -129,7 +129,7 @@ def unreadable_file_error(path: str) -> SchemaError:
 
 
 def _file_error(text: str) -> IsrBatchError | None:
-    """Return the error for a file that Spark cannot read, by the text of Spark's error; None for any other text."""
+    """Return the error for a file that Spark cannot read, from the text of Spark's error; None for any other text."""
     if other := _OTHER_TYPE.search(text):
         file, column, wanted, found, illegal = other.groups()
         hint = "write all files with one type, timestamps with coerce_timestamps='us', as Spark reads no nanoseconds"

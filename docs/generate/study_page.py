@@ -121,7 +121,7 @@ _LIMITS: Final = """
   about faults that come together, nor how frequent faults are in your clusters. An interval only reflects the
   variation between the {seeds} seeds, not the errors of the rates and of the model.
 - Other lag times and min.insync.replicas: each recording has its own, and simulated clusters have 10 s and 2.
-- Consumers are not simulated. Lost records are not counted, because no simulated leader dies for good.
+- Consumers are not simulated. Lost records are not compared, because no simulated leader dies for good.
 - A rule that never drops a follower has no detection time, and is therefore not in the picture of detection times. Few
   mistakes alone say little: `majority` makes none, but misses failures.
 - The limit for a miss, 1.5 lag times, is not varied, because that would need another replay.

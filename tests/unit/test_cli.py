@@ -162,20 +162,6 @@ def test_error_for_programs(isr_batch: Run) -> None:
             5,
             "file:/a/b.parquet cannot be read",
         ),
-        (
-            RuntimeError(
-                "[FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH] Encountered error while reading file "
-                "file:///a/b.parquet. Data type mismatches when reading Parquet column [ts]. Expected Spark type "
-                "timestamp, actual Parquet type INT64. SQLSTATE: KD001"
-            ),
-            5,
-            "file:///a/b.parquet: ts is INT64 in Parquet, and timestamp in other files",
-        ),
-        (
-            RuntimeError("[PARQUET_TYPE_ILLEGAL] Illegal Parquet type: INT64 (TIMESTAMP(NANOS,true)). SQLSTATE: 42846"),
-            2,
-            "coerce_timestamps='us'",
-        ),
     ],
 )
 def test_faults_of_the_machine_are_no_bugs(

@@ -18,7 +18,6 @@ import pytest
 import yaml
 
 import isr_batch
-from isr_batch.api.given import given_mapping
 from isr_batch.errors import NoInputError, QualityGateError, SchemaError, UsageError
 from isr_batch.ingest.own_table.ingest import ingest_own_table
 from isr_batch.ingest.own_table.mapping import load_mapping
@@ -331,20 +330,6 @@ def test_places_that_cannot_be_written(by_mapping: isr_batch.Analysis[Any], tmp_
         by_mapping.save(tmp_path / "a#b")
     with pytest.raises(isr_batch.IsrBatchError, match="Not a directory"):
         by_mapping.save(tmp_path / "file")
-
-
-def test_a_mapping_that_names_the_cluster() -> None:
-    """By its name or by a column; a name that is also a column would put all clusters into one."""
-    rows = frames()["fetches"]
-    given = given_mapping({**NAMES, "cluster_id": {"column": "topic"}}, {"fetches": rows.schema})
-    assert (given.cluster_id.column, given.fetches.columns.replica_id.column) == ("topic", "follower")
-    named = rows.rename_columns({"leader": "leader_id", "follower": "replica_id", "offset": "fetch_offset"})
-    named = named.append_column("handled_time", rows["handled_us"].cast(pa.timestamp("us", "UTC")))
-    assert given_mapping({"cluster_id": "prod-1"}, {"fetches": named.schema}).cluster_id.constant == "prod-1"
-    for mapping in ({"cluster_id": "topic"}, None):
-        wrong = named.append_column("cluster", rows["topic"])
-        with pytest.raises(UsageError, match=r"cluster_id: (topic|cluster) is the name of the cluster, and"):
-            isr_batch.analyze(wrong, mapping=mapping)
 
 
 class LazyFrame:

@@ -31,7 +31,7 @@ def with_time(unit: str, zone: str | None) -> pa.Table:
 
 
 def with_nan() -> pa.Table:
-    """Without a given dtype, pandas reads integers with nulls as floats."""
+    """Integers with nulls become floats with NaN in pandas."""
     place = FETCHES.column_names.index("high_watermark")
     return FETCHES.set_column(place, "high_watermark", pc.fill_null(FETCHES["high_watermark"].cast("double"), math.nan))
 
