@@ -274,8 +274,7 @@ def test_a_terminal_shows_the_counts_of_this_process(monkeypatch: pytest.MonkeyP
             time.sleep(0.2)
         with uncounted("writes tables"):
             time.sleep(0.1)
-    assert "80 of 120 MB" in stream.getvalue()
-    assert "writes tables" in stream.getvalue()
+    assert all(text in stream.getvalue() for text in ("80 of 120 MB", "writes tables"))
     assert progress_now() is None
 
 
