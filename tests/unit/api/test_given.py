@@ -1,4 +1,4 @@
-"""What a caller gives as a mapping: with sections, or short, as a dict of the columns that have other names."""
+"""Mappings as arguments: with sections, or short, as a dict of the columns that have other names."""
 
 import pyarrow as pa
 import pytest
