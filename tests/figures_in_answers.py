@@ -260,6 +260,16 @@ def _unlogged(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
         yield facts.without_server_log(int(broker))
 
 
+def _gaps(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
+    if missing := re.search(r"server\.log of (.*) is missing", found[1]):
+        yield from _unlogged(facts, missing)
+    refused = re.search(r"([\d,]+) files? w", found[1])
+    files = facts.count(
+        "SELECT count(DISTINCT source_file) FROM quarantine WHERE source_line IS NULL AND NOT rows_kept"
+    )
+    yield files == (number(refused[1]) if refused else 0)
+
+
 def _attributed(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
     yield number(found[1]) == facts.attributed()
     yield facts.count(f"replay_check WHERE rule = '{found[2]}'") > 0
@@ -299,6 +309,7 @@ KINDS: Final[dict[str, Check]] = {
     rf"(.*?){NO_RELEASE} drops (no|[\d,]+) healthy followers? in the replay, in which your rule, ([\w.-]+), drops "
     r"([\d,]+): .*\.": _replayed,
     r"Your brokers dropped no follower\.": _nothing,
+    r"In the logs that could be read, .* dropped no follower; (.*)\.": _gaps,
     r"No rule that a broker could run would have kept more of them\.": _nothing,
     r"Rules that would have kept more of them give up leadership more often than that\.": _nothing,
     r"Started in this time: .*\.": _nothing,

@@ -40,6 +40,7 @@ COLUMNS: Final = {
     "broker_troubles": (
         "cluster_id", "broker_id", "kind", "from_time", "until_time", "what", "source_file", "source_line",
     ),
+    "quarantine": ("cluster_id", "source_file", "source_line", "rows_kept"),
 }  # fmt: skip
 """Tables that are read, each with the columns that are needed."""
 SLOTS: Final = 400

@@ -20,6 +20,7 @@ from isr_batch.incidents.incident_story import (
     why_unreached_in_story,
 )
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
+from isr_batch.incidents.uncovered_time import sentence_of_no_drop
 from isr_batch.ingest.folder.folder_warnings import assumed_lag_time_sentence, release_not_logged_sentence
 from isr_batch.phrases import brokers_text, count_of, largest_parts, listed, seconds_text, times_in_words
 from isr_batch.shown_times import time_text, zone_name
@@ -60,14 +61,14 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
     counts["unknown"] -= cluster["unknown_makers"]
     dropped = counts["spurious"] + counts["genuine"] + counts["unknown"]
     who = "your brokers" if cluster["logged"] else f"{own.rule}, replayed,"
-    nobody = f"{'Your brokers' if cluster['logged'] else who} dropped no follower."
     form = clock_format(cluster)
     left = _sentences_of_unjudged_leaving(cluster)
     perhaps = "dropped or may have dropped" if left else "dropped"
     every = dropped + cluster["unknown_makers"]
-    said = [_sentence_healthy(every, counts, incidents, f"{who} {perhaps}", form)] if dropped else left or [nobody]
-    judged = counts["spurious"] + counts["genuine"]
-    if dropped and not judged:
+    said = left or [sentence_of_no_drop(cluster, who)]
+    if judged := counts["spurious"] + counts["genuine"]:
+        said = [_sentence_healthy(every, counts, incidents, f"{who} {perhaps}", form)]
+    elif dropped:
         none = f"None of the {dropped:,} followers that {who} dropped can"
         begin = none if dropped > 1 else f"The follower that {who} dropped cannot"
         said = [f"{begin} be judged by the replay{_sentence_unjudged(cluster, form)}."]

@@ -1,9 +1,10 @@
-"""Find the periods that no request log of a broker covers."""
+"""Find what the logs do not cover: periods without a request log, and logs that are missing or were refused."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from isr_batch.incidents.own_shrinks import Row
+from isr_batch.phrases import brokers_text, count_of
 
 Span = tuple[int, int]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,3 +42,22 @@ def uncovered_time(coverage: Iterable[Row], broker: int, within: Span) -> tuple[
 
 def _uncovered_time_us(time: datetime) -> int:
     return (time.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
+def sentence_of_no_drop(cluster: Row, who: str) -> str:
+    """Return the sentence that no follower was dropped, limited to the logs that could be read.
+
+    Parameters
+    ----------
+    cluster : dict
+        One row of ``sql/clusters.sql``.
+    who : str
+        The brokers, or the rule that was replayed in their place, as the subject of the sentence.
+    """
+    missing = sorted({*(cluster["unlogged"] or ()), *(cluster["unseen"] or ())}) if cluster["logged"] else []
+    gaps = [f"server.log of {brokers_text(missing)} is missing"] if missing else []
+    if (refused := cluster["refused_files"]) and not cluster["of_table"]:
+        gaps.append(f"{count_of(refused, 'file')} {'was' if refused == 1 else 'were'} refused")
+    if gaps:
+        return f"In the logs that could be read, {who} dropped no follower; {' and '.join(gaps)}."
+    return f"{who[0].upper() if cluster['logged'] else who[0]}{who[1:]} dropped no follower."

@@ -1,4 +1,4 @@
-"""What Spark says of a Parquet type that it cannot read names the column, or the type, and the way out."""
+"""Errors of Spark about a Parquet type name the column, or the type, and say what to do."""
 
 import pytest
 

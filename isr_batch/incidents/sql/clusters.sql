@@ -3,6 +3,7 @@
 -- the request log of their leader begins, and when it begins; those after it ends; those of leaders without one.
 -- min_isr_changes: settings of min.insync.replicas that differ from the one before.
 -- unseen: brokers with replicas whose server.log is missing, though others have one.
+-- refused_files: files of logs that were refused as a whole.
 WITH unlogged AS (
   SELECT cluster_id, list(DISTINCT broker_id ORDER BY broker_id) AS unlogged
   FROM coverage AS r
@@ -58,6 +59,8 @@ SELECT
   t.cluster_id IN (SELECT cluster_id FROM brokers_logs) AS logged,
   any_value(u.unlogged) AS unlogged,
   any_value(n.unseen) AS unseen,
+  (SELECT count(DISTINCT q.source_file) FROM quarantine AS q
+    WHERE q.cluster_id = t.cluster_id AND q.source_line IS NULL AND NOT q.rows_kept) AS refused_files,
   (SELECT count(*) FROM drops AS d WHERE d.cluster_id = t.cluster_id AND d.made_by = 'unknown') AS unknown_makers,
   (SELECT count(*) FROM drops AS d WHERE d.cluster_id = t.cluster_id AND d.attributed) AS attributed,
   any_value(before_requests) AS before_requests, any_value(requests_from_us) AS requests_from_us,

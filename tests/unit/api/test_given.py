@@ -1,4 +1,4 @@
-"""Mappings as callers pass them, with sections and without."""
+"""Mappings as arguments: with sections, or short, as a dict of the columns that have other names."""
 
 import pyarrow as pa
 import pytest

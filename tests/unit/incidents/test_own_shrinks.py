@@ -295,6 +295,8 @@ def test_the_controller_is_no_leader_that_drops(log: Log) -> None:
     log.add("observed_isr_changes", **KEY, leader_id=1, replica_id=2, change_time=at(50), kind="shrink",
             made_by="controller", last_caught_up_time_ms=None)  # fmt: skip
     log.add("broker_events", cluster_id="c", broker_id=2, kind="shutting_down", event_time=at(50), end_time=at(50))
+    for broker in (2, 3):
+        log.add("coverage", cluster_id="c", broker_id=broker, log="server", from_time=at(0), until_time=at(100))
     own = log.found()
     assert " ".join(cluster_headline(own, own.clusters[0])) == (
         "Your brokers dropped no follower. 1 was removed by the controller: broker 2 at 00:00:50 (1, shut down)."
@@ -362,3 +364,16 @@ def test_the_timeline_equals_the_tables(log: Log) -> None:
     assert drawn.verdicts == ["spurious", "genuine"]
     led = cluster_timeline(own, own.clusters[0], {(1, 1): TimelineTarget("", "isr-batch explain")})
     assert "00:00:16: broker 1 drops others; healthy: 4 drops. isr-batch explain" in {bar["says"] for bar in led.bars}
+
+
+def test_no_drop_is_said_of_what_could_be_read(log: Log) -> None:
+    own = log.found()
+    unseen = "In the logs that could be read, your brokers dropped no follower; server.log of brokers 2 and 3 is missing"
+    assert cluster_headline(own, own.clusters[0])[0] == f"{unseen}."
+    log.add("quarantine", cluster_id="c", source_file="a.csv", rows_kept=False)
+    log.add("quarantine", cluster_id="c", source_file="b.log", source_line=7, rows_kept=False)
+    own = log.found()
+    assert cluster_headline(own, own.clusters[0])[0] == f"{unseen} and 1 file was refused."
+    log.shrink(10, 1, 2, "genuine", "follower_stopped")
+    own = log.found()
+    assert cluster_headline(own, own.clusters[0])[0] == "Of 1 follower that your brokers dropped, none was healthy."
