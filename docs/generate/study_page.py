@@ -59,9 +59,8 @@ rules are compared with the same T and min.insync.replicas, not with the default
 
 The next table compares two figures of each rule in the simulated clusters: mistakes by blame, and one other figure. It
 names the rules on the *frontier*: no other rule is better in one of the two figures and at least as good in the other.
-Differences below 1 % are ignored, and reference rules are left out. {many} rules are compared in many figures, and no
-interval is adjusted for that. So the best rule looks better than it is, and the intervals do not separate rules with
-nearly the same figures.
+Differences below 1 % are ignored, and reference rules are left out. No interval is adjusted for comparing {many} rules
+in many figures. So the best rule looks better than it is, and the intervals do not separate rules with similar figures.
 
 """
 _RECORDED: Final = """\
@@ -76,8 +75,7 @@ from a bootstrap over the leaders of all recordings, in which the shrinks of a l
 only young records. *Right by blame* and *right by lag* are the share of time in which the rule's answer, follower in
 the ISR or not, is right. A *miss* is a follower that failed and was left in the ISR until its true lag exceeded 1.5 T.
 {most_under:.0%} of the time under min ISR is in a single recording. The last two columns are not from the recordings:
-they count in how many of {stories} stories the rule makes a mistake, and in how many it misses a failure, if the
-simulated leader applies the rule.
+of {stories} stories, they count those with a mistake and those with a miss, if the simulated leader applies the rule.
 
 """
 _SIMULATED: Final = """
@@ -93,11 +91,10 @@ are assumed**; if yours are different, weight the mistakes per fault in the firs
 _WEEK: Final = """
 Mistakes and misses are per week and 1,000 partitions. *Detection* is the true lag at genuine shrinks: the median of
 each simulation, averaged over simulations with the numbers of genuine shrinks as weights. *Unavailable* is the time per
-week and partition in which acks=all producers had to wait, because too few replicas were in the ISR, or because the
-high watermark was below the log end. Time in which both were true counts once. The time in which appends wait for the
-next fetch in quiet clusters is subtracted. Intervals come from a bootstrap over the {seeds} seeds of each kind of
-fault, in which everything that happens in one simulated cluster is drawn together. With fewer than some 20 seeds, the
-intervals are too narrow.
+week and partition in which acks=all producers had to wait, because too few replicas were in the ISR, or the high
+watermark was below the log end; time with both counts once. The time in which appends wait for the next fetch in quiet
+clusters is subtracted. Intervals come from a bootstrap over the {seeds} seeds of each kind of fault, which draws
+everything that happens in one simulated cluster together. With fewer than some 20 seeds, the intervals are too narrow.
 
 """
 _CHECK: Final = """
@@ -120,7 +117,7 @@ _LIMITS: Final = """
 - The recorded clusters have three brokers on one host, few partitions and small loads, and their faults were made on
   purpose. They are replayed open-loop: fetches stay as recorded under every rule. So the results of a rule are only
   exact up to its first ISR change that the brokers did not make.
-- There are eleven kinds of simulated faults. They happen one at a time, in groups of three replicas with one load.
+- There are eleven kinds of simulated faults. Each fault happens alone, in groups of three replicas with one load.
   Nothing is shown about faults that happen together, nor about how frequent faults are in your clusters. An interval
   only reflects the variation between the {seeds} seeds, not the errors of the rates and of the model.
 - Other lag times and values of min.insync.replicas are not compared: each recording has those of its cluster, and
