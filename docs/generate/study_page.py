@@ -46,55 +46,55 @@ _INTRODUCTION: Final = """\
 <!-- made by `python -m docs.generate.study` -->
 
 This study compares the {rules} rules that `all` replays on {recorded}, {stories}, and {hours:,.0f} simulated hours
-under each rule ({seeds} seeds); isr-batch {version}. T is the lag time, `replica.lag.time.max.ms`. A mistake is a
-spurious shrink. Mistakes are counted by [two standards](verdicts.md#by-blame-not-by-lag), lag and blame: *by lag*,
-dropping a follower is a mistake if its true lag is at most T; *by blame*, if its delay is not its own fault. Brackets
-are 95 % intervals.
+under each rule ({seeds} seeds), with isr-batch {version}. T is the lag time, `replica.lag.time.max.ms`. A mistake is a
+spurious shrink. Mistakes are counted by [two standards](verdicts.md#by-blame-not-by-lag): *by lag*, dropping a follower
+is a mistake if its true lag is at most T; *by blame*, it is a mistake if the delay is not the follower's own fault.
+Intervals in brackets are 95 % intervals.
 
-A rule named after a release stands for all releases that decide alike, which the first table lists. Where the code
-changed within them, both versions have a row; 0.8.0 and 0.8.1 differ as well and were not studied. All rules are
-compared with the same T and min.insync.replicas, not with those of their releases: `replica.lag.time.max.ms` is 10 s
-by default up to 2.4 and 30 s since 2.5 (KIP-537), and `replica.lag.max.messages` of `kafka-0.8` is 4000. Other
-parameters have the defaults that the page of [rules](rules.md) lists.
+A rule named after a release stands for all releases that decide alike; the first table lists them. If the code changed
+between these releases, both versions have a row. (Releases 0.8.0 and 0.8.1 differ as well, but were not studied.) All
+rules are compared with the same T and min.insync.replicas, not with the defaults of their releases:
+`replica.lag.time.max.ms` is 10 s by default up to 2.4, and 30 s since 2.5 (KIP-537). `replica.lag.max.messages` of
+`kafka-0.8` is 4000. All other parameters have the defaults that the page of [rules](rules.md) lists.
 
-The next table names the rules on the *frontier* of two figures in the simulated clusters, mistakes by blame and
-another: no other rule is at least as good in both of them and better in one, where differences below 1 % do not count.
-Reference rules are left out. {many} rules are compared in many figures, and no interval is adjusted for that: the best
-rule looks better than it is, and the brackets do not separate rules with nearly the same figures.
+The next table compares two figures of each rule in the simulated clusters: mistakes by blame, and one other figure. It
+names the rules on the *frontier*: no other rule is better in one of the two figures and at least as good in the other.
+Differences below 1 % are ignored, and reference rules are left out. No interval is adjusted for comparing {many} rules
+in many figures. So the best rule looks better than it is, and the intervals do not separate rules with similar figures.
 
 """
 _RECORDED: Final = """\
 ## Recorded faults
 
-The recordings have {exposure:,.0f} partition-hours in all. Faults were planted in them: brokers were stopped, slowed,
-cut off and restarted. The brokers ran these releases: {releases}. Their lag times are {lag_times} s; Kafka's default
-has been 30 s since 2.5, under which many of these faults would have dropped no follower. Intervals are a bootstrap
-over the leaders of all recordings: the shrinks that a leader makes are drawn together.
-*Detection* is the true lag at genuine shrinks, in units of T, which may be below 1: a stopped follower may lack only
-young records. {most_under:.0%} of the time under min ISR is in one recording.
-*Right by blame* and *right by lag* are the share of time in which the rule's answer, follower in the ISR or not, is
-right. A *miss* is a follower that failed and was left in the ISR until its true lag exceeded 1.5 T. The last two
-columns are not from the recordings: they count the stories, of {stories}, in which the rule makes a mistake and in
-which it misses a failure, with the rule in the loop (the simulated leader applies it).
+The recordings have {exposure:,.0f} partition-hours in all. While they were made, brokers were stopped, slowed, cut off
+and restarted on purpose. The brokers ran these releases: {releases}. Their lag times are {lag_times} s. With Kafka's
+default, which has been 30 s since 2.5, no follower would have been dropped after many of these faults. Intervals come
+from a bootstrap over the leaders of all recordings, in which the shrinks of a leader are drawn together.
+
+*Detection* is the true lag at genuine shrinks, in units of T. It may be below 1, because a stopped follower may lack
+only young records. *Right by blame* and *right by lag* are the share of time in which the rule's answer, follower in
+the ISR or not, is right. A *miss* is a follower that failed and was left in the ISR until its true lag exceeded 1.5 T.
+{most_under:.0%} of the time under min ISR is in a single recording. The last two columns are not from the recordings:
+of {stories} stories, they count those with a mistake and those with a miss, if the simulated leader applies the rule.
 
 """
 _SIMULATED: Final = """
 ## Simulated clusters
 
-Simulated leaders apply the rule, and producers and followers react to it. Each kind of fault was simulated alone,
-{seeds} times {hours:g} h under each rule with the same random numbers, on three brokers with {partitions} partitions
-(T = 10 s, min.insync.replicas = 2). The results per fault are then weighted by how often the brokers of a partition
-have such a fault in a week. The table has these rates for an *ordinary* and a *sick* cluster. **These rates are
-assumed**; if yours differ, weight the mistakes per fault in the first picture by your own rates.
+Simulated leaders apply the rule, and producers and followers react to it. Each kind of fault was simulated separately,
+on three brokers with {partitions} partitions (T = 10 s, min.insync.replicas = 2): {seeds} times {hours:g} h under each
+rule, with the same random numbers for all rules. The results per fault are then weighted by how often the brokers of a
+partition have such a fault in a week. The table has these rates for an *ordinary* and a *sick* cluster. **These rates
+are assumed**; if yours are different, weight the mistakes per fault in the first picture by your own rates.
 
 """
 _WEEK: Final = """
-Mistakes and misses are per week and 1,000 partitions. Detection is the true lag of a genuine shrink: the median of
-each simulation, averaged over simulations with their numbers of genuine shrinks as weights. *Unavailable* is the time
-per week and partition in which acks=all producers had to wait: with too few replicas in the ISR, or with the high
-watermark below the log end, or both (the union, not the sum), less the time that quiet clusters have, in which
-appends wait for the next fetch. Intervals are a bootstrap over the {seeds} seeds of each kind of fault: whatever
-happens in one simulated cluster is drawn together. With fewer than some 20 seeds they are too narrow.
+Mistakes and misses are per week and 1,000 partitions. *Detection* is the true lag at genuine shrinks: the median of
+each simulation, averaged over simulations with the numbers of genuine shrinks as weights. *Unavailable* is the time per
+week and partition in which acks=all producers had to wait, because too few replicas were in the ISR, or the high
+watermark was below the log end; time with both counts once. The time in which appends wait for the next fetch in quiet
+clusters is subtracted. Intervals come from a bootstrap over the {seeds} seeds of each kind of fault, which draws
+everything that happens in one simulated cluster together. With fewer than some 20 seeds, the intervals are too narrow.
 
 """
 _CHECK: Final = """
@@ -114,13 +114,14 @@ replay. The table has the number of shrinks by verdict with half and with twice 
 _LIMITS: Final = """
 ## Not shown here
 
-- The recorded clusters have three brokers on one host, few partitions and small loads, and their faults were
-  planted. They are replayed open-loop: fetches stay as recorded under every rule, so only what a rule does up to its
-  first change that the brokers did not make is exact.
-- Simulated faults are of eleven kinds and come singly, in groups of three replicas with one load. Nothing is shown
-  about faults that come together, nor how frequent faults are in your clusters. An interval only reflects the
-  variation between the {seeds} seeds, not the errors of the rates and of the model.
-- Other lag times and min.insync.replicas: each recording has its own, and simulated clusters have 10 s and 2.
+- The recorded clusters have three brokers on one host, few partitions and small loads, and their faults were made on
+  purpose. They are replayed open-loop: fetches stay as recorded under every rule. So the results of a rule are only
+  exact up to its first ISR change that the brokers did not make.
+- There are eleven kinds of simulated faults. Each fault happens alone, in groups of three replicas with one load.
+  Nothing is shown about faults that happen together, nor about how frequent faults are in your clusters. An interval
+  only reflects the variation between the {seeds} seeds, not the errors of the rates and of the model.
+- Other lag times and values of min.insync.replicas are not compared: each recording has those of its cluster, and
+  simulated clusters have 10 s and 2.
 - Consumers are not simulated. Lost records are not compared, because no simulated leader dies for good.
 - A rule that never drops a follower has no detection time, and is therefore not in the picture of detection times. Few
   mistakes alone say little: `majority` makes none, but misses failures.

@@ -368,7 +368,8 @@ def test_the_timeline_equals_the_tables(log: Log) -> None:
 
 def test_no_drop_is_said_of_what_could_be_read(log: Log) -> None:
     own = log.found()
-    unseen = "In the logs that could be read, your brokers dropped no follower; server.log of brokers 2 and 3 is missing"
+    nothing = "In the logs that could be read, your brokers dropped no follower"
+    unseen = f"{nothing}; server.log of brokers 2 and 3 is missing"
     assert cluster_headline(own, own.clusters[0])[0] == f"{unseen}."
     log.add("quarantine", cluster_id="c", source_file="a.csv", rows_kept=False)
     log.add("quarantine", cluster_id="c", source_file="b.log", source_line=7, rows_kept=False)
