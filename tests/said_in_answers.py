@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from tests.recorded_faults import SECOND_MS, RecordedFault, faults_of_drop
 
 _TIME: Final = r"\d\d:\d\d:\d\d"
+_RANGE: Final = rf"(?:from|between) ({_TIME}) (?:to|and) ({_TIME})"
 STOOD_STILL: Final = "stood still"
 OUT_OF_REACH: Final = "out of reach"
 _KINDS: Final = {
@@ -49,8 +50,8 @@ def said_in(sentences: Iterable[str]) -> list[Said]:
             if broker is None:
                 continue
             kind = next((kind for kind, words in _KINDS.items() if re.search(words, clause)), None)
-            ranges = re.findall(rf"from ({_TIME}) to ({_TIME})", clause)
-            times = re.findall(rf"(?<!from )(?<!to )\b({_TIME})", re.sub(rf"from {_TIME} to {_TIME}", "", clause))
+            ranges = re.findall(_RANGE, clause)
+            times = re.findall(rf"(?<!from )(?<!to )\b({_TIME})", re.sub(_RANGE, "", clause))
             found += [Said(broker, first, last, kind) for first, last in (*ranges, *((one, one) for one in times))]
     return found
 

@@ -22,7 +22,7 @@ from isr_batch.incidents.incident_story import (
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
 from isr_batch.incidents.uncovered_time import sentence_of_no_drop
 from isr_batch.ingest.folder.folder_warnings import assumed_lag_time_sentence, release_not_logged_sentence
-from isr_batch.phrases import brokers_text, count_of, largest_parts, listed, seconds_text, times_in_words
+from isr_batch.phrases import brokers_text, count_of, largest_parts, listed, seconds_text
 from isr_batch.shown_times import time_text, zone_name
 
 CALLED: Final = {
@@ -282,7 +282,7 @@ def _moments(incidents: Sequence[Row], form: str, name: str = "since_us") -> str
     early = sorted(incidents, key=itemgetter(name))
     begun = [f"{'by ' if one['late'] else ''}{time_text(one[name], form)}" for one in early]
     if len(begun) > NAMED:
-        return f"{times_in_words(len(begun))} from {begun[0]} to {begun[-1]}"
+        return f"between {begun[0]} and {begun[-1]} in {len(begun):,} incidents"
     return f"{'' if early[0]['late'] else 'at '}{listed(begun)}"
 
 

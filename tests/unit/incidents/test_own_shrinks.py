@@ -285,10 +285,11 @@ def test_of_many_incidents_the_first_and_the_last_time_are_said(log: Log) -> Non
     for number in range(5):
         log.shrink(10 + 10 * number, 2, 3, "genuine", "follower_stopped")
     own = log.found()
-    assert "broker 3 five times from 00:00:05 to 00:00:45 (5" in " ".join(cluster_headline(own, own.clusters[0]))
+    said = " ".join(cluster_headline(own, own.clusters[0]))
+    assert "broker 3 between 00:00:05 and 00:00:45 in 5 incidents (5" in said
     log.rows["leader_epochs"][0]["end_time"] = at(100_000)
     own = log.found()
-    assert "from 2026-01-01 00:00:05 to 2026-01-01 00:00:45" in " ".join(cluster_headline(own, own.clusters[0]))
+    assert "between 2026-01-01 00:00:05 and 2026-01-01 00:00:45" in " ".join(cluster_headline(own, own.clusters[0]))
 
 
 def test_the_controller_is_no_leader_that_drops(log: Log) -> None:
