@@ -53,7 +53,10 @@ the list of identities, and that list."""
 
 
 def shown_around_shrinks(state: State, since_us: int) -> Rows:
-    """Return timeline rows with the state of a replay at ``since_us``, one per rule run (and follower)."""
+    """Return timeline rows that describe the state of a replay at ``since_us``.
+
+    There is one row per rule run under the key ``partition``, and one per rule run and follower under ``replica``.
+    """
     term = state.term[0]
     replica: list[tuple[int, ...]] = []
     partition: list[tuple[int, ...]] = []
@@ -83,17 +86,17 @@ class AroundShrinks:
         self.terms: dict[int, _Term] = {}
 
     def go_on(self, identity: Identity, before: Rows) -> None:
-        """Start in the middle of a term; ``before`` holds the timeline rows with the state at that time."""
+        """Continue a term from the previous window; ``before`` is its state there (`shown_around_shrinks`)."""
         self.terms[id(identity)] = _Term(identity, before)
 
     def kept(self, out: KernelOutput, marks: Sequence[tuple[Int64Array, Identity]], *, goes_on: bool) -> Iterator[Kept]:
-        """Yield the rows to keep of each timeline, given the next chunk of the kernel's results.
+        """Yield the timeline rows around shrinks that can be selected with the next chunk of the kernel's results.
 
         Parameters
         ----------
         out : KernelOutput
-        marks : sequence of (rows filled when a term was left, identity of the term)
-            As for ``udfs.batches.results.named_results``. The identities also have ``lag_times_us``, ``from_us`` and
+        marks : sequence of (copy of ``out.filled``, identity of a term)
+            As for ``udfs.batches.results.named_results``. The identities also contain ``lag_times_us``, ``from_us`` and
             ``until_us``.
         goes_on : bool
             Whether more rows of the last term may follow.
@@ -131,10 +134,9 @@ class _Term:
         self.followers = [p for p, replica in enumerate(identity["assigned"]) if replica != identity["leader_id"]]
 
     def choose(self, rows: Rows, chosen: Chosen, *, ended: bool) -> None:
-        """Add the next rows of the term, and append to ``chosen`` the rows around shrinks that can be selected already.
+        """Add the next rows of the term, and append to ``chosen`` those around shrinks, as far as this is decided.
 
-        A row can be selected or dropped if any shrink after the last row of the term would begin its span later than
-        the row.
+        It is decided for a row if the span of any shrink that is still to come would begin after this row.
         """
         rows = {
             kind: np.concatenate([held, rows[kind]]) if len(held) else rows[kind] for kind, held in self.held.items()
@@ -213,7 +215,7 @@ class _Term:
         return _last_row_of_each(np.concatenate([before, found]), kind, whose)
 
     def _last(self, kind: str, time_us: int) -> Int64Array:
-        """Return the rows that close a span: every replica is in every rule run's ISR, and the rest is unknown."""
+        """Return the rows that end a span: every replica is in every rule run's ISR, and all other values unknown."""
         stretches = range(0, self.runs, _STRETCH)
         bits = [n // _STRETCH << _STRETCH | (1 << min(_STRETCH, self.runs - n)) - 1 for n in stretches]
         if kind == "partition":

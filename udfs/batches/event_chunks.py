@@ -1,8 +1,8 @@
-"""Group fetches and appends into chunks, each of one replica set, for Spark's shuffle by replica set.
+"""Group fetches and appends into chunks of one replica set each, for Spark's shuffle by replica set.
 
 A replica set is a partition on one leader. A shuffle is expensive per row and cheap per byte. Therefore the task that
-reads events first groups them by replica set, some hundred events per chunk, with each column as one binary of 8 bytes
-per number. The receiving task sorts the events of all chunks of a replica set at once.
+reads events first groups them by replica set, some hundred events per chunk. A chunk is one row, and each of its columns
+is a binary with 8 bytes per event. The receiving task sorts the events of all chunks of a replica set at once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -229,7 +229,7 @@ def sorted_events(events: Events) -> Events:
 
 
 def joined_events(earlier: Events, later: Events) -> Events:
-    """Append ``later`` to ``earlier``. All events of ``earlier`` belong to the first replica set of ``later``."""
+    """Append ``later`` to ``earlier``. All events of ``earlier`` must belong to the first replica set of ``later``."""
     columns = {name: np.concatenate([earlier.columns[name], column]) for name, column in later.columns.items()}
     columns["set"][: len(earlier)] = 0
     return Events(later.sets, columns)

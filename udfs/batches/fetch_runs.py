@@ -20,24 +20,25 @@ from udfs.kernel.fetch_sessions import SessionFetches
 from udfs.kernel.ledger import DAY_US
 
 LATER = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_line")
-"""Columns in which the fetches of a run may differ. For each fetch after the first, ``later_by`` has the differences of
-these columns from the previous fetch."""
+"""Columns in which the fetches of a run may differ. For each fetch of the run after the first, ``later_by`` contains the
+difference from the previous fetch in each of these columns."""
 _LATER_ROWS = ("time_us", "handled_us", "processed_us", "released_us", "until_us")
 """The columns of LATER without the source line, under their names in ``udfs.records.Rows``."""
 _MOST = 2**31 - 1
-"""Largest difference between two successive fetches of a run that fits ``later_by``: the largest INT."""
+"""Largest difference between two successive fetches of a run that fits in ``later_by``: the largest INT."""
 PIECE = 1 << 15
-"""Number of fetches to which runs are expanded at a time. A run that is longer is expanded as a whole."""
+"""Maximum number of fetches to which runs are expanded at a time. A longer run is expanded alone, in one piece."""
 
 Ints = npt.NDArray[np.int64]
 
 
 class RequestsForRuns(NamedTuple):
-    """For each request of a batch: its times, and whether its fetches may continue runs of the previous request.
+    """What `compressed_to_runs` needs to know of the n requests of a batch: arrays with one entry per request.
 
-    ``goes_on`` says whether they may. If so, ``later_by`` has the differences of the columns LATER from the previous
-    request. ``handled_us`` is when the request was handled, ``read_us`` when the leader last read its log for the
-    request, and ``waited_us`` is ``handled_us`` if the request waited for data, else -1.
+    ``goes_on`` is true if the request's fetches may continue runs of the previous request. ``later_by``, shape
+    (n, len(LATER)), then contains the differences from the previous request, else 0. ``handled_us`` is when an io thread
+    handled the request, ``read_us`` when the leader last read its log for it, and ``waited_us`` is ``handled_us`` if the
+    request waited for data, else -1.
     """
 
     later_by: npt.NDArray[np.int32]
@@ -48,7 +49,7 @@ class RequestsForRuns(NamedTuple):
 
 
 def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
-    """Compare each request of a batch with the previous request of its session.
+    """Compare each request of a batch with the previous one, to decide whether its fetches may continue runs.
 
     Parameters
     ----------
@@ -78,7 +79,11 @@ def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
 
 
 class FetchRuns(NamedTuple):
-    """Runs of identical fetches: the index of each run's first fetch, and the columns that describe the run."""
+    """Runs of identical fetches, in arrays with one entry per run.
+
+    ``first`` is the index of the run's first fetch. ``last_handled_us`` and ``last_read_us`` are times of its last
+    fetch. ``last_waited_us`` is when the last fetch of the run that waited for data was handled, or null.
+    """
 
     first: Ints
     run_length: pa.Array

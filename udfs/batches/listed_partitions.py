@@ -88,14 +88,14 @@ def _failed_partitions(asked: UnpackedPartitions, answered: UnpackedPartitions) 
 
 
 def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Count the fetches that list a partition, by stretch of the log, leader epoch and replica.
+    """Count the fetches that list each partition, by stretch of the log, leader epoch and replica.
 
-    Counts are per input batch, so the caller has to add them up.
+    Each input batch is counted alone, so the caller must add up the counts.
 
     Parameters
     ----------
     batches : record batches of fetches
-        As for `listed_by_fetches`, and ``stretch`` (int32).
+        As for `listed_by_fetches`, and ``stretch`` (int32): the number of the stretch of the log.
 
     Yields
     ------
@@ -118,7 +118,7 @@ def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def produced_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield one row per partition in the response to a produce request, or, without a response, in the request.
+    """Yield one row per partition of each produce request: those in its response, or in the request if it has none.
 
     Parameters
     ----------
@@ -128,8 +128,8 @@ def produced_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     Yields
     ------
     record batches
-        Columns as in `PRODUCED`. ``base_offset`` is null if nothing was appended. ``size`` is in bytes, and null in
-        rows from responses, or if the log does not have it.
+        Columns as in `PRODUCED`. ``base_offset`` is null if nothing was appended. ``size`` is in bytes. It is null in
+        rows from responses, and if the log does not name it.
     """
     for batch in batches:
         asked, answered = unpacked.unpacked_produce_requests(batch.column("partitions"))

@@ -17,7 +17,7 @@ ALL = UNKNOWN
 
 @kernel
 def _end_wait(state, now_us):
-    """Run the check that has waited until the log reached the log end in the check's log line."""
+    """Let the check run that has waited for an append, if the log has reached the log end in the check's log line."""
     term = state.term[0]
     if term.log_end_offset >= term.awaited_offset:
         for r in range(term.runs):
@@ -69,7 +69,7 @@ def take_in_append(state, log_end_offset, acks, now_us, out):
 
 @kernel
 def take_in_append_called(state, log_end_offset, acks, now_us, out):
-    """Do the same as ``take_in_append``, but as a call that is not inlined, where code size matters more than speed."""
+    """Call ``take_in_append`` without inlining it, where code size matters more than speed."""
     take_in_append(state, log_end_offset, acks, now_us, out)
 
 
@@ -112,7 +112,7 @@ on_recorded, on_completed = _for_all_rules("on_recorded"), _for_all_rules("on_co
 
 @inlined
 def serve_fetch(state, p, stage, now_us, out):
-    """Process that follower ``p``'s fetch enters ``stage``: update its true state, and its state under every rule."""
+    """Move follower ``p``'s fetch to ``stage`` (READ, RECORDED or COMPLETED), and call every rule's function for it."""
     fetch = state.fetches[p]
     if stage == READ:
         if fetch.leader_log_end_offset > state.term[0].log_end_offset:
@@ -139,7 +139,7 @@ def serve_fetch(state, p, stage, now_us, out):
 
 @kernel
 def take_in(state, p, stage, now_us, out):
-    """Do the same as ``serve_fetch``, but as a call that is not inlined."""
+    """Call ``serve_fetch`` without inlining it."""
     serve_fetch(state, p, stage, now_us, out)
 
 
