@@ -33,7 +33,7 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> Any:
-        """numba's dispatcher of the function, created at first use. numba compiles it when it compiles a caller."""
+        """The numba dispatcher of the function, created at first use. It is compiled together with its first caller."""
         from numba import njit
 
         from udfs.linking import LinkedForCallers
@@ -74,7 +74,7 @@ class Entry(Kernel):
 
     @cached_property
     def compiled(self) -> Any:
-        """numba's dispatcher of the function, created at first use. numba compiles it at its first call."""
+        """The numba dispatcher of the function, created at first use. It is compiled at its first call."""
         from numba import njit
 
         from udfs.linking import LinkedForPython

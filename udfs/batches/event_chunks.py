@@ -1,7 +1,7 @@
 """Group fetches and appends into chunks of one replica set each, for Spark's shuffle by replica set.
 
 A replica set is a partition on one leader. A shuffle is expensive per row and cheap per byte. Therefore the task that
-reads events first groups them by replica set, some hundred events per chunk. A chunk is one row, and each of its columns
+reads events first groups them by replica set, some hundred events per chunk. A chunk is one row, in which each column
 is a binary with 8 bytes per event. The receiving task sorts the events of all chunks of a replica set at once.
 """
 

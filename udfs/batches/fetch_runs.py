@@ -20,8 +20,8 @@ from udfs.kernel.fetch_sessions import SessionFetches
 from udfs.kernel.ledger import DAY_US
 
 LATER = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_line")
-"""Columns in which the fetches of a run may differ. For each fetch of the run after the first, ``later_by`` contains the
-difference from the previous fetch in each of these columns."""
+"""Columns in which the fetches of a run may differ. For each fetch of the run after the first, ``later_by`` contains
+its difference from the previous fetch in each of these columns."""
 _LATER_ROWS = ("time_us", "handled_us", "processed_us", "released_us", "until_us")
 """The columns of LATER without the source line, under their names in ``udfs.records.Rows``."""
 _MOST = 2**31 - 1
@@ -35,10 +35,10 @@ Ints = npt.NDArray[np.int64]
 class RequestsForRuns(NamedTuple):
     """What `compressed_to_runs` needs to know of the n requests of a batch: arrays with one entry per request.
 
-    ``goes_on`` is true if the request's fetches may continue runs of the previous request. ``later_by``, shape
-    (n, len(LATER)), then contains the differences from the previous request, else 0. ``handled_us`` is when an io thread
-    handled the request, ``read_us`` when the leader last read its log for it, and ``waited_us`` is ``handled_us`` if the
-    request waited for data, else -1.
+    ``goes_on`` is true if the request's fetches may continue runs of the previous request. ``later_by``, of shape
+    (n, len(LATER)), then contains the differences from the previous request, else 0. ``handled_us`` is when an io
+    thread picked up the request, ``read_us`` when the leader last read its log for it, and ``waited_us`` is
+    ``handled_us`` if the request waited for data, else -1.
     """
 
     later_by: npt.NDArray[np.int32]

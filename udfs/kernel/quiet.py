@@ -247,7 +247,7 @@ def _acknowledge_in_quiet(walk, way, now_us, latencies):
 
 @inlined
 def _walk_quiet_append(walk, log_end_offset, acks, now_us, quiet, latencies):
-    """Process an append. Return False if so many appends wait that the segment has no quiet stretch."""
+    """Process an append. Return False if the segment has no quiet stretch because too many appends wait."""
     leader = walk.leader[0]
     if acks == UNKNOWN:  # -1 is acks=all
         i = leader.waits

@@ -90,7 +90,7 @@ BASELINE = "kafka-3.7"
 
 
 def rule_of_release(version: str) -> str:
-    """Return the id of the rule that a Kafka release, such as 3.9.1, uses: the newest rule not newer than the release.
+    """Return the id of the rule that the Kafka release ``version`` uses: the newest rule not newer than the release.
 
     Raises
     ------

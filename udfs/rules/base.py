@@ -306,7 +306,7 @@ class Rule:
         return replace(self, id=id, in_force=in_force, year=year, source=source, **differences)
 
     def param(self, name: str) -> Param | None:
-        """Return the parameter called ``name``, of this rule or common to all; None if there is no such parameter."""
+        """Return the parameter called ``name``, of this rule or common to all; None if it does not exist."""
         return self.params.get(name) or COMMON_PARAMS.get(name)
 
     @property

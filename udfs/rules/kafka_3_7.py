@@ -5,7 +5,7 @@ proposals. Everything except the high watermark works as in Kafka 3.6. A followe
 was not caught up within the lag time. A follower may join if it is eligible and has every record below the high
 watermark and below the start of the leader's epoch. The high watermark waits for the maximal ISR, and for eligible
 followers that are caught up. While the ISR is smaller than min.insync.replicas, the high watermark is frozen
-(KAFKA-15583, KIP-966). So when a record is committed, at least as many brokers have it as min.insync.replicas requires
+(KAFKA-15583, KIP-966). So a record is committed only when at least min.insync.replicas brokers have it, by the setting
 at that time.
 
 Known problem: while the ISR is under min.insync.replicas, consumers do not see new records, not even those produced

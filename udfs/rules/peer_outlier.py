@@ -60,7 +60,7 @@ def median_distance(followers, p, leader_at, leader, now_ms, center_ms):
 
 @kernel
 def spares(followers, p, leader_at, leader, now_ms, params):
-    """Whether follower ``p`` is no outlier: its lag is within the limit computed from those of the ISR's others."""
+    """Whether follower ``p`` is not an outlier: its lag is within the limit computed from the lags of the others."""
     median = median_distance(followers, p, leader_at, leader, now_ms, 0.0)
     if median < 0:
         return False
