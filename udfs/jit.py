@@ -1,4 +1,4 @@
-"""Compile functions with numba. It has decorators and dispatch tables; no other module calls numba's decorators."""
+"""Decorators and dispatch tables to compile functions with numba. No other module calls numba's decorators."""
 
 from collections.abc import Callable, Sequence
 from dis import get_instructions

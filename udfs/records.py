@@ -1,4 +1,4 @@
-"""Types of the int64 records that the replay reads, keeps and writes. Names are Kafka's where Kafka has the value.
+"""Types of the int64 records that the replay reads, keeps and writes. Values that Kafka has too have Kafka's names.
 
 Times that order events are microseconds since the epoch (``*_us``). Times that Kafka itself keeps and compares are
 milliseconds (``*_ms``), truncated from the microseconds, as a broker's clock would return them.

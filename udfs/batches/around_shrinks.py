@@ -122,7 +122,10 @@ class AroundShrinks:
 
 
 class _Term:
-    """State of one term: its rows after ``decided_us``, which a later shrink may need, and its state at that time."""
+    """One term of the replay, of which the rows up to ``decided_us`` are already selected or dropped.
+
+    ``held`` contains the rows after this time, which a later shrink may need, and ``before`` the rows in effect then.
+    """
 
     def __init__(self, identity: Identity, before: Rows | None = None) -> None:
         self.identity = identity
@@ -158,7 +161,10 @@ class _Term:
         self.decided_us = until_us
 
     def _spans(self, states: Int64Array, changes: Int64Array) -> Iterator[Span]:
-        """Yield the spans around the term's shrinks in chronological order, from held rows and new rows."""
+        """Yield begin and end of each span around the term's shrinks in chronological order, in microseconds.
+
+        ``states`` are the term's held and new rows of the partition timeline, ``changes`` those of ISR changes.
+        """
         parts = self.before["partition"], states
         shrinks = changes[changes[:, _KIND] == SHRINK]
         if not len(shrinks) and all((part[:, _ISR] == self.everybody).all() for part in parts):
@@ -189,7 +195,7 @@ class _Term:
     ) -> Iterator[tuple[Int64Array, Identity]]:
         """Yield a timeline's rows within the spans, from ``decided_us`` to ``until_us``.
 
-        A span opens with rows of the state at its start, and closes with rows without offsets and times.
+        A span begins with rows that repeat the state at its start, and ends with rows without offsets and times.
         """
         state, seen = self.before[kind], 0
         for begin_us, end_us in spans:
@@ -204,7 +210,7 @@ class _Term:
                 yield self._last(kind, end_us + 1), {**self.identity, **unknown}
 
     def _in_effect(self, kind: str, before: Int64Array, rows: Int64Array) -> Int64Array:
-        """Return the last row of each rule run (and follower), from ``rows`` if possible, else from ``before``."""
+        """Return the last row of each rule run (and follower) in ``rows``, or in ``before`` if ``rows`` has none."""
         whose = self.followers if kind == "replica" else [0]
         found, end, at_once = rows[:0], len(rows), _AT_ONCE
         # The last row of most runs is among the latest rows, so these are searched first.
@@ -265,7 +271,7 @@ def _last_row_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int6
 
 
 def _timeline_rows_joined(rows: Int64Array, kind: str, time_us: int) -> Int64Array:
-    """Return rows with the start of a span as their time. Rows that only differ in their rule runs are merged."""
+    """Return rows with ``time_us``, the start of a span, as their time. Rows that differ in ``runs`` only are merged."""
     rows = rows.copy()
     rows[:, _TIME[kind]] = time_us
     if kind == "replica":

@@ -55,13 +55,15 @@ Ints = npt.NDArray[np.int64]
 
 
 def event_chunks_of_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Group fetches into chunks by replica set. Memory is bounded by CHUNK_ROWS and one batch.
+    """Expand runs of fetches to single fetches, and group these into chunks by replica set.
+
+    Memory is bounded by CHUNK_ROWS and one batch.
 
     Parameters
     ----------
     batches : iterator of RecordBatch
-        Rows in any order with KEY, COLUMNS_OF_FETCHES and ``later_by``. Times may have any unit; strings may be
-        dictionaries.
+        Rows of ``fetch_log`` in any order, with KEY, COLUMNS_OF_FETCHES and ``later_by``. Times may have any unit;
+        strings may be dictionaries.
 
     Yields
     ------
@@ -92,7 +94,10 @@ def _accepted_appends(appends: pa.RecordBatch) -> pa.RecordBatch:
 def _events_as_numbers(
     batch: pa.RecordBatch, columns: Mapping[str, str], more: Mapping[str, pa.DataType]
 ) -> pa.RecordBatch:
-    """Convert rows of ``fetch_log`` or ``append_log`` to int64 columns, named as in ``udfs.records.Rows``."""
+    """Convert rows of ``fetch_log`` or ``append_log`` to int64 columns, named as in ``udfs.records.Rows``.
+
+    ``columns`` maps these names to the columns of the input. The columns KEY and ``more`` (with types) are kept.
+    """
     numbers = [
         _numbers_of_column(batch.column(columns[name])) if name in columns else pa.repeat(UNKNOWN, batch.num_rows)
         for name in NUMBERS
@@ -189,7 +194,7 @@ class Events(NamedTuple):
 
 
 def events_of(pieces: pa.RecordBatch) -> Events:
-    """Unpack chunks into events. The chunks have the schema PIECES and are sorted by replica set."""
+    """Unpack the events in chunks, which have the schema PIECES and are sorted by replica set."""
     new = set_changes(pieces, SET_COLUMNS)
     new[:1] = True
     of_piece = {
@@ -213,7 +218,7 @@ def _numbers_of_binaries(column: pa.Array) -> Ints:
 
 
 def sorted_events(events: Events) -> Events:
-    """Sort events by replica set, then ROW_ORDER, then leader epoch."""
+    """Return the events sorted by replica set, then by ROW_ORDER, then by leader epoch."""
     columns = events.columns
     order = np.lexsort((columns["time_us"], columns["set"]))
     # Only the few events of equal times have to be sorted by the other columns.

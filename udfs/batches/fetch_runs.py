@@ -94,7 +94,7 @@ class FetchRuns(NamedTuple):
 
 
 def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> FetchRuns:
-    """Return the runs of identical fetches of each partition in consecutive requests.
+    """Combine identical fetches of the same partition in consecutive requests into runs.
 
     The fetches of a run have the same offset, epoch and high watermark (two nulls are equal). A fetch is a run of its
     own if it failed, returned records, or has no leader epoch (which is then looked up by time).
@@ -185,7 +185,7 @@ def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
 
 
 def _fetches_of_runs(rows: pa.RecordBatch, later_by: pa.Array) -> pa.RecordBatch:
-    """Return one row per fetch of these runs, given as rows and their ``later_by``."""
+    """Expand runs, given as rows and their ``later_by``, to one row per fetch."""
     counts = np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER)
     source = np.repeat(np.arange(rows.num_rows), 1 + counts)
     is_later = np.append(False, np.diff(source) == 0)

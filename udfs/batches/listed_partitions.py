@@ -42,7 +42,7 @@ def listed_by_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
     Parameters
     ----------
     batches : record batches of fetches
-        `FETCHED`, ``error_code`` (int32), ``partitions`` (binary), and more.
+        `FETCHED`, ``error_code`` (int32) and ``partitions`` (binary, `udfs.request_log.pieces`).
 
     Yields
     ------
@@ -123,7 +123,7 @@ def produced_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     Parameters
     ----------
     batches : record batches of produce requests
-        `WHOLE`, and ``partitions`` (binary).
+        `WHOLE`, and ``partitions`` (binary, `udfs.request_log.pieces`).
 
     Yields
     ------

@@ -137,7 +137,7 @@ class _SessionReader:
         )
 
     def _clear(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Return for each request whether it resets the state, as a full fetch or the first of another session."""
+        """Return for each request whether the state must be cleared first: at a full fetch, or at another session."""
         broker = int64_array(batch.column("broker_id"))
         session = int64_array(batch.column("session"))
         clear = int64_array(batch.column("session_epoch")) <= 0
@@ -181,7 +181,7 @@ class _SessionReader:
 
 
 def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT) -> Iterator[pa.RecordBatch]:
-    """Yield one row per partition that a request read, or per run of such rows (``udfs.batches.fetch_runs``).
+    """Yield one row per partition that a request read. Identical rows form runs (``udfs.batches.fetch_runs``).
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Run the replay kernel on sorted Arrow batches, one replica set after the other; its results are Arrow batches.
+"""Run the replay kernel on sorted Arrow batches, one replica set after the other, and return Arrow batches.
 
-The stream has the rows of many replica sets, one set after the other. A replica set is one partition on one leader,
-with its terms in chronological order. Only the state of the current set is kept, so memory does not grow with the
-stream.
+The stream contains the rows of many replica sets, one set after the other. A replica set is one partition on one
+leader, with its terms in chronological order. Only the state of the current set is kept, so memory does not grow with
+the stream.
 """
 
 import zlib
@@ -101,7 +101,7 @@ class SetReplay:
         self.params: dict[tuple[Any, ...], tuple[npt.NDArray[np.void], list[str]]] = {}
 
     def begin_set(self, key: tuple[Any, ...]) -> None:
-        """Begin the replica set with these values of SET_COLUMNS. Its rows before its first term are ignored."""
+        """Begin the replica set ``key`` (values of SET_COLUMNS). Its rows before its first term are ignored."""
         self.key, self.identity, self.state = key, None, None
         self.passed.clear()
 
@@ -261,7 +261,7 @@ NO_ROWS = Rows(*(np.asarray(pa.array([], pa.int64())) for _ in Rows._fields))
 
 
 def _carry_over_to_next_term(former: State, state: State, assigned: Sequence[int]) -> None:
-    """Copy the state of followers that are assigned in both terms from a leader's former term to its next one."""
+    """Copy the state of followers from a leader's former term to its next term, if they are assigned in both."""
     known = list(former.fetches["replica_id"])
     for p, replica in enumerate(assigned):
         if replica in known:

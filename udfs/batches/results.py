@@ -1,4 +1,4 @@
-"""Convert the kernel's numeric results to rows with names. All kinds of results have one schema."""
+"""Convert the kernel's numeric results to rows with names, with RESULT_SCHEMA or, for stored timelines, STATES."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -91,7 +91,7 @@ class _Segment(NamedTuple):
         )
 
     def _rows_of(self, columns: Mapping[str, Ints], events: int) -> pa.RecordBatch:
-        """Return unpacked events as rows of the stream, with the segment's replica set. Further columns are null."""
+        """Return unpacked events as rows of the stream, with the segment's replica set. All other columns are null."""
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(columns[field.name])

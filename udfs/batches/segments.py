@@ -184,7 +184,10 @@ class _SegmentNumber:
 
 
 def _segment_starts(events: Events) -> list[int]:
-    """Return the index of the first event of each segment."""
+    """Return the indices at which segments begin, given sorted events.
+
+    Segments begin where the replica set, the leader epoch or the day changes, and after SEGMENT_ROWS events.
+    """
     columns = events.columns
     new = np.ones(len(events), np.bool_)
     new[1:] = False

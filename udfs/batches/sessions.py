@@ -79,7 +79,7 @@ def _same_file_follows(files: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 
 
 def first_session_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the first request of each session, with the columns of `FIRST_REQUESTS`."""
+    """Yield the first logged request of each fetch session, with the columns of `FIRST_REQUESTS`."""
     for batch in session_requests_in_turn(batches):
         yield batch.filter(pc.is_null(batch.column("previous_epoch"))).select(FIRST_REQUESTS.names)
 

@@ -1,4 +1,4 @@
-"""Process appends and the instants of fetches: update the true state of followers, and their state by rule."""
+"""Process appends and the instants of fetches: update followers' true state, and their state under each rule."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,10 @@ def _end_wait(state, now_us):
 
 @inlined
 def take_in_append(state, log_end_offset, acks, now_us, out):
-    """Process an append to the leader's log: update the true state of followers, and the state under every rule run."""
+    """Process an append to the leader's log: update the true state of followers, and the state under every rule run.
+
+    ``acks`` is that of the produce request (ALL, 0 or 1), or NOBODY_WAITS.
+    """
     term = state.term[0]
     if acks == ALL:
         ledger.produce_in_ledger(term, state.active, state.ledger, state.leaders, state.params, log_end_offset, now_us)

@@ -41,14 +41,14 @@ def settle_truth(fetch, term, now_us):
 
 @kernel
 def _held_by_leader_us(fetch, from_us, now_us):
-    """Return for how much of the time from ``from_us`` to ``now_us`` the leader held the follower's fetch."""
+    """Return how long the leader held the follower's fetch between ``from_us`` and ``now_us``."""
     queued_us = overlap_of_spans(from_us, now_us, fetch.arrival_us, fetch.processed_us)
     return queued_us + overlap_of_spans(from_us, now_us, fetch.released_us, fetch.completed_us)
 
 
 @kernel
 def _follower_truly_idle_us(fetch, term, from_us, until_us):
-    """Return for how much of a time span the leader was not silent and held no fetch of this follower."""
+    """Return how long, within a time span, the leader was not silent and held no fetch of this follower."""
     if until_us <= from_us:
         return 0
     held_us = 0 if fetch.stage == NO_FETCH else _held_by_leader_us(fetch, from_us, until_us)
@@ -57,7 +57,7 @@ def _follower_truly_idle_us(fetch, term, from_us, until_us):
 
 @kernel
 def _leader_silent_us(fetch, term, from_us, now_us):
-    """Return for how much of a time span the leader was silent and held no fetch of this follower."""
+    """Return how long, within a time span, the leader was silent and held no fetch of this follower."""
     silent = overlap_of_spans(from_us, now_us, term.silent_from_us, term.silent_until_us)
     if fetch.stage != NO_FETCH:
         silent -= overlap_of_spans(
@@ -143,7 +143,10 @@ def _explain_since_caught(fetch):
 
 @inlined
 def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offset, error_code):
-    """Process the arrival of a fetch (row ``i``), which shows that the follower has all records below its offset."""
+    """Update a follower's true state when its fetch arrives (row ``i``): it has all records below ``fetch_offset``.
+
+    A failed fetch does not show the follower's log end.
+    """
     now_us = rows.time_us[i]
     settle_truth(fetch, term, now_us)
     if fetch.missing_since_us == NEVER_US:

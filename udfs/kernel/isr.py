@@ -186,7 +186,10 @@ def _settle_doubt(state, r, p, now_us, out):
 
 @kernel
 def note_returns(state, p, now_us):
-    """Process the first recorded fetch of follower ``p`` since it returned to the ISR of some rule runs."""
+    """Called when follower ``p``'s first fetch since its return to an ISR is recorded.
+
+    Store that the follower is back by now, for each rule run under which the time of its return is open.
+    """
     state.fetches[p].is_back = 1
     for k in range(state.term[0].active):
         mine = state.ledger.followers[active_run(state.active, k), p]

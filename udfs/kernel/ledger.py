@@ -99,7 +99,7 @@ def _count_violation_in_ledger(page, promise, now_us):
 
 @kernel
 def clear_ledger(page, followers):
-    """Clear a rule run's counters after they were written, except the number of records at risk."""
+    """Reset a rule run's counters after they were written. The number of records at risk is kept."""
     for place in range(PLACES):
         if place not in (SETTLED_US, AT_RISK):
             page[place] = 0
@@ -196,11 +196,11 @@ def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
 
 @kernel
 def settle_ledger_of_follower(state, r, p, now_us):
-    """Add the time up to ``now_us`` for which rule run ``r``'s answer about follower ``p`` was right, in two measures.
+    """Update for how long rule run ``r``'s answer about follower ``p`` was right, up to ``now_us``, in two measures.
 
-    By lag, a follower belongs in the ISR if `true-lag` finds it in sync; but outside the ISR and below the high
-    watermark, it belongs outside. By blame, a rule run is wrong from a spurious shrink until the follower is back, and
-    during a miss.
+    Measured by lag, the answer is right if it is that of `true-lag`. A follower outside the ISR and below the high
+    watermark is always rightly outside. Measured by blame, the answer is wrong from a spurious shrink until the
+    follower is back, and during a miss.
     """
     in_isr, high_watermark = state.followers[r, p].in_isr, state.leaders[r].shown_high_watermark
     _sum_up_accuracy(state.ledger.followers[r, p], state.fetches[p], in_isr, high_watermark, state.params[r], now_us)

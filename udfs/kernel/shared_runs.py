@@ -86,7 +86,7 @@ def form_shared_runs(state):
 
 @kernel
 def _take_over_shared_slot(state, to, of):
-    """Copy the state of slot ``of`` (leader, followers, waiting appends, open judgements) to slot ``to``."""
+    """Copy the state of slot ``of`` to slot ``to``: leader, followers, waiting appends, and what has been scored."""
     for name in literal_unroll(_OF_LEADER):
         state.leaders[to][name] = state.leaders[of][name]
     for p in range(state.term[0].replicas):
@@ -272,7 +272,7 @@ def _join_shared_run(state, r, now_us):
 
 @kernel
 def _settle_shared_slot(state, place, now_us):
-    """Add the time up to ``now_us`` to all integrals in the ledger of slot ``place``."""
+    """Update all times in the ledger of slot ``place`` up to ``now_us``."""
     ledger.settle_ledger(state.ledger.pages[place], state.leaders[place], state.params[place], now_us)
     for p in range(state.term[0].replicas):
         if p != state.term[0].leader:

@@ -124,7 +124,10 @@ def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
 
 @inlined
 def show_leader_in_timeline(rows, filled, since, now_us, leader):
-    """Write a timeline row for the partition's state. Rows from ``since`` on have the same time."""
+    """Write a row of the partition timeline with ``leader``'s state, or add its rule runs to a row with this state.
+
+    Rows from ``since`` on have the same time.
+    """
     for i in range(filled[1] - 1, max(since, filled[1] - LOOK_BACK) - 1, -1):
         if (
             rows[i, 2] == leader.log_end_offset

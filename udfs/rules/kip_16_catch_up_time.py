@@ -29,7 +29,7 @@ LONGEST_MS = 2.0**40
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """The leader treats ISR members as caught up now and others as never caught up, and forgets each follower's pace."""
+    """The leader treats ISR members as caught up now and others as never caught up, and forgets followers' pace."""
     if leader_is_new:
         follower.log_end_offset = -1
     follower.last_fetch_time_ms = UNKNOWN

@@ -268,9 +268,10 @@ def apply_fault_to_world(peer, kind, value):
 
 @kernel
 def produce_gap_of_world_us(world, p):
-    """Return the time to a partition's next produce request: its mean, or a random time with this mean.
+    """Return the time between a partition's previous and next produce request, in microseconds.
 
-    Random times are exponentially distributed (splitmix64).
+    It is the partition's mean if ``regular`` is set. If not, it is exponentially distributed with this mean
+    (splitmix64).
     """
     mean_us = world.partitions[p].gap_us
     if world.partitions[p].regular != 0:
