@@ -122,7 +122,7 @@ class AroundShrinks:
 
 
 class _Term:
-    """One term of the replay, of which the rows up to ``decided_us`` are already selected or dropped.
+    """One term of the replay. Its rows up to ``decided_us`` are already selected or dropped.
 
     ``held`` contains the rows after this time, which a later shrink may need, and ``before`` the rows in effect then.
     """
@@ -271,7 +271,7 @@ def _last_row_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int6
 
 
 def _timeline_rows_joined(rows: Int64Array, kind: str, time_us: int) -> Int64Array:
-    """Return rows with ``time_us``, the start of a span, as their time. Rows that differ in ``runs`` only are merged."""
+    """Return rows with ``time_us``, the start of a span, as their time. Rows are merged if only ``runs`` differs."""
     rows = rows.copy()
     rows[:, _TIME[kind]] = time_us
     if kind == "replica":

@@ -177,7 +177,7 @@ def _groups_of_events(columns: list[pa.Array]) -> Ints:
 
 
 class Events(NamedTuple):
-    """Unpacked fetches and appends of several replica sets, in parallel arrays with one entry per event."""
+    """Unpacked fetches and appends of several replica sets, in arrays with one entry per event."""
 
     sets: pa.RecordBatch
     """One row per replica set, with SET_COLUMNS. ``columns["set"]`` has indices of these rows."""

@@ -33,7 +33,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class RequestsForRuns(NamedTuple):
-    """What `compressed_to_runs` needs to know of the n requests of a batch: arrays with one entry per request.
+    """The n requests of a batch, as input of `compressed_to_runs`: arrays with one entry per request.
 
     ``goes_on`` is true if the request's fetches may continue runs of the previous request. ``later_by``, of shape
     (n, len(LATER)), then contains the differences from the previous request, else 0. ``handled_us`` is when an io

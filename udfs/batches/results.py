@@ -185,7 +185,7 @@ def named_once(
 def named(
     out: KernelOutput, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> Results:
-    """Convert one kind of result to batches with RESULT_SCHEMA. A row that rule runs share becomes one row for each.
+    """Convert one kind of result to batches with RESULT_SCHEMA, with one row per rule run even where they share a row.
 
     Row i of the kernel's output belongs to the term ``identities[of_term[i]]``. ``rules`` contains the rule of each
     rule run.
@@ -210,7 +210,7 @@ def named(
 
 
 def _result_of_each_run(runs: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Expand rows that rule runs share: return the index of the row and of the rule run for each pair of the two."""
+    """Expand rows that rule runs share. Return the index of the row and of the rule run for each pair of the two."""
     bits = np.ascontiguousarray(runs)[:, None].view(np.uint8)
     row, bit = np.nonzero(np.unpackbits(bits, axis=1, count=int(RUNS_A_ROW), bitorder="little"))
     return row, (runs[row] >> RUNS_A_ROW) * RUNS_A_ROW + bit
@@ -227,7 +227,10 @@ def _named_result_columns(
     identities: Sequence[Identity],
     of_mark: Int64Array,
 ) -> dict[str, Any]:
-    """Return the columns of RESULT_SCHEMA for one kind of result, except the rule run's. Text becomes dictionaries."""
+    """Return the columns of RESULT_SCHEMA for one kind of result, except ``rule`` and ``params_json``.
+
+    Text columns are dictionary arrays. Row i belongs to the term ``identities[of_mark[i]]``.
+    """
     rows = len(of_mark)
     widest = max(len(identity["assigned"]) for identity in identities)
     replica_ids = np.array([i["assigned"] + [-1] * (widest - len(i["assigned"])) for i in identities], np.int32)

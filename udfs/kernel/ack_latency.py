@@ -1,9 +1,8 @@
 """Measure how long acks=all producers wait: track the waiting appends of each rule run, and count their latencies.
 
-A histogram counts latencies in buckets.
-
-The width of a bucket is at most a sixteenth of its latency, so a few hundred counters are enough for a day. Histograms
-of several rows of the table can be added, and percentiles computed from the sums.
+Latencies are counted in the buckets of a histogram. The width of a bucket is at most a sixteenth of its latency, so a
+few hundred counters are enough for a day. Histograms of several rows of the table can be added, and percentiles
+computed from the sums.
 """
 
 import numpy as np

@@ -115,7 +115,10 @@ on_recorded, on_completed = _for_all_rules("on_recorded"), _for_all_rules("on_co
 
 @inlined
 def serve_fetch(state, p, stage, now_us, out):
-    """Move follower ``p``'s fetch to ``stage`` (READ, RECORDED or COMPLETED), and call every rule's function for it."""
+    """Move follower ``p``'s fetch to ``stage``: READ, RECORDED or COMPLETED.
+
+    Update the follower's true state, and call each rule's function for this instant of the fetch.
+    """
     fetch = state.fetches[p]
     if stage == READ:
         if fetch.leader_log_end_offset > state.term[0].log_end_offset:

@@ -149,7 +149,10 @@ def begin_ledger(state, isr_at_start):
 
 @kernel
 def settle_ledger(page, leader, params, now_us):
-    """Add the time from the last update to ``now_us`` to each time in ``page`` that the partition's state adds to."""
+    """Add the time from the last update to ``now_us`` to each sum in ``page`` whose condition the partition meets.
+
+    An example is the time for which the ISR has been smaller than min.insync.replicas.
+    """
     elapsed_us = now_us - page[SETTLED_US]
     if elapsed_us <= 0:
         return

@@ -26,7 +26,7 @@ NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
 
 @inlined
 def note_lack_for_misses(state, p, now_us):
-    """Schedule the search for misses for when follower ``p``, which began to lack records, may become a miss."""
+    """Schedule the next search for misses, in time for a miss of follower ``p``, which has begun to lack records."""
     term = state.term[0]
     due_us = max(shared_runs_part_at_us(state.fetches[p], term.least_lag_time_ms), now_us + 1)
     term.miss_due_us = min(term.miss_due_us, due_us)

@@ -151,7 +151,7 @@ def _stays_late_after_stretch(term, quiet):
 
 @kernel
 def _may_pass_over(state, replica_id):
-    """Whether a follower's state allows to skip the stretch.
+    """Whether a follower's state allows skipping the stretch.
 
     It must be in the ISR of every rule run and need no search for misses, and its leader must not have been silent or
     idle since the follower's last fetch.

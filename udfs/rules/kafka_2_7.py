@@ -90,7 +90,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 
 @kernel
 def advances_on_commit(expanding, params):
-    """Whether the high watermark may advance when the controller answers an ISR write (since 3.1)."""
+    """Whether the high watermark may advance when an ISR write is answered: if the parameter of this name is set."""
     return params.advances_on_commit != 0
 
 
