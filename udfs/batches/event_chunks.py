@@ -170,7 +170,7 @@ def _groups_of_events(columns: list[pa.Array]) -> Ints:
         values = np.asarray(column.indices if pa.types.is_dictionary(column.type) else column).astype(np.int64)
         values -= values.min()
         if values.any():
-            # Both numbers fit 32 bits: the columns are INT, and no timestamp is 2**32 periods away.
+            # Both numbers fit in 32 bits: the columns are INT, and no timestamp is 2**32 periods away.
             both = pa.array(groups << 32 | values)
             groups = np.asarray(pc.dictionary_encode(both).indices).astype(np.int64)
     return groups

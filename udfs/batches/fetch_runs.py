@@ -119,7 +119,7 @@ def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> Fetch
     start = np.flatnonzero(begins)
     length = np.diff(start, append=len(order))
     waited_us = np.maximum.reduceat(requests.waited_us[request], start) if len(start) else start
-    # Rows of one request, whose instants are equal, are kept adjacent, because they take less space on disk then.
+    # Rows of one request are kept adjacent: their instants are equal, so they take less space on disk.
     by_request = np.argsort(order[start])
     start, length, waited_us = start[by_request], length[by_request], waited_us[by_request]
     last = request[start + length - 1]

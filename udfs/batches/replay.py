@@ -312,8 +312,8 @@ def replay_batches(
     first = next(batches, None)
     if first is None:
         return
-    # Quiet stretches are not skipped if timelines are wanted, because timelines have rows in them, or states, because
-    # states need all appends.
+    # Quiet stretches are not skipped if timelines or states are wanted: timelines contain rows from within the
+    # stretches, and states need all appends.
     quiet = not shared and set(kinds) <= set(SCORED) and "kept" not in first.schema.names
     groups = _by_knowledge_of_quiet(runs) if quiet else [runs]
     replays = [SetReplay(group, kinds, until_us, shared, around_shrinks=around_shrinks) for group in groups]

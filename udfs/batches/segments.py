@@ -191,8 +191,8 @@ def _segment_starts(events: Events) -> list[int]:
     columns = events.columns
     new = np.ones(len(events), np.bool_)
     new[1:] = False
-    # A fetch that arrived on one day and was handled on the next forms a segment with others of this kind only: earlier
-    # arrivals have another `day`, and later arrivals are on another day.
+    # A fetch that arrived on one day and was handled on the next only shares a segment with others of this kind:
+    # earlier arrivals have another `day`, and later arrivals are on another day.
     for values in (columns["set"], columns["leader_epoch"], _days_of_events(columns), columns["time_us"] // DAY_US):
         new[1:] |= np.diff(values) != 0
     edges = [*np.flatnonzero(new).tolist(), len(events)]

@@ -133,7 +133,7 @@ def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBa
 def _piece_with_held(piece: bytes, held: Held) -> bytes:
     """Return a request's packed partitions with the partitions ``held``, from before the log began, added in front."""
     asked, gone, answered = unpacked.unpacked_fetches(pa.array([piece]))
-    # All requests of a session identify topics by id, or all by name; a request without partitions fits both.
+    # All requests of a session identify topics by id, or all by name. A request without partitions shows neither.
     by_id = any(each.is_id.any() for each in (asked, gone, answered)) or not (len(asked.is_id) or len(answered.is_id))
     topics = [(ids[0] if by_id and ids else topic, partitions) for ids, topic, partitions in held]
     return unpacked.with_topics_in_front(piece, topics, by_id=by_id)

@@ -42,7 +42,7 @@ def latency_bucket(latency_us):
     """Return the bucket number of a latency. There is a bucket for each us below 16 us, then 16 per power of two."""
     if latency_us < 16:
         return latency_us
-    # The highest bit is found by binary search, which takes fewer steps than bit by bit.
+    # The highest bit is found by binary search, which takes fewer steps than testing bit by bit.
     shift, step = 0, 32
     while step > 0:
         if latency_us >> (shift + step) >= 16:

@@ -55,7 +55,7 @@ def may_pass_over(state, quiet, latest):
         if not _may_pass_over(state, latest.replica_id[i]):
             return False
     for k in range(term.active):
-        # The high watermark must be free to move: some releases advance it only when a follower's offset changes.
+        # The high watermark must be at the log end. Some releases advance it only when a follower's offset changes.
         if state.leaders[active_run(state.active, k)].high_watermark != quiet.log_end_at_first:
             return False
     for r in range(term.runs):
