@@ -71,7 +71,10 @@ def _may_depend_on_earlier(state, r, p, now_us):
 
 @kernel
 def _is_shrink_explained(fetch, held_us, lag_time_us, now_us):
-    """Whether the follower would still be in sync if the leader had not delayed it by ``held_us``."""
+    """Whether the leader's delay explains the shrink: without ``held_us``, the follower would still be in sync.
+
+    Delays of at most 1/ORDINARY_WORK of the lag time explain nothing.
+    """
     return held_us * ORDINARY_WORK > lag_time_us and now_us - fetch.since_us - held_us <= lag_time_us
 
 

@@ -188,7 +188,7 @@ def _settle_doubt(state, r, p, now_us, out):
 def note_returns(state, p, now_us):
     """Called when follower ``p``'s first fetch since its return to an ISR is recorded.
 
-    Store that the follower is back by now, for each rule run under which the time of its return is open.
+    For each rule run whose ``joined_us`` is still NEVER_US (unknown), store that the follower is back by now.
     """
     state.fetches[p].is_back = 1
     for k in range(state.term[0].active):

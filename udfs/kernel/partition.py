@@ -101,8 +101,8 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
 def come_to(state, until_us, out):
     """Advance the state to ``until_us``: process timers and instants of fetches that are due, in chronological order.
 
-    At equal times the order is: fetch responses, giving up leadership, answers to ISR writes, checks, reads of fetches,
-    and the search for misses.
+    At equal times the order is: fetch responses, giving up leadership, answers to ISR writes, checks, reads and
+    recordings of fetches, and the search for misses.
     """
     term = state.term[0]
     while True:

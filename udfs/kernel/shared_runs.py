@@ -104,7 +104,7 @@ def _take_over_shared_slot(state, to, of):
 def run_shared_with(state, r):
     """Return the slot that contains the state of rule run ``r``: its own, or that of the group that it has joined.
 
-    A group's slot is given the rule run's own times of the last ISR change, the last ISR write and the due check.
+    In a group's slot, the times of the last ISR change, the last ISR write and the due check are set to those of ``r``.
     """
     leader = state.leaders[r]
     if leader.along == 0:
@@ -283,7 +283,8 @@ def _settle_shared_slot(state, place, now_us):
 def _may_join_group(state, r, now_us):
     """Whether rule run ``r`` is in a state in which it may join its group.
 
-    There must be no ISR write in flight, no record at risk, and no follower that is late, not scored yet or in doubt.
+    There must be no ISR write in flight, no ISR member below the high watermark, and no follower that is late, not
+    scored yet or in doubt.
     The high watermark must not be able to rise, because some releases only advance it when a follower's offset changes.
     """
     term, leader = state.term[0], state.leaders[r]

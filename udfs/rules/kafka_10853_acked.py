@@ -46,10 +46,11 @@ def on_read(follower, leader, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch. It shows the follower caught up at this or the previous fetch, if it has all acknowledged then.
+    """Record a successful fetch, and ignore a failed one. After a successful fetch, the follower may join.
 
-    That is, it has every record that was acknowledged when the leader read its log for this or the previous fetch. A
-    failed fetch is ignored. The high watermark may advance if the follower's log end offset has changed.
+    The fetch shows that the follower was caught up now (or at its previous fetch) if it has every record that was
+    acknowledged when the leader read its log for this (or the previous) fetch. The high watermark may advance only if
+    the fetch changed the follower's log end offset.
     """
     if fetch.error_code != 0:
         return NOTHING

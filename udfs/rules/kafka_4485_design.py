@@ -35,7 +35,7 @@ PREVIOUS_ONLY = 1
 def on_recorded(follower, leader, fetch, params):
     """Record a successful fetch, and ignore a failed one. Then the follower may join and the high watermark advance.
 
-    With ``caught_up_by`` = previous-only, a fetch from the present log end does not renew the last-caught-up time.
+    With ``caught_up_by`` = previous-only, a fetch can only show that the follower was caught up at its previous fetch.
     """
     if fetch.error_code != 0:
         return NOTHING
@@ -89,7 +89,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether ``caught_up_by`` is previous-only, because followers may then lag even if they fetch from the log end."""
+    """Return true, so that quiet stretches are replayed, if ``caught_up_by`` is previous-only."""
     return params.caught_up_by == PREVIOUS_ONLY
 
 

@@ -29,7 +29,7 @@ def write_fetch_row(world, log, p, f, high_watermark):
 def write_append_row(world, log, p, time_us, base_offset, log_end_offset, acks, acknowledged_us, error_code):
     """Write an append to partition ``p`` as a row of ``log.appends``.
 
-    ``acknowledged_us`` is UNKNOWN if the append was never acknowledged. For a refused append, so are the offsets.
+    ``acknowledged_us`` is UNKNOWN if the append was never acknowledged. The offsets are UNKNOWN if it was refused.
     """
     group = world.group[0]
     values = (
