@@ -1,4 +1,4 @@
-"""Compile functions with numba. It has decorators and dispatch tables; no other module calls numba's decorators."""
+"""Decorators and dispatch tables to compile functions with numba. No other module calls numba's decorators."""
 
 from collections.abc import Callable, Sequence
 from dis import get_instructions
@@ -33,7 +33,7 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> Any:
-        """The function, registered with numba once. numba compiles it when it compiles a caller."""
+        """The numba dispatcher of the function, created at first use. It is compiled together with its first caller."""
         from numba import njit
 
         from udfs.linking import LinkedForCallers
@@ -47,7 +47,7 @@ class Kernel:
 
 
 def kernel(function: Compiled) -> Compiled:
-    """Mark a function as callable from compiled functions, and compiled with them. It must not allocate memory.
+    """Wrap a function so that compiled functions can call it. The function must not allocate memory.
 
     Machine code is stored on disk (``isr_batch.replay.kernel_cache``) for entry points only. It includes all functions
     that they call.
@@ -57,7 +57,7 @@ def kernel(function: Compiled) -> Compiled:
 
 
 def inlined(function: Compiled) -> Compiled:
-    """Mark a function that numba inlines into the compiled functions that call it.
+    """Wrap a function so that numba inlines it into the compiled functions that call it.
 
     Without inlining, a call passes a tuple of arrays as about a hundred numbers. In loops over partitions, these calls
     took most of the time.
@@ -74,7 +74,7 @@ class Entry(Kernel):
 
     @cached_property
     def compiled(self) -> Any:
-        """The function, registered with numba once. numba compiles it at its first call."""
+        """The numba dispatcher of the function, created at first use. It is compiled at its first call."""
         from numba import njit
 
         from udfs.linking import LinkedForPython
@@ -83,7 +83,7 @@ class Entry(Kernel):
 
 
 def entry(function: Compiled) -> Compiled:
-    """Mark a function that Python calls. numba compiles it at its first call."""
+    """Wrap a function so that Python runs it compiled. numba compiles it at its first call."""
     return cast("Compiled", Entry(function))
 
 
@@ -119,7 +119,10 @@ def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
 
 
 def compiled_text(function: Any) -> object:
-    """Return a function's byte code and the values of its global names. Functions with equal results do the same."""
+    """Return a key to find functions that do the same: byte code, constants, and the values of global names.
+
+    A closure, or a function that is not a `Kernel`, is returned unchanged, so that it equals only itself.
+    """
     python = getattr(function, "py_func", None)
     if python is None or python.__closure__:
         return function

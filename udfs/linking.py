@@ -1,4 +1,4 @@
-"""Compile functions that only compiled functions call as parts of their entry points, each function once.
+"""Compile every kernel function once, as part of the entry points that call it.
 
 By default, numba optimises each function together with all functions that it calls, and generates machine code for it,
 although the function's callers do the same again (docs/adr/0008 has the times). This module uses numba's internals, so
@@ -13,7 +13,7 @@ from numba.core.compiler import Compiler
 
 
 class _Part(JITCodeLibrary):  # type: ignore[misc]  # numba comes without types
-    """The code of a function that only compiled functions call. It stays without machine code: entry points link it."""
+    """The code of a function that only compiled functions call. Machine code is generated for its entry points only."""
 
     _linking_libraries: list[Any]
 
@@ -61,7 +61,7 @@ class LinkedForCallers(Compiler):  # type: ignore[misc]
     library: type[JITCodeLibrary] = _Part
 
     def define_pipelines(self) -> Any:
-        """Return numba's own passes, but let them write the result to the class in `library`."""
+        """Return numba's default passes, after setting `library` as the class that receives the compiled code."""
         state = self.state
         state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()

@@ -1,4 +1,4 @@
-"""Types of the int64 records that the replay reads, keeps and writes. Names are Kafka's where Kafka has the value.
+"""Types of the int64 records that the replay reads, keeps and writes. Values that Kafka has too have Kafka's names.
 
 Times that order events are microseconds since the epoch (``*_us``). Times that Kafka itself keeps and compares are
 milliseconds (``*_ms``), truncated from the microseconds, as a broker's clock would return them.
@@ -14,24 +14,24 @@ Int64Array = npt.NDArray[np.int64]
 NEVER_US = np.int64(2**62)
 """A time later than any event."""
 NOT_DUE = NEVER_US
-"""Due time of a fetch with no instant left to process: later than the due time of any other fetch."""
+"""Value of ``FETCH_STATE.due`` for a fetch whose instants are all processed. It is later than any real due time."""
 LONG_AGO = np.int64(-(2**62))
 """A time earlier than any event."""
 UNKNOWN = np.int64(-1)
 """An unknown offset or time; Kafka's own value for a follower that has not fetched."""
 
 SENT_FROM_UNKNOWN = np.int64(-2)
-"""Error code of a fetch with records in its response, whose offset no line names: the follower was behind, by an
-unknown number."""
+"""Value of ``code`` for a fetch whose offset no log line names, but whose response contained records. So the follower
+was behind the leader by an unknown number of records."""
 
 AT_LOG_END = np.int64(-2)
-"""A follower's log end at the start of a term, if it is the leader's, and no line names the offset."""
+"""Stands for a follower's log end at the start of a term if it equals the leader's and no log line names the offset."""
 BEHIND = np.int64(-3)
-"""A follower's log end at the start of a term, if it is below the leader's, because the follower was outside the ISR.
-"""
+"""Stands for a follower's log end at the start of a term if it is below the leader's by an unknown number of records,
+because the follower was outside the ISR."""
 
-# Kinds of input rows, in the order in which rows of equal times are replayed. The first two carry a leader's term, and
-# the last one a parameter, for udfs.batches.replay; they never reach the kernel.
+# Kinds of input rows, in the order in which rows of equal times are replayed. GOES_ON and TERM_STARTS rows describe a
+# leader's term, and MIN_ISR rows change a parameter. udfs.batches.replay handles them; the kernel never sees them.
 GOES_ON, TERM_STARTS = np.int64(-2), np.int64(-1)
 SILENCE, CHECK, REMOVED, ELIGIBLE, APPEND, FETCH, ISR_WRITE, IDLE, THIN, MIN_ISR = np.arange(10)
 
@@ -42,9 +42,10 @@ no producer waits for it."""
 
 
 NO_LINE, OWN_LINE, OTHERS_LINE, ABSENT_LINE = np.int64(0), UNKNOWN, np.int64(-2), np.int64(-3)
-"""Sources for the time of a check, and codes of CHECK rows: a line about this partition; a line about another partition
-of the leader, so that this one was checked at about that time; or the absence of a line, although the check would have
-dropped a follower when it was due, so that it ran later."""
+"""Where the time of a check comes from (``code`` of a CHECK row, and ``check_logged`` of LEADER). NO_LINE: the schedule
+of checks. OWN_LINE: a log line about this partition. OTHERS_LINE: a log line about another partition of the leader,
+because this one was checked at about the same time. ABSENT_LINE: no log line shows a shrink when the check was due,
+although it would have dropped a follower then; so it ran later."""
 
 
 class Rows(NamedTuple):
@@ -87,21 +88,21 @@ class Rows(NamedTuple):
     leader_log_end_offset: Int64Array
     """FETCH: leader's log end offset when the fetch was handled if the log says so, else UNKNOWN."""
     handled_us: Int64Array
-    """FETCH: an io thread took the request and read: Kafka's fetch time, and the leader's log end then."""
+    """FETCH: time at which an io thread picked up the request from the queue and read the log (Kafka's fetch time)."""
     processed_us: Int64Array
-    """FETCH: when the leader's local work was done, so that its state of the follower is updated."""
+    """FETCH: time at which the leader finished its local work and updated its state of the follower."""
     released_us: Int64Array
-    """FETCH: end of the wait for data that the follower asked for."""
+    """FETCH: time at which the fetch stopped waiting for data (the end of the long poll)."""
     until_us: Int64Array
-    """FETCH: response sent. SILENCE, CHECK, ISR_WRITE, IDLE, THIN: as above."""
+    """FETCH: time at which the response was sent. SILENCE, CHECK, ISR_WRITE, IDLE, THIN: see the table."""
 
 
 ROW_ORDER = (
     "time_us", "kind", "handled_us", "replica_id", "offset", "code", "leader_log_end_offset", "processed_us",
     "released_us", "until_us",
 )  # fmt: skip
-"""Columns by which the rows of a set are sorted. Those after ``kind`` only decide between rows of equal times, so that
-the order is always the same."""
+"""Columns by which the rows of a replica set are sorted. The columns after ``kind`` make the order of rows with equal
+times and kinds deterministic."""
 
 
 def int64_record(*names: str) -> np.dtype[np.void]:
@@ -110,7 +111,7 @@ def int64_record(*names: str) -> np.dtype[np.void]:
 
 
 FOLLOWER = int64_record(
-    "log_end_offset",  # its last recorded fetch offset
+    "log_end_offset",  # the offset of its last recorded fetch
     "last_caught_up_time_ms",
     "last_fetch_time_ms",
     "last_fetch_leader_log_end_offset",
@@ -127,7 +128,7 @@ FOLLOWER = int64_record(
     "shown_last_caught_up_time_ms",
     "shown_in_isr",
     "shown_at_us",
-    "followed_caught_up_time_ms",  # lastCaughtUpTimeMs by its last row and later fetches that found it at the log end
+    "followed_caught_up_time_ms",  # lastCaughtUpTimeMs as its last row and its later fetches from the log end show it
 )
 """A follower's state under one rule run."""
 
@@ -138,7 +139,7 @@ LEADER = int64_record(
     "isr",  # bit p set: the replica at position p of the assignment is in the committed ISR
     "isr_size",
     "replicas",  # size of the assignment
-    "acknowledged_offset",  # end of the last append with acks 0 or 1, which is acknowledged at once
+    "acknowledged_offset",  # log end after the last append with acks 0 or 1, which is acknowledged at once
     "health_multiplier",  # leader-health: 0 while the leader is healthy
     "last_append_time_ms",
     "last_isr_change_time_ms",
@@ -205,7 +206,8 @@ FETCH_STATE = int64_record(
     "named_us",  # the last check whose line shows that the leader dropped it
     "quiet",  # 1: all rule runs judge it, and none has searched for a miss since it was last caught up
 )
-"""A follower's state that is the same under every rule: its latest fetch, and the records that it lacks."""
+"""The part of a follower's state that is the same under every rule: its latest fetch, and since when it has lacked
+records."""
 
 NO_FETCH, ARRIVED, READ, RECORDED, COMPLETED = np.arange(5)
 
@@ -246,7 +248,7 @@ TERM = int64_record(
     "row",  # number of given rows that are already replayed
     "ignored",  # number of rows of replicas outside the assignment, or after the end of the term
 )
-"""The state of a term that is the same under all rules."""
+"""The part of a partition's state in a term that is the same under all rules."""
 
 
 QUIET = int64_record(
@@ -274,12 +276,13 @@ QUIET = int64_record(
     "longest_ack_us",
     "longest_ack_by_arrival_us",
 )
-"""A quiet stretch of a segment (``udfs.kernel.quiet``). At both ends, each follower's latest fetch is recorded and from
-the log end, and the fetch before it was from the log end as well, or from the one that the fetch before had found."""
+"""A quiet stretch of a segment (``udfs.kernel.quiet``). At both ends no follower lacks a record: each follower's latest
+fetch is recorded and from the log end. The fetch before it was also from the log end, or from where the log ended when
+the fetch before that was read."""
 
 
 class KernelOutput(NamedTuple):
-    """The rows that the kernel writes: int64 arrays of shape (capacity, columns).
+    """Arrays into which the kernel writes result rows: int64, shape (capacity, columns).
 
     ``filled`` holds the number of rows written to each of the five arrays before it.
     """
@@ -291,7 +294,7 @@ class KernelOutput(NamedTuple):
     follower_score: Int64Array
     filled: Int64Array
     latency: Int64Array
-    """For each row of ``score``, how many appends were acknowledged per bucket of latency, shape (scores, BUCKETS)."""
+    """Number of acknowledged acks=all appends per bucket of latency, for each row of ``score``: (scores, BUCKETS)."""
 
 
 RUNS_A_ROW = np.int64(48)
@@ -301,8 +304,8 @@ REPLICA_COLUMNS = (
     "in_isr",
 )  # fmt: skip
 PARTITION_COLUMNS = ("runs", "time_us", "leader_log_end_offset", "high_watermark", "isr", "acknowledged_offset")
-"""Columns of ``partition``. ``runs`` stands for several rule runs: bit b of its RUNS_A_ROW lower bits for number
-``(runs >> RUNS_A_ROW) * RUNS_A_ROW + b``."""
+"""Columns of ``partition``. ``runs`` encodes the rule runs that share the row: the upper bits are the number of a block
+of rule runs, and bit b of the lower RUNS_A_ROW bits stands for rule run ``block * RUNS_A_ROW + b``."""
 CHANGE_COLUMNS = (
     "rule", "time_us", "kind", "position", "isr_before", "isr_after", "high_watermark", "leader_log_end_offset",
     "follower_log_end_offset", "last_caught_up_time_ms", "lag_ms", "made_by", "true_lag_ms", "causes",
@@ -340,23 +343,29 @@ MEASURES = (
     "first_violation",
 )
 SCORE_COLUMNS = ("rule", "day", *MEASURES)
-"""Columns of ``score``. ``day`` counts from 1970-01-01; ``first_violation`` is a position in VIOLATIONS, or -1."""
+"""Columns of ``score``. ``day`` is the number of days since 1970-01-01. ``first_violation`` is an index of VIOLATIONS,
+or -1 if the rule run has violated no invariant."""
 FOLLOWER_MEASURES = ("judged_us", "agreed_us", "misses", "agreed_by_blame_us", "early", "late_in_isr_us")
 FOLLOWER_SCORE_COLUMNS = ("rule", "position", "day", *FOLLOWER_MEASURES)
 
 FOLLOWERS_A_SCORE = 16
 BUCKETS = 528
-"""Number of buckets for latencies, enough for 19 hours; longer latencies are in the last one."""
+"""Number of buckets of a latency histogram. They cover 19 hours; longer latencies are counted in the last bucket."""
 
 SHRINK, EXPAND, RELINQUISH, DOUBT = np.arange(4)
-"""Kinds of ISR changes; DOUBT has the reasons for which a shrink at the same time is only possible."""
+"""Kinds of rows of ``change``. A DOUBT row is not an ISR change: it says why a shrink at the same time is only
+possible, instead of certain."""
 BY_RULE, BY_CONTROLLER = np.arange(2)
 CHANGE_KINDS = ("shrink", "expand", "relinquish", "doubt")
 MADE_BY = ("rule", "controller")
 
 
 def new_kernel_output(capacity: int, scores: int = 256) -> KernelOutput:
-    """Allocate arrays for ``capacity`` rows of each timeline and of changes, and for ``scores`` rows of scores."""
+    """Allocate output arrays.
+
+    ``replica``, ``partition`` and ``change`` have room for ``capacity`` rows each, ``score`` and ``latency`` for
+    ``scores`` rows, and ``follower_score`` for FOLLOWERS_A_SCORE times as many as ``score``.
+    """
     return KernelOutput(
         np.empty((capacity, len(REPLICA_COLUMNS)), np.int64),
         np.empty((capacity, len(PARTITION_COLUMNS)), np.int64),

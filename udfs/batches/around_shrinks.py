@@ -53,7 +53,10 @@ the list of identities, and that list."""
 
 
 def shown_around_shrinks(state: State, since_us: int) -> Rows:
-    """Return timeline rows with the state of a replay at ``since_us``, one per rule run (and follower)."""
+    """Return timeline rows that describe the state of a replay at ``since_us``.
+
+    There is one row per rule run under the key ``partition``, and one per rule run and follower under ``replica``.
+    """
     term = state.term[0]
     replica: list[tuple[int, ...]] = []
     partition: list[tuple[int, ...]] = []
@@ -83,17 +86,17 @@ class AroundShrinks:
         self.terms: dict[int, _Term] = {}
 
     def go_on(self, identity: Identity, before: Rows) -> None:
-        """Start in the middle of a term; ``before`` holds the timeline rows with the state at that time."""
+        """Continue a term from the previous window; ``before`` is its state there (`shown_around_shrinks`)."""
         self.terms[id(identity)] = _Term(identity, before)
 
     def kept(self, out: KernelOutput, marks: Sequence[tuple[Int64Array, Identity]], *, goes_on: bool) -> Iterator[Kept]:
-        """Yield the rows to keep of each timeline, given the next chunk of the kernel's results.
+        """Yield the timeline rows around shrinks that can be selected with the next chunk of the kernel's results.
 
         Parameters
         ----------
         out : KernelOutput
-        marks : sequence of (rows filled when a term was left, identity of the term)
-            As for ``udfs.batches.results.named_results``. The identities also have ``lag_times_us``, ``from_us`` and
+        marks : sequence of (copy of ``out.filled``, identity of a term)
+            As for ``udfs.batches.results.named_results``. The identities also contain ``lag_times_us``, ``from_us`` and
             ``until_us``.
         goes_on : bool
             Whether more rows of the last term may follow.
@@ -119,7 +122,10 @@ class AroundShrinks:
 
 
 class _Term:
-    """State of one term: its rows after ``decided_us``, which a later shrink may need, and its state at that time."""
+    """One term of the replay. Its rows up to ``decided_us`` are already selected or dropped.
+
+    ``held`` contains the rows after this time, which a later shrink may need, and ``before`` the rows in effect then.
+    """
 
     def __init__(self, identity: Identity, before: Rows | None = None) -> None:
         self.identity = identity
@@ -131,10 +137,9 @@ class _Term:
         self.followers = [p for p, replica in enumerate(identity["assigned"]) if replica != identity["leader_id"]]
 
     def choose(self, rows: Rows, chosen: Chosen, *, ended: bool) -> None:
-        """Add the next rows of the term, and append to ``chosen`` the rows around shrinks that can be selected already.
+        """Add the next rows of the term, and append to ``chosen`` those around shrinks, as far as this is decided.
 
-        A row can be selected or dropped if any shrink after the last row of the term would begin its span later than
-        the row.
+        It is decided for a row if the span of any shrink that is still to come would begin after this row.
         """
         rows = {
             kind: np.concatenate([held, rows[kind]]) if len(held) else rows[kind] for kind, held in self.held.items()
@@ -156,7 +161,10 @@ class _Term:
         self.decided_us = until_us
 
     def _spans(self, states: Int64Array, changes: Int64Array) -> Iterator[Span]:
-        """Yield the spans around the term's shrinks in chronological order, from held rows and new rows."""
+        """Yield begin and end of each span around the term's shrinks in chronological order, in microseconds.
+
+        ``states`` are the term's held and new rows of the partition timeline, ``changes`` those of ISR changes.
+        """
         parts = self.before["partition"], states
         shrinks = changes[changes[:, _KIND] == SHRINK]
         if not len(shrinks) and all((part[:, _ISR] == self.everybody).all() for part in parts):
@@ -187,7 +195,7 @@ class _Term:
     ) -> Iterator[tuple[Int64Array, Identity]]:
         """Yield a timeline's rows within the spans, from ``decided_us`` to ``until_us``.
 
-        A span opens with rows of the state at its start, and closes with rows without offsets and times.
+        A span begins with rows that repeat the state at its start, and ends with rows without offsets and times.
         """
         state, seen = self.before[kind], 0
         for begin_us, end_us in spans:
@@ -202,7 +210,7 @@ class _Term:
                 yield self._last(kind, end_us + 1), {**self.identity, **unknown}
 
     def _in_effect(self, kind: str, before: Int64Array, rows: Int64Array) -> Int64Array:
-        """Return the last row of each rule run (and follower), from ``rows`` if possible, else from ``before``."""
+        """Return the last row of each rule run (and follower) in ``rows``, or in ``before`` if ``rows`` has none."""
         whose = self.followers if kind == "replica" else [0]
         found, end, at_once = rows[:0], len(rows), _AT_ONCE
         # The last row of most runs is among the latest rows, so these are searched first.
@@ -213,7 +221,7 @@ class _Term:
         return _last_row_of_each(np.concatenate([before, found]), kind, whose)
 
     def _last(self, kind: str, time_us: int) -> Int64Array:
-        """Return the rows that close a span: every replica is in every rule run's ISR, and the rest is unknown."""
+        """Return the rows that end a span: every replica is in every rule run's ISR, and all other values unknown."""
         stretches = range(0, self.runs, _STRETCH)
         bits = [n // _STRETCH << _STRETCH | (1 << min(_STRETCH, self.runs - n)) - 1 for n in stretches]
         if kind == "partition":
@@ -263,7 +271,7 @@ def _last_row_of_each(rows: Int64Array, kind: str, whose: Sequence[int]) -> Int6
 
 
 def _timeline_rows_joined(rows: Int64Array, kind: str, time_us: int) -> Int64Array:
-    """Return rows with the start of a span as their time. Rows that only differ in their rule runs are merged."""
+    """Return rows with ``time_us``, the start of a span, as their time. Rows are merged if only ``runs`` differs."""
     rows = rows.copy()
     rows[:, _TIME[kind]] = time_us
     if kind == "replica":

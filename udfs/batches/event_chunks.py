@@ -1,8 +1,8 @@
-"""Group fetches and appends into chunks, each of one replica set, for Spark's shuffle by replica set.
+"""Group fetches and appends into chunks of one replica set each, for Spark's shuffle by replica set.
 
 A replica set is a partition on one leader. A shuffle is expensive per row and cheap per byte. Therefore the task that
-reads events first groups them by replica set, some hundred events per chunk, with each column as one binary of 8 bytes
-per number. The receiving task sorts the events of all chunks of a replica set at once.
+reads events first groups them by replica set, some hundred events per chunk. A chunk is one row, in which each column
+is a binary with 8 bytes per event. The receiving task sorts the events of all chunks of a replica set at once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -55,13 +55,15 @@ Ints = npt.NDArray[np.int64]
 
 
 def event_chunks_of_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Group fetches into chunks by replica set. Memory is bounded by CHUNK_ROWS and one batch.
+    """Expand runs of fetches to single fetches, and group these into chunks by replica set.
+
+    Memory is bounded by CHUNK_ROWS and one batch.
 
     Parameters
     ----------
     batches : iterator of RecordBatch
-        Rows in any order with KEY, COLUMNS_OF_FETCHES and ``later_by``. Times may have any unit; strings may be
-        dictionaries.
+        Rows of ``fetch_log`` in any order, with KEY, COLUMNS_OF_FETCHES and ``later_by``. Times may have any unit;
+        strings may be dictionaries.
 
     Yields
     ------
@@ -92,7 +94,10 @@ def _accepted_appends(appends: pa.RecordBatch) -> pa.RecordBatch:
 def _events_as_numbers(
     batch: pa.RecordBatch, columns: Mapping[str, str], more: Mapping[str, pa.DataType]
 ) -> pa.RecordBatch:
-    """Convert rows of ``fetch_log`` or ``append_log`` to int64 columns, named as in ``udfs.records.Rows``."""
+    """Convert rows of ``fetch_log`` or ``append_log`` to int64 columns, named as in ``udfs.records.Rows``.
+
+    ``columns`` maps these names to the columns of the input. The columns KEY and ``more`` (with types) are kept.
+    """
     numbers = [
         _numbers_of_column(batch.column(columns[name])) if name in columns else pa.repeat(UNKNOWN, batch.num_rows)
         for name in NUMBERS
@@ -165,14 +170,14 @@ def _groups_of_events(columns: list[pa.Array]) -> Ints:
         values = np.asarray(column.indices if pa.types.is_dictionary(column.type) else column).astype(np.int64)
         values -= values.min()
         if values.any():
-            # Both numbers fit 32 bits: the columns are INT, and no timestamp is 2**32 periods away.
+            # Both numbers fit in 32 bits: the columns are INT, and no timestamp is 2**32 periods away.
             both = pa.array(groups << 32 | values)
             groups = np.asarray(pc.dictionary_encode(both).indices).astype(np.int64)
     return groups
 
 
 class Events(NamedTuple):
-    """Unpacked fetches and appends of several replica sets, in parallel arrays with one entry per event."""
+    """Unpacked fetches and appends of several replica sets, in arrays with one entry per event."""
 
     sets: pa.RecordBatch
     """One row per replica set, with SET_COLUMNS. ``columns["set"]`` has indices of these rows."""
@@ -189,7 +194,7 @@ class Events(NamedTuple):
 
 
 def events_of(pieces: pa.RecordBatch) -> Events:
-    """Unpack chunks into events. The chunks have the schema PIECES and are sorted by replica set."""
+    """Unpack the events in chunks, which have the schema PIECES and are sorted by replica set."""
     new = set_changes(pieces, SET_COLUMNS)
     new[:1] = True
     of_piece = {
@@ -213,7 +218,7 @@ def _numbers_of_binaries(column: pa.Array) -> Ints:
 
 
 def sorted_events(events: Events) -> Events:
-    """Sort events by replica set, then ROW_ORDER, then leader epoch."""
+    """Return the events sorted by replica set, then by ROW_ORDER, then by leader epoch."""
     columns = events.columns
     order = np.lexsort((columns["time_us"], columns["set"]))
     # Only the few events of equal times have to be sorted by the other columns.
@@ -229,7 +234,7 @@ def sorted_events(events: Events) -> Events:
 
 
 def joined_events(earlier: Events, later: Events) -> Events:
-    """Append ``later`` to ``earlier``. All events of ``earlier`` belong to the first replica set of ``later``."""
+    """Append ``later`` to ``earlier``. All events of ``earlier`` must belong to the first replica set of ``later``."""
     columns = {name: np.concatenate([earlier.columns[name], column]) for name, column in later.columns.items()}
     columns["set"][: len(earlier)] = 0
     return Events(later.sets, columns)

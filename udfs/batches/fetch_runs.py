@@ -20,24 +20,25 @@ from udfs.kernel.fetch_sessions import SessionFetches
 from udfs.kernel.ledger import DAY_US
 
 LATER = ("arrival_us", "handled_us", "processed_us", "released_us", "completed_us", "source_line")
-"""Columns in which the fetches of a run may differ. For each fetch after the first, ``later_by`` has the differences of
-these columns from the previous fetch."""
+"""Columns in which the fetches of a run may differ. For each fetch of the run after the first, ``later_by`` contains
+its difference from the previous fetch in each of these columns."""
 _LATER_ROWS = ("time_us", "handled_us", "processed_us", "released_us", "until_us")
 """The columns of LATER without the source line, under their names in ``udfs.records.Rows``."""
 _MOST = 2**31 - 1
-"""Largest difference between two successive fetches of a run that fits ``later_by``: the largest INT."""
+"""Largest difference between two successive fetches of a run that fits in ``later_by``: the largest INT."""
 PIECE = 1 << 15
-"""Number of fetches to which runs are expanded at a time. A run that is longer is expanded as a whole."""
+"""Maximum number of fetches to which runs are expanded at a time. A longer run is expanded alone, in one piece."""
 
 Ints = npt.NDArray[np.int64]
 
 
 class RequestsForRuns(NamedTuple):
-    """For each request of a batch: its times, and whether its fetches may continue runs of the previous request.
+    """The n requests of a batch, as input of `compressed_to_runs`: arrays with one entry per request.
 
-    ``goes_on`` says whether they may. If so, ``later_by`` has the differences of the columns LATER from the previous
-    request. ``handled_us`` is when the request was handled, ``read_us`` when the leader last read its log for the
-    request, and ``waited_us`` is ``handled_us`` if the request waited for data, else -1.
+    ``goes_on`` is true if the request's fetches may continue runs of the previous request. ``later_by``, of shape
+    (n, len(LATER)), then contains the differences from the previous request, else 0. ``handled_us`` is when an io
+    thread picked up the request, ``read_us`` when the leader last read its log for it, and ``waited_us`` is
+    ``handled_us`` if the request waited for data, else -1.
     """
 
     later_by: npt.NDArray[np.int32]
@@ -48,7 +49,7 @@ class RequestsForRuns(NamedTuple):
 
 
 def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
-    """Compare each request of a batch with the previous request of its session.
+    """Compare each request of a batch with the previous one, to decide whether its fetches may continue runs.
 
     Parameters
     ----------
@@ -78,7 +79,11 @@ def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
 
 
 class FetchRuns(NamedTuple):
-    """Runs of identical fetches: the index of each run's first fetch, and the columns that describe the run."""
+    """Runs of identical fetches, in arrays with one entry per run.
+
+    ``first`` is the index of the run's first fetch. ``last_handled_us`` and ``last_read_us`` are times of its last
+    fetch. ``last_waited_us`` is when the last fetch of the run that waited for data was handled, or null.
+    """
 
     first: Ints
     run_length: pa.Array
@@ -89,7 +94,7 @@ class FetchRuns(NamedTuple):
 
 
 def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> FetchRuns:
-    """Return the runs of identical fetches of each partition in consecutive requests.
+    """Combine identical fetches of the same partition in consecutive requests into runs.
 
     The fetches of a run have the same offset, epoch and high watermark (two nulls are equal). A fetch is a run of its
     own if it failed, returned records, or has no leader epoch (which is then looked up by time).
@@ -114,7 +119,7 @@ def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> Fetch
     start = np.flatnonzero(begins)
     length = np.diff(start, append=len(order))
     waited_us = np.maximum.reduceat(requests.waited_us[request], start) if len(start) else start
-    # Rows of one request, whose instants are equal, are kept adjacent, because they take less space on disk then.
+    # Rows of one request are kept adjacent: their instants are equal, so they take less space on disk.
     by_request = np.argsort(order[start])
     start, length, waited_us = start[by_request], length[by_request], waited_us[by_request]
     last = request[start + length - 1]
@@ -180,7 +185,7 @@ def _cuts(later_by: pa.Array) -> Iterator[tuple[int, int]]:
 
 
 def _fetches_of_runs(rows: pa.RecordBatch, later_by: pa.Array) -> pa.RecordBatch:
-    """Return one row per fetch of these runs, given as rows and their ``later_by``."""
+    """Expand runs, given as rows and their ``later_by``, to one row per fetch."""
     counts = np.asarray(pc.list_value_length(later_by).fill_null(0)) // len(LATER)
     source = np.repeat(np.arange(rows.num_rows), 1 + counts)
     is_later = np.append(False, np.diff(source) == 0)

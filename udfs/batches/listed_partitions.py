@@ -42,7 +42,7 @@ def listed_by_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
     Parameters
     ----------
     batches : record batches of fetches
-        `FETCHED`, ``error_code`` (int32), ``partitions`` (binary), and more.
+        `FETCHED`, ``error_code`` (int32) and ``partitions`` (binary, `udfs.request_log.pieces`).
 
     Yields
     ------
@@ -88,14 +88,14 @@ def _failed_partitions(asked: UnpackedPartitions, answered: UnpackedPartitions) 
 
 
 def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Count the fetches that list a partition, by stretch of the log, leader epoch and replica.
+    """Count the fetches that list each partition, by stretch of the log, leader epoch and replica.
 
-    Counts are per input batch, so the caller has to add them up.
+    Each input batch is counted alone, so the caller must add up the counts.
 
     Parameters
     ----------
     batches : record batches of fetches
-        As for `listed_by_fetches`, and ``stretch`` (int32).
+        As for `listed_by_fetches`, and ``stretch`` (int32): the number of the stretch of the log.
 
     Yields
     ------
@@ -118,18 +118,18 @@ def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def produced_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield one row per partition in the response to a produce request, or, without a response, in the request.
+    """Yield one row per partition of each produce request: those in its response, or in the request if it has none.
 
     Parameters
     ----------
     batches : record batches of produce requests
-        `WHOLE`, and ``partitions`` (binary).
+        `WHOLE`, and ``partitions`` (binary, `udfs.request_log.pieces`).
 
     Yields
     ------
     record batches
-        Columns as in `PRODUCED`. ``base_offset`` is null if nothing was appended. ``size`` is in bytes, and null in
-        rows from responses, or if the log does not have it.
+        Columns as in `PRODUCED`. ``base_offset`` is null if nothing was appended. ``size`` is in bytes. It is null in
+        rows from responses, and if the log does not name it.
     """
     for batch in batches:
         asked, answered = unpacked.unpacked_produce_requests(batch.column("partitions"))

@@ -25,7 +25,8 @@ from udfs.records import SENT_FROM_UNKNOWN
 from udfs.request_log import unpacked
 
 UNKNOWN_OFFSET = -1
-"""Fetch offset of a partition that was in its session before the log began, until a request lists the partition."""
+"""Stands for the fetch offset of a partition that its session contained before the log began. The offset is unknown
+until a request lists the partition."""
 
 ROWS_OUT = 100_000
 
@@ -52,7 +53,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class _PartitionNumbers:
-    """Numbers partitions 0, 1, 2, ... as they first occur. The number is their index in the kernel's arrays."""
+    """Assigns the numbers 0, 1, 2, ... to partitions. A partition's number is its index in the kernel's arrays."""
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
@@ -61,7 +62,7 @@ class _PartitionNumbers:
         self._order: Ints = np.empty(0, np.int64)
 
     def key(self, topics: pa.Array, partitions_per_topic: Ints, partitions: Ints) -> Ints:
-        """Return each partition's key, an int64: the topic's number in the upper, the id in the lower 32 bits."""
+        """Return an int64 key per partition: the topic's number in the upper 32 bits, the partition id in the lower."""
         encoded = pc.dictionary_encode(topics)
         codes = np.array(
             [self.topics.setdefault(t, len(self.topics)) for t in encoded.dictionary.to_pylist()], np.int64
@@ -70,7 +71,7 @@ class _PartitionNumbers:
         return (np.repeat(per_topic, partitions_per_topic) << 32) | partitions
 
     def number(self, keys: Ints) -> Ints:
-        """Return the number of the partition with each key. New partitions get the next numbers."""
+        """Return the partition number for each key. Partitions that have none get the next free numbers."""
         new = np.unique(keys[~self._known(keys)])
         if len(new):
             self.keys = np.concatenate([self.keys, new])
@@ -92,7 +93,7 @@ def _starts_of_lists(lengths: Ints) -> Ints:
 
 
 def _grown_session_cache(cache: SessionCache, partitions: int) -> SessionCache:
-    """Return the cache, copied to larger arrays if it has no room for ``partitions`` partition numbers."""
+    """Return the cache itself if it has room for ``partitions`` partition numbers, else a copy in larger arrays."""
     room = len(cache.members)
     if partitions <= room:
         return cache
@@ -136,7 +137,7 @@ class _SessionReader:
         )
 
     def _clear(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Return for each request whether it resets the state, as a full fetch or the first of another session."""
+        """Return for each request whether the state must be cleared first: at a full fetch, or at another session."""
         broker = int64_array(batch.column("broker_id"))
         session = int64_array(batch.column("session"))
         clear = int64_array(batch.column("session_epoch")) <= 0
@@ -180,7 +181,7 @@ class _SessionReader:
 
 
 def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT) -> Iterator[pa.RecordBatch]:
-    """Yield one row per partition that a request read, or per run of such rows (``udfs.batches.fetch_runs``).
+    """Yield one row per partition that a request read. Identical rows form runs (``udfs.batches.fetch_runs``).
 
     Parameters
     ----------
@@ -207,14 +208,16 @@ def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT)
 
 
 def sessions_read(batches: Iterator[pa.RecordBatch], members: Members) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `partitions_read`, and one row with a ``reason`` per gap before a request of a session.
+    """Yield the rows of `partitions_read`, and one row per gap in a session: requests that are missing from the log.
+
+    Only the rows for gaps have a ``reason``.
 
     Parameters
     ----------
     batches : record batches of requests
-        As for `partitions_read`. Their times are corrected with `udfs.batches.sessions.session_requests_in_turn`.
+        As for `partitions_read`. Their times are first corrected by `udfs.batches.sessions.session_requests_in_turn`.
     members : mapping
-        Partitions that sessions had before their first request in these batches. This first request reads them too.
+        Partitions that sessions contained before their first request in these batches, so that it reads them too.
     """
     reader = _SessionReader()
     for batch in session_requests_in_turn(batches):

@@ -1,7 +1,7 @@
 """Store a segment's quiet stretch as a binary next to its events, and read the binary in a replay.
 
-A replay may skip a quiet stretch, and then only needs the few rows around it. The binary begins with `LAYOUT` and the
-CRC-32 of the rest. The rest is a compressed sequence of 8-byte numbers:
+A replay that skips the stretch only needs the few rows around it. The binary begins with `LAYOUT` and the CRC-32 of the
+rest. The rest is a compressed sequence of 8-byte numbers:
 
 - the record QUIET;
 - four counts: latencies, rows before the stretch, latest fetches in it, rows after it;
@@ -24,7 +24,7 @@ from udfs.kernel.quiet import quiet_stretch_of
 from udfs.records import FETCH, QUIET, Int64Array, Rows
 
 LEAST_SHARE = 0.5
-"""A quiet stretch is stored only if it has at least this share of its segment's rows."""
+"""A quiet stretch is stored only if it contains at least this share of its segment's rows."""
 _FIELDS = len(QUIET.names or ())
 LAYOUT = zlib.crc32(repr((QUIET.names, Rows._fields, LATE_FOR_US)).encode()).to_bytes(4, "little")
 """First bytes of the binary: a hash of the field names of QUIET and ``Rows``, and of LATE_FOR_US. A binary that begins
@@ -38,16 +38,16 @@ class AroundQuiet(NamedTuple):
     """One record of type QUIET: where the stretch begins and ends, and the largest delays in it to which a rule may
     react."""
     latencies: Int64Array
-    """How long producers with acks=all waited in the stretch. Shape (n, 3), each row with BY_RECORD or BY_ARRIVAL, the
-    bucket of latency, and the number of appends."""
+    """How long producers with acks=all waited in the stretch. Shape (n, 3): each row contains BY_RECORD or BY_ARRIVAL,
+    a latency bucket, and the number of appends in it."""
     before: Rows
     latest: Rows
-    """Each follower's two latest fetches in the stretch, as in `udfs.kernel.quiet.QuietStretch`."""
+    """The last two fetches of each follower in the stretch, as in `udfs.kernel.quiet.QuietStretch`."""
     after: Rows
 
 
 def packed_quiet(rows: Rows) -> bytes | None:
-    """Find the quiet stretch in a segment's rows and pack it; None if it has less than LEAST_SHARE of the rows."""
+    """Find a segment's quiet stretch, and return it packed; None if it contains less than LEAST_SHARE of the rows."""
     found = quiet_stretch_of(rows)
     if found is None:
         return None
@@ -65,7 +65,7 @@ def packed_quiet(rows: Rows) -> bytes | None:
 
 
 def unpacked_quiet(binary: bytes) -> AroundQuiet | None:
-    """Unpack a binary that `packed_quiet` packed; None if another version of this code packed it.
+    """Unpack a binary from `packed_quiet`. Return None if a version with another layout packed it.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def unpacked_quiet(binary: bytes) -> AroundQuiet | None:
 
 @dataclass(frozen=True)
 class QuietRows:
-    """A quiet stretch of a segment, as one item of the replay's stream in place of its rows.
+    """An item of the replay's stream that stands for the rows of a segment's quiet stretch.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class QuietRows:
         The replica set: values of SET_COLUMNS.
     around : AroundQuiet
     segment : callable
-        Returns all rows of the segment with the stretch as a RecordBatch of the stream.
+        Unpacks the segment that contains the stretch, and returns all its rows as a RecordBatch of the stream.
     """
 
     of_set: tuple[object, ...]
@@ -129,16 +129,16 @@ def kernel_rows(batch: pa.RecordBatch) -> Rows:
 
 
 def fetches_from_below(rows: Rows, passed: QuietRows) -> bool:
-    """Whether a follower fetches from below the log end that all followers had after the stretch.
+    """Whether a fetch in ``rows`` is from below the log end that all followers had after the stretch ``passed``.
 
-    Such a follower has lost records.
+    The follower of such a fetch has lost records.
     """
     offsets = rows.offset[(rows.kind == FETCH) & (rows.code == 0) & (rows.offset >= 0)]
     return bool(len(offsets)) and int(offsets.min()) < int(passed.around.quiet["log_end_at_end"][0])
 
 
 def recall_appends(history: AppendHistory, passed: Iterable[QuietRows]) -> None:
-    """Restore the appends of skipped stretches in the history, which has a single append for each stretch."""
+    """Replace each skipped stretch's single append in the history with the appends of the stretch."""
     first, end = history.used
     ends, times_us = history.log_end_offset[first:end].copy(), history.time_us[first:end].copy()
     for piece in passed:

@@ -1,8 +1,8 @@
-"""Run the replay kernel on sorted Arrow batches, one replica set after the other; its results are Arrow batches.
+"""Run the replay kernel on sorted Arrow batches, one replica set after the other, and return Arrow batches.
 
-The stream has the rows of many replica sets, one set after the other. A replica set is one partition on one leader,
-with its terms in chronological order. Only the state of the current set is kept, so memory does not grow with the
-stream.
+The stream contains the rows of many replica sets, one set after the other. A replica set is one partition on one
+leader, with its terms in chronological order. Only the state of the current set is kept, so memory does not grow with
+the stream.
 """
 
 import zlib
@@ -48,8 +48,8 @@ SCORE_ROWS = 1 << 10
 STATES = 64
 """Number of states for table ``replay_state`` that are collected before they are yielded as one batch."""
 PASSED = 16
-"""Number of the latest skipped quiet stretches that are remembered. If a follower loses records, their appends are
-restored. Stretches without appends are not remembered."""
+"""Number of the latest skipped quiet stretches that are remembered. If a follower loses records, the appends of these
+stretches are restored. Stretches without appends are not remembered."""
 TERMS_ALIKE = 64
 """Maximum number of different leader settings for which the parameters of all rule runs are cached."""
 WIDEST_ASSIGNMENT = FOLLOWERS_A_SCORE
@@ -57,7 +57,7 @@ WIDEST_ASSIGNMENT = FOLLOWERS_A_SCORE
 
 
 class SetReplay:
-    """Replays one replica set after the other. It holds the state of the current set and term, and results to yield.
+    """Replays one replica set after the other. It keeps the state of the current set, and results to yield later.
 
     Parameters
     ----------
@@ -69,9 +69,9 @@ class SetReplay:
     until_us : int
         End of the window that is replayed.
     shared : collection of str
-        Timelines to return as they are stored (``udfs.batches.results.STATES``).
+        Timelines to return in their stored form, in which rule runs share rows (``udfs.batches.results.STATES``).
     around_shrinks : bool
-        Whether only the rows of these timelines near shrinks are returned (``udfs.batches.around_shrinks``).
+        Whether to return only the rows of these timelines that are near shrinks (``udfs.batches.around_shrinks``).
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class SetReplay:
         self.params: dict[tuple[Any, ...], tuple[npt.NDArray[np.void], list[str]]] = {}
 
     def begin_set(self, key: tuple[Any, ...]) -> None:
-        """Begin the replica set with these values of SET_COLUMNS. Its rows before its first term are ignored."""
+        """Begin the replica set ``key`` (values of SET_COLUMNS). Its rows before its first term are ignored."""
         self.key, self.identity, self.state = key, None, None
         self.passed.clear()
 
@@ -118,7 +118,7 @@ class SetReplay:
             self.around.go_on(self.identity, shown_around_shrinks(self.state, since_us))
 
     def begin_term(self, start_us: int, start_offset: int, term: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Begin the term that a TERM row describes, with its ISR at the start and the leader's settings."""
+        """Begin the term that ``term`` (TERM_FIELDS of a TERM_STARTS row) describes, and yield results if needed."""
         assigned = term["assigned"]
         state = new_state(self.codes, len(assigned))
         if self.state is not None and not term["process_is_new"]:
@@ -152,7 +152,7 @@ class SetReplay:
         kernels.change_min_isr_in_replay(self.state, of_runs, now_us)
 
     def _params_in(self, term: Mapping[str, Any]) -> tuple[npt.NDArray[np.void], list[str]]:
-        """Return the parameters of all rule runs in a term, as records for the kernel and as JSON. They are cached."""
+        """Return the parameters of all rule runs in a term twice: as records for the kernel, and as JSON."""
         key = tuple(term[name] for name in OF_BROKER)
         if key not in self.params:
             if len(self.params) == TERMS_ALIKE:
@@ -193,7 +193,7 @@ class SetReplay:
             yield from self.flush()
 
     def pass_over(self, piece: QuietRows, rows: Callable[[], Rows]) -> Iterator[pa.RecordBatch]:
-        """Skip a quiet stretch of the log, or replay its rows if they may change results."""
+        """Skip a quiet stretch of the log, or replay its rows if skipping them could change results."""
         if self.state is None or self.term_is_over or self.key != piece.of_set:
             return
         if all(map(_run_knows_quiet, self.runs)):
@@ -215,7 +215,7 @@ class SetReplay:
             self.term_is_over = True
 
     def end_set(self) -> Iterator[pa.RecordBatch]:
-        """Replay up to the end of the set's last term or of the window; collect the set's state if requested."""
+        """Replay to the end of the set's last term or of the window, and store the set's state if STATE is wanted."""
         if self.state is None or self.identity is None:
             return
         if self.state.term["end_us"][0] < self.until_us:
@@ -261,7 +261,7 @@ NO_ROWS = Rows(*(np.asarray(pa.array([], pa.int64())) for _ in Rows._fields))
 
 
 def _carry_over_to_next_term(former: State, state: State, assigned: Sequence[int]) -> None:
-    """Copy the state of followers that are assigned in both terms from a leader's former term to its next one."""
+    """Copy the state of followers from a leader's former term to its next term, if they are assigned in both."""
     known = list(former.fetches["replica_id"])
     for p, replica in enumerate(assigned):
         if replica in known:
@@ -277,14 +277,15 @@ def replay_batches(
     *,
     around_shrinks: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Replay a stream of batches, sorted by replica set, then ROW_ORDER.
+    """Replay a stream of batches, which is sorted by replica set and then by ROW_ORDER, and yield the results.
 
-    A set begins with a TERM row or with its state from the previous window (a GOES_ON row); earlier rows are ignored.
+    A set begins with a TERM_STARTS row, or with a GOES_ON row that contains its state from the previous window. Rows
+    before that row are ignored.
 
     Parameters
     ----------
     batches : iterator of RecordBatch
-        SET_COLUMNS, the columns of ``Rows`` (int64), ``term`` (struct of TERM_FIELDS, null except in TERM rows),
+        SET_COLUMNS, the columns of ``Rows`` (int64), ``term`` (struct of TERM_FIELDS, null except in TERM_STARTS rows),
         ``kept`` (struct of KEPT_FIELDS, null except in GOES_ON rows), and ``segment`` (many events in one row, or null;
         see ``udfs.batches.segments``).
     runs : sequence of RuleRun
@@ -293,9 +294,9 @@ def replay_batches(
     until_us : int
         End of the window, exclusive: later rows are ignored, and later timers do not fire.
     shared : collection of str
-        Timelines to return in addition, as they are stored.
+        Timelines to return in addition, in their stored form.
     around_shrinks : bool
-        Whether only the rows of these timelines near shrinks are returned.
+        Whether to return only the rows of these timelines that are near shrinks.
 
     Yields
     ------
@@ -311,8 +312,8 @@ def replay_batches(
     first = next(batches, None)
     if first is None:
         return
-    # Quiet stretches are not skipped if timelines are wanted, because timelines have rows in them, or states, because
-    # states need all appends.
+    # Quiet stretches are not skipped if timelines or states are wanted: timelines contain rows from within the
+    # stretches, and states need all appends.
     quiet = not shared and set(kinds) <= set(SCORED) and "kept" not in first.schema.names
     groups = _by_knowledge_of_quiet(runs) if quiet else [runs]
     replays = [SetReplay(group, kinds, until_us, shared, around_shrinks=around_shrinks) for group in groups]
@@ -349,7 +350,7 @@ def _run_knows_quiet(run: RuleRun) -> bool:
 
 
 def _replay_batch(batch: pa.RecordBatch, current: SetReplay) -> Iterator[pa.RecordBatch]:
-    """Replay one batch of the stream, in parts: a replica set, a term or a new min.insync.replicas begins each."""
+    """Replay one batch of the stream. It is cut where a replica set, a term or a new min.insync.replicas begins."""
     rows = kernel_rows(batch)
     # The rows of a set are adjacent: if the first and the last row of a batch are of one set, all are.
     alone = set_of(batch, 0) == set_of(batch, batch.num_rows - 1)

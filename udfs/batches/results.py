@@ -1,4 +1,4 @@
-"""Convert the kernel's numeric results to rows with names. All kinds of results have one schema."""
+"""Convert the kernel's numeric results to rows with names, with RESULT_SCHEMA or, for stored timelines, STATES."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ KINDS = {
 }
 """Kinds of results and their columns, in the order of the kernel's output arrays."""
 SCORED = ("change", "score", "follower_score")
-"""The kinds of results from which scores are computed. All other kinds are timelines."""
+"""The kinds of results from which scores are computed. The other two kinds are timelines."""
 STATE = "state"
 """The kind of result that holds the state of a replica set's replay at the end of the window
 (``udfs.kernel.snapshot``)."""
@@ -47,11 +47,12 @@ _NULL_UNLESS = {
     "times_known": {"last_caught_up_time_ms"},
     "held_known": {"leader_held_ms"},
 }
-"""Columns that are null if a flag of the term is false. ``offsets_known``: a log line names offsets. ``times_known``:
-the span around shrinks has not ended. ``held_known``: the log has more than one instant per fetch."""
+"""For each flag in a term's identity, the columns that are null if the flag is false. ``offsets_known``: a log line
+names offsets. ``times_known``: the row does not end a span around shrinks. ``held_known``: the log has more than one
+instant per fetch."""
 _ROWS_A_BATCH = 1 << 16
 _WIDEST = 40
-"""Number of bits for the ISR, one per replica, below the term's number in a combined key."""
+"""Number of bits for the ISR in a number that combines a term's index (upper bits) with an ISR (a bit per replica)."""
 Results = Iterator[pa.RecordBatch]
 
 RESULT_SCHEMA = pa.schema(
@@ -115,8 +116,8 @@ STATES = {
     )
     for kind, columns in _OF_TIMELINES.items()
 }
-"""Schemas of the timelines as the tables store them: one row for all rule runs with the same state, and text as
-dictionaries."""
+"""Schemas of the timelines in the form in which tables store them: one row for all rule runs with the same state, and
+text as dictionaries."""
 
 
 def named_results(
@@ -126,19 +127,20 @@ def named_results(
     kinds: Collection[str],
     shared: Collection[str] = (),
 ) -> Results:
-    """Convert the kernel's output to rows with names: replica ids, ISRs as lists of ids, rules, terms.
+    """Convert the kernel's numbers to rows with topic, term and rule names, replica ids, and ISRs as lists of ids.
 
     Parameters
     ----------
     out : KernelOutput
-    marks : sequence of (rows filled when a term was left, identity of the term)
-        The identity has SET_COLUMNS, ``leader_epoch``, ``assigned``, and ``params_json`` of each rule run.
+    marks : sequence of (copy of ``out.filled``, identity of a term)
+        One entry per term, in the order of the rows: the number of rows in each array after the term, and the term's
+        SET_COLUMNS, ``leader_epoch``, ``assigned``, and ``params_json`` (a list with one text per rule run).
     rules : sequence of str
         The rule of each rule run.
     kinds : collection of str
         Kinds of results to return, from KINDS.
     shared : collection of str
-        Timelines to return as stored (STATES): one row for all rule runs that have the same state.
+        Timelines to return in their stored form (STATES): one row for all rule runs that have the same state.
 
     Yields
     ------
@@ -158,9 +160,10 @@ def named_results(
 def named_once(
     rows: Int64Array, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> pa.RecordBatch:
-    """Convert timeline rows to named columns as stored: one row for all rule runs with the same state.
+    """Convert rows of the timeline ``kind`` to a batch in the form in which tables store them (STATES).
 
-    Row i belongs to the term ``identities[of_term[i]]``.
+    Rule runs with the same state share a row. Row i belongs to the term ``identities[of_term[i]]``. ``rules`` contains
+    the rule of each rule run.
     """
     params = list(dict.fromkeys(tuple(identity["params_json"]) for identity in identities))
     params_of = np.array([params.index(tuple(identity["params_json"])) for identity in identities])
@@ -182,9 +185,10 @@ def named_once(
 def named(
     out: KernelOutput, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> Results:
-    """Convert one kind of result to named columns, with one row per rule run.
+    """Convert one kind of result to batches with RESULT_SCHEMA, with one row per rule run even where they share a row.
 
-    Row i belongs to the term ``identities[of_term[i]]``.
+    Row i of the kernel's output belongs to the term ``identities[of_term[i]]``. ``rules`` contains the rule of each
+    rule run.
     """
     which = list(KINDS).index(kind)
     rows = out[which][: int(out.filled[which])]
@@ -206,14 +210,14 @@ def named(
 
 
 def _result_of_each_run(runs: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Expand rows that several rule runs share: return one row index and rule run number per row and rule run."""
+    """Expand rows that rule runs share. Return the index of the row and of the rule run for each pair of the two."""
     bits = np.ascontiguousarray(runs)[:, None].view(np.uint8)
     row, bit = np.nonzero(np.unpackbits(bits, axis=1, count=int(RUNS_A_ROW), bitorder="little"))
     return row, (runs[row] >> RUNS_A_ROW) * RUNS_A_ROW + bit
 
 
 def _result_columns(rows: Int64Array, kind: str) -> dict[str, Int64Array]:
-    """Return the columns of one kind of result by name, without the first one, which holds the rule run or runs."""
+    """Return the columns of one kind of result by name, except the first column, which contains the rule runs."""
     return {column: np.ascontiguousarray(rows[:, i]) for i, column in enumerate(KINDS[kind]) if i}
 
 
@@ -223,7 +227,10 @@ def _named_result_columns(
     identities: Sequence[Identity],
     of_mark: Int64Array,
 ) -> dict[str, Any]:
-    """Return the columns of RESULT_SCHEMA for one kind of result, without the rule run; text as dictionaries."""
+    """Return the columns of RESULT_SCHEMA for one kind of result, except ``rule`` and ``params_json``.
+
+    Text columns are dictionary arrays. Row i belongs to the term ``identities[of_mark[i]]``.
+    """
     rows = len(of_mark)
     widest = max(len(identity["assigned"]) for identity in identities)
     replica_ids = np.array([i["assigned"] + [-1] * (widest - len(i["assigned"])) for i in identities], np.int32)
@@ -291,7 +298,7 @@ def _as_result_type(values: Any, wanted: pa.DataType) -> pa.Array:
 def _isr_lists(
     bits: Int64Array, of_mark: Int64Array, identities: Sequence[Identity], leader_last: Any = False
 ) -> pa.Array:
-    """Convert ISRs from bits to lists of replica ids, in assignment order. Each distinct list is built once."""
+    """Convert ISRs from bits to lists of replica ids, in assignment order. The leader comes last if ``leader_last``."""
     # ISR and term are combined to one number per row: Arrow finds its distinct values by hashing, without a sort.
     keys = pa.array((of_mark << _WIDEST | bits) << 1 | leader_last).dictionary_encode()
     lists = []
@@ -305,7 +312,7 @@ def _isr_lists(
 
 
 def _result_verdicts(causes: Int64Array) -> dict[str, pa.Array]:
-    """Return the columns verdict, primary cause and causes, given causes as bits. They are null if no bit is set."""
+    """Return the columns verdict, primary_cause and causes for causes as bits. They are null where no bit is set."""
     bits, inverse = np.unique(causes, return_inverse=True)
     names = [[name for i, name in enumerate(CAUSES) if bit >> i & 1] for bit in bits.tolist()]
     primary = [held[0] if held else None for held in names]

@@ -17,7 +17,10 @@ class RuleRun:
 
 
 def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
-    """Return all parameters of a rule run in a term: the user's value, else the leader's, else the rule's."""
+    """Return the value of each parameter of a rule run in a term: the user's, else the leader's, else the rule's.
+
+    ``term`` contains the leader's settings (`udfs.batches.stream_columns.OF_BROKER`).
+    """
     rule = REGISTRY[run.rule]
     lag_time = run.params.get("replica_lag_time_max_ms", term["replica_lag_time_max_ms"])
     return {
@@ -32,9 +35,9 @@ def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
 
 
 def params_json(run: RuleRun, term: Mapping[str, Any]) -> str:
-    """Return a rule run's parameters in a term, as results show them: JSON with sorted keys.
+    """Return a rule run's parameters in a term as JSON with sorted keys, for the column ``params_json`` of results.
 
-    Common parameters that the user did not set are left out, except lag time and min.insync.replicas.
+    It contains the rule's own parameters, the lag time, min.insync.replicas, and all parameters that the user set.
     """
     rule = REGISTRY[run.rule]
     shown = {"replica_lag_time_max_ms", "min_insync_replicas", *rule.params, *run.params}

@@ -19,7 +19,9 @@ Ints = npt.NDArray[np.int64]
 
 
 def one_row_an_event(batches: Iterator[pa.RecordBatch], *, quiet: bool = False) -> Iterator[Piece]:
-    """Unpack the segments in the replay's stream. Memory is bounded by overlapping segments and one batch.
+    """Unpack the segments in the replay's stream, and yield its rows in order, with one row per event.
+
+    Memory is bounded by overlapping segments and one batch.
 
     Parameters
     ----------
@@ -28,17 +30,18 @@ def one_row_an_event(batches: Iterator[pa.RecordBatch], *, quiet: bool = False) 
         set, then ROW_ORDER. In the row of a segment, ``segment`` is a SEGMENT and ``time_us`` the time of its first
         event. In the row of a single event, ``segment`` is null.
     quiet : bool
-        Whether quiet stretches stay packed. A stretch is unpacked anyway if another row of the set falls into it.
+        Whether quiet stretches stay packed. A stretch is still unpacked if another row of the replica set falls into
+        it.
 
     Yields
     ------
     RecordBatch or QuietRows
-        The same rows in order, without ``segment`` and with one row per event. Quiet stretches are separate items.
+        RecordBatches without the column ``segment``. A quiet stretch that stays packed is a separate item.
 
     Raises
     ------
     DamagedSegmentError
-        If a segment is damaged; the message names it.
+        If a segment is damaged. The message names its replica set and time.
     ValueError
         If rows are not in order.
     """
@@ -46,14 +49,14 @@ def one_row_an_event(batches: Iterator[pa.RecordBatch], *, quiet: bool = False) 
 
 
 class _Segment(NamedTuple):
-    """A packed segment of the replay's stream: the batch ``rows``, the index of its row in it, and its binaries."""
+    """A packed segment: the batch of the stream that contains its row, the row's index, and the segment's binaries."""
 
     rows: pa.RecordBatch
     place: int
     packed: pa.StructScalar
 
     def pieces(self, following: tuple[pa.RecordBatch, int] | None) -> Iterator[Piece]:
-        """Yield the segment's events. If ``following``, the next row, is after its quiet stretch, this stays packed."""
+        """Yield the segment's events. Its quiet stretch stays packed, unless the next row, ``following``, is in it."""
         of_set = set_of(self.rows, self.place)
         try:
             around = unpacked_quiet(self.packed["quiet"].as_py() or b"")
@@ -81,14 +84,14 @@ class _Segment(NamedTuple):
             raise self.damaged(error) from error
 
     def damaged(self, error: Exception) -> DamagedSegmentError:
-        """Return the error for a damaged segment, which names its replica set and the time of its first event."""
+        """Return an error whose message names the segment's replica set and the time of its first event."""
         at_us = self.rows.column("time_us")[self.place].as_py()
         return DamagedSegmentError(
             f"the segment of {set_of(self.rows, self.place)} that begins at {at_us} us is damaged: {error}"
         )
 
     def _rows_of(self, columns: Mapping[str, Ints], events: int) -> pa.RecordBatch:
-        """Return unpacked events as rows of the stream, with the segment's replica set. Further columns are null."""
+        """Return unpacked events as rows of the stream, with the segment's replica set. All other columns are null."""
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(columns[field.name])
@@ -103,7 +106,7 @@ class _Segment(NamedTuple):
 
 
 def _pieces_of_stream(batches: Iterator[pa.RecordBatch], *, quiet: bool) -> Iterator[Piece]:
-    """Yield the stream in order: slices with rows of single events, and the events in each segment."""
+    """Yield the stream's rows in order: slices of the rows of single events, and the unpacked events of segments."""
     waiting: _Segment | None = None  # whether it is unpacked depends on the next row
     for batch in batches:
         segments = batch.column("segment")
@@ -128,5 +131,4 @@ def _pieces_of_stream(batches: Iterator[pa.RecordBatch], *, quiet: bool) -> Iter
 
 @lru_cache
 def _null_columns(type_: pa.DataType, count: int) -> pa.Array:
-    """Return ``count`` nulls of this type; cached."""
     return pa.nulls(count, type_)

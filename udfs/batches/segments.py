@@ -1,9 +1,9 @@
 """Pack consecutive fetches and appends of one replica set into segments: one row, with each column as one binary.
 
 Spark is slow per row and fast per byte: 16,384 events pass through it as one row of about 300 kB. In format 1, a binary
-has integers, all little-endian and signed: the first integer in 8 bytes, one byte with the width of the differences (0,
-1, 2, 4 or 8 bytes; 0 if all integers are equal), then the difference of each integer from the previous one. ``PACKED``
-lists the columns. ``checksum`` is the CRC-32 of the concatenated binaries.
+contains little-endian signed integers. The first value takes 8 bytes. The next byte is the width of the differences in
+bytes (0, 1, 2, 4 or 8; 0 if all values are equal). Then follows the difference of each value from the one before.
+``PACKED`` lists the columns. ``checksum`` is the CRC-32 of the concatenated binaries.
 """
 
 import zlib
@@ -38,7 +38,8 @@ PACKED = {
     "released_us": "time from processed_us until the requested wait for data ended",
     "until_us": "time from released_us until the response was sent",
 }
-"""Columns of ``udfs.records.Rows`` that a segment stores, with their meaning. Only fetches have the last six."""
+"""Columns of ``udfs.records.Rows`` that a segment stores, with their meaning. The last six are stored for fetches only.
+"""
 OF_FETCHES = tuple(PACKED)[4:]
 _INSTANTS = ("time_us", *tuple(PACKED)[6:])
 """Columns with the instants of a fetch, in chronological order. The first is stored as a time, and each later one as
@@ -75,7 +76,7 @@ class DamagedSegmentError(ValueError):
 
 
 class _Widths(NamedTuple):
-    """A width in bytes, and the smallest and largest signed integer that fits it."""
+    """A width in bytes, and the smallest and the largest signed integer that fit in it."""
 
     width: int
     least: int
@@ -86,7 +87,7 @@ _WIDTHS = (_Widths(0, 0, 0), *(_Widths(w, -(1 << 8 * w - 1), (1 << 8 * w - 1) - 
 
 
 def packed_for_segment(values: Ints) -> bytes:
-    """Pack a column of integers: the first in 8 bytes, then differences. Without integers, the result is empty."""
+    """Pack a column of integers into a binary of format 1 (see the module). An empty column becomes an empty binary."""
     if not len(values):
         return b""
     steps = np.diff(values)  # an overflow is undone when the sums overflow as well
@@ -99,7 +100,7 @@ def packed_for_segment(values: Ints) -> bytes:
 def unpack_steps(binary: bytes, steps: Ints) -> None:
     """Unpack into ``steps`` a column that `packed_for_segment` packed.
 
-    ``steps[0]`` receives the first number, each later element the difference from the number before.
+    ``steps[0]`` receives the first value, each later element the difference from the value before.
 
     Raises
     ------
@@ -113,7 +114,7 @@ def unpack_steps(binary: bytes, steps: Ints) -> None:
 
 
 def _width_of_steps(binary: bytes, count: int) -> int:
-    """Return the width in bytes of a packed column's differences. Raise if it does not have ``count`` numbers."""
+    """Return the width of a packed column's differences, in bytes. Raise if it does not have ``count`` values."""
     if not count and not binary:
         return 0
     width = binary[8] if len(binary) > 8 else -1
@@ -136,8 +137,8 @@ def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     Yields
     ------
     RecordBatch
-        Rows with the schema SEGMENTS. A segment has at most SEGMENT_ROWS events, all of one leader epoch. They have the
-        same ``day``, and their times are on one day.
+        Rows with the schema SEGMENTS. A segment contains at most SEGMENT_ROWS events, all of one leader epoch. Their
+        ``day`` is the same, and so is the day of their ``time_us``.
     """
     number = _SegmentNumber()
     rest: Events | None = None
@@ -164,12 +165,12 @@ def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def segments_of_events(events: Events) -> pa.RecordBatch:
-    """Pack all events of one replica set, which are sorted, into rows of SEGMENTS."""
+    """Pack all events of one replica set, which must be sorted (`sorted_events`), into rows of SEGMENTS."""
     return _segments_of_events(events, [*_segment_starts(events), len(events)], _SegmentNumber())
 
 
 class _SegmentNumber:
-    """Numbers the segments of each replica set from 0. All segments of a set must come before those of the next."""
+    """Numbers the segments of each replica set from 0. The segments of a set must follow each other."""
 
     def __init__(self) -> None:
         self._of: tuple[object, ...] = ()
@@ -183,12 +184,15 @@ class _SegmentNumber:
 
 
 def _segment_starts(events: Events) -> list[int]:
-    """Return the index of the first event of each segment."""
+    """Return the indices at which segments begin, given sorted events.
+
+    Segments begin where the replica set, the leader epoch or the day changes, and after SEGMENT_ROWS events.
+    """
     columns = events.columns
     new = np.ones(len(events), np.bool_)
     new[1:] = False
-    # A fetch that arrived on one day and was handled on the next forms a segment with others of this kind only: earlier
-    # arrivals have another `day`, and later arrivals are on another day.
+    # A fetch that arrived on one day and was handled on the next only shares a segment with others of this kind:
+    # earlier arrivals have another `day`, and later arrivals are on another day.
     for values in (columns["set"], columns["leader_epoch"], _days_of_events(columns), columns["time_us"] // DAY_US):
         new[1:] |= np.diff(values) != 0
     edges = [*np.flatnonzero(new).tolist(), len(events)]
@@ -270,19 +274,19 @@ def unpack_segment(segment: dict[str, Any]) -> dict[str, Ints]:
 
 @entry
 def spread_steps(of_events: Ints, of_fetches: Ints, columns: Ints) -> int:
-    """Write the columns of ``Rows``, with one value per event, given the differences in a segment's columns.
+    """Compute the columns of ``Rows``, with one value per event, from the differences in a segment's columns.
 
     Parameters
     ----------
     of_events, of_fetches : int64 of shapes (4, events) and (6, fetches)
-        Differences that ``unpack_segment`` has unpacked, in the order of PACKED.
+        Differences, as `unpack_steps` unpacks them, of the columns in PACKED.
     columns : int64 of shape (10, events)
-        Array for the result.
+        The result is written here. For events that are not fetches, the last six columns are UNKNOWN.
 
     Returns
     -------
     int
-        Number of events that are fetches. For other events, the last six columns are UNKNOWN.
+        Number of events that are fetches.
     """
     time_us = kind = offset = code = np.int64(0)
     replica_id = log_end_offset = handled_us = processed_us = released_us = until_us = np.int64(0)

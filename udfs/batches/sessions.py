@@ -1,4 +1,4 @@
-"""Process the requests of fetch sessions in order: correct their times, find gaps, and add earlier partitions."""
+"""Prepare the requests of fetch sessions: correct their times, find gaps, and add partitions from before the log."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +14,8 @@ from udfs.arrow_types import arrow_columns, int64_array
 from udfs.request_log import unpacked
 
 STRETCH_OF_SESSION = 1 << 32
-"""Added to the id of a fetch session after each gap of the log within the session, so that requests after the gap form
-another session. It is larger than any id that Kafka assigns."""
+"""Added to the id of a fetch session at each gap in the log, so that the session's requests after the gap belong to a
+different session id. It is larger than any id that Kafka assigns."""
 
 INSTANTS = ("arrival_us", "handled_us", "processed_us", "released_us", "answered_us", "completed_us")
 _ORDER = ("broker_id", "session", "session_epoch")
@@ -28,20 +28,21 @@ FIRST_REQUESTS = arrow_columns(
 
 Held = Sequence[tuple[Sequence[str], str, Sequence[tuple[int, int, int]]]]
 Members = Mapping[tuple[int, int], Held]
-"""For each broker and fetch session, the partitions that the session had before the log begins.
+"""For each (broker id, session id), the partitions that the session contained before the log began.
 
-They are listed by topic (its ids and its name). For each partition there are its id, and the leader epoch and offset of
-its last fetch, or -1 if unknown."""
+There is one entry per topic: its ids, its name, and its partitions. A partition is given as its id, and the leader
+epoch and offset of its last fetch, or -1 if unknown."""
 
 Ints = npt.NDArray[np.int64]
 
 
 def session_requests_in_turn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Add ``previous_epoch`` (null for a session's first request), and correct times of late log lines.
+    """Add the column ``previous_epoch`` to the requests, and correct the times of requests that were logged late.
 
-    A session has one request in flight. So if a request seems to complete after the next request of its session
-    arrived, its line was logged late, by at least the difference. Its times are moved back by that much. This is only
-    done if the next request is in the same file: the rows of a file then do not depend on when other files are read.
+    ``previous_epoch`` is the session epoch of the session's previous request, or null. A session has one request in
+    flight. So if a request seems to complete after the next request of its session arrived, its line was logged late,
+    by at least the difference. All its times are moved back by that much. This is only done if the next request is in
+    the same file, because the rows of a file must not depend on when other files are read.
     """
     before: pa.RecordBatch | None = None
     with_rows = (batch for batch in batches if batch.num_rows)
@@ -54,7 +55,7 @@ def session_requests_in_turn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 def _requests_in_turn(
     batch: pa.RecordBatch, before: pa.RecordBatch | None, after: pa.RecordBatch | None
 ) -> pa.RecordBatch:
-    """Do the same as `session_requests_in_turn` for one batch, given the batches before and after it, if any."""
+    """Return one batch as `session_requests_in_turn` yields it, given the batches before and after it, if any."""
     around = pa.Table.from_batches(
         [*([before.slice(before.num_rows - 1)] if before else []), batch, *([after.slice(0, 1)] if after else [])]
     )
@@ -72,21 +73,22 @@ def _requests_in_turn(
 
 
 def _same_file_follows(files: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Return for each request whether the next one is from the same file; False for the last."""
+    """Return for each request whether the next request is from the same file; False for the last request."""
     names = files.combine_chunks()
     return np.append(np.asarray(pc.equal(names[1:], names[:-1])), False)
 
 
 def first_session_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the first request of each session, with the columns of `FIRST_REQUESTS`."""
+    """Yield the first logged request of each fetch session, with the columns of `FIRST_REQUESTS`."""
     for batch in session_requests_in_turn(batches):
         yield batch.filter(pc.is_null(batch.column("previous_epoch"))).select(FIRST_REQUESTS.names)
 
 
 def missing_session_requests(batch: pa.RecordBatch, members: Members = MappingProxyType({})) -> pa.RecordBatch:
-    """Return the requests before which a request of their session is missing, with ``reason`` and ``detail``.
+    """Return the requests of a batch whose preceding request in the session is missing from the log.
 
-    The first request of a session in ``members`` is left out if its predecessor is in logs that were read earlier.
+    The columns ``reason`` and ``detail`` are added: the kind of gap, and a text that names the session. A session's
+    first request is not returned if ``members`` shows that the request before it is in logs that were read earlier.
     """
     went_on = {key for key, held in members.items() if any(epoch >= 0 for *_, own in held for _, epoch, _ in own)}
     epoch, previous = int64_array(batch.column("session_epoch")), int64_array(batch.column("previous_epoch"))
@@ -113,7 +115,7 @@ def missing_session_requests(batch: pa.RecordBatch, members: Members = MappingPr
 
 
 def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBatch:
-    """Add the partitions that each session had before the log to the first logged request of the session."""
+    """Add to each session's first logged request the partitions that the session contained before the log began."""
     if not members:
         return batch
     broker, session = int64_array(batch.column("broker_id")), int64_array(batch.column("session"))
@@ -129,9 +131,9 @@ def with_session_members(batch: pa.RecordBatch, members: Members) -> pa.RecordBa
 
 
 def _piece_with_held(piece: bytes, held: Held) -> bytes:
-    """Return a request's packed partitions with ``held``, its session's partitions from before the log, in front."""
+    """Return a request's packed partitions with the partitions ``held``, from before the log began, added in front."""
     asked, gone, answered = unpacked.unpacked_fetches(pa.array([piece]))
-    # All requests of a session identify topics by id, or all by name; a request without partitions fits both.
+    # All requests of a session identify topics by id, or all by name. A request without partitions shows neither.
     by_id = any(each.is_id.any() for each in (asked, gone, answered)) or not (len(asked.is_id) or len(answered.is_id))
     topics = [(ids[0] if by_id and ids else topic, partitions) for ids, topic, partitions in held]
     return unpacked.with_topics_in_front(piece, topics, by_id=by_id)

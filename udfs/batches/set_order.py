@@ -17,15 +17,15 @@ Piece: TypeAlias = "pa.RecordBatch | QuietRows"
 
 
 def in_set_order(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Merge overlapping pieces of the stream, so that the rows of each replica set are in order.
+    """Merge overlapping pieces of the stream, so that the rows of each replica set are in the order ROW_ORDER.
 
     Memory is bounded by overlapping pieces.
 
     Parameters
     ----------
     pieces : iterator of RecordBatch or QuietRows
-        Pieces with SET_COLUMNS and ROW_ORDER (int64) among their columns. The rows of each piece are in order, with the
-        rows of a set adjacent. Within a set, no piece begins earlier than the previous piece.
+        Pieces with the columns SET_COLUMNS and ROW_ORDER (int64), and any others. The rows of each piece are in order,
+        with the rows of a replica set adjacent. Within a set, no piece begins earlier than the previous piece.
 
     Yields
     ------
@@ -72,7 +72,7 @@ def _begin_of(piece: Piece) -> tuple[Key, Key, int]:
 
 
 def rows_of_piece(piece: Piece) -> pa.RecordBatch:
-    """Return the rows of a piece. For a quiet stretch, its segment is unpacked."""
+    """Return the rows of a piece. If it is a quiet stretch, its segment is unpacked."""
     return piece.rows() if isinstance(piece, QuietRows) else piece
 
 

@@ -22,11 +22,11 @@ TERM_FIELDS = (
     ("held_known", pa.bool_()),
     ("held_at_start", pa.list_(pa.int64())),
 )
-"""Fields of the struct column ``term`` of a TERM row. In this row, ``time_us`` is the start of the term, and ``offset``
-is the leader's log end at the start."""
+"""Fields of the struct column ``term`` of a TERM_STARTS row. In this row, ``time_us`` is the start of the term, and
+``offset`` is the leader's log end at the start."""
 
 OF_BROKER = ("replica_lag_time_max_ms", "min_insync_replicas", "check_origin_ms", "isr_write_ms")
-"""Fields of a TERM row with the leader's settings. A rule run uses them for parameters that the user did not set."""
+"""Fields of ``term`` with the leader's settings. A rule run uses them for parameters that the user did not set."""
 
 KEPT_FIELDS = (
     ("leader_epoch", pa.int32()),
@@ -36,6 +36,6 @@ KEPT_FIELDS = (
     ("params", pa.list_(pa.string())),
     ("state", pa.binary()),
 )
-"""Fields of the struct column ``kept`` of a GOES_ON row, with the state at the end of the previous window.
+"""Fields of the struct column ``kept`` of a GOES_ON row: the state of a replica set at the end of the previous window.
 
-``end_us`` and ``ends_mid_term`` describe the end of the term. All others are those of a STATE result."""
+``end_us`` and ``ends_mid_term`` describe the end of the term. All other fields are columns of a STATE result."""

@@ -1,7 +1,8 @@
-"""Measure how long producers with acks=all wait: the waiting appends of each rule run, and a histogram of latencies.
+"""Measure how long acks=all producers wait: track the waiting appends of each rule run, and count their latencies.
 
-The width of a bucket is at most a sixteenth of its latency, so a few hundred counters are enough for a day. Histograms
-of several rows of the table can be added, and percentiles computed from the sums.
+Latencies are counted in the buckets of a histogram. The width of a bucket is at most a sixteenth of its latency, so a
+few hundred counters are enough for a day. Histograms of several rows of the table can be added, and percentiles
+computed from the sums.
 """
 
 import numpy as np
@@ -21,27 +22,27 @@ group."""
 
 
 def new_ack_waits(runs: int, capacity: int) -> Int64Array:
-    """Return an empty ``waits``, which holds the appends that some rule run has not acknowledged yet, in order.
+    """Return an empty ``waits``: the array of appends that some rule run has not acknowledged yet, in order.
 
-    It is an int64 array of shape (capacity + 1, 2 + runs). Beyond the capacity, two neighbouring appends are merged
-    into one row, with the time of the earlier and the log end of the later append. Latencies of a rule run that is this
-    far behind are then too long, by up to the time between the two appends.
+    It is an int64 array of shape (capacity + 1, 2 + runs). If more appends wait, neighbouring appends are merged into
+    one row, with the time of the earlier and the log end of the later append. The latency of the later append is then
+    overestimated by the time between the two.
     """
     return np.zeros((capacity + 1, FIRST_RUN + runs), np.int64)
 
 
 def middle_of_latency_bucket_us(buckets: Int64Array) -> Int64Array:
-    """Return the latency in the middle of each of these buckets, in microseconds."""
+    """Return the latency at the middle of each bucket, in microseconds, for an array of bucket numbers."""
     shift = np.maximum(buckets // 16 - 1, 0)
     return np.where(buckets < 16, buckets, ((16 + buckets % 16) << shift) + (1 << shift) // 2)
 
 
 @kernel
 def latency_bucket(latency_us):
-    """Return the number of a latency's bucket: below 16 us one bucket per us, above 16 buckets per power of two."""
+    """Return the bucket number of a latency. There is a bucket for each us below 16 us, then 16 per power of two."""
     if latency_us < 16:
         return latency_us
-    # The highest bit is found by binary search, which takes fewer steps than bit by bit.
+    # The highest bit is found by binary search, which takes fewer steps than testing bit by bit.
     shift, step = 0, 32
     while step > 0:
         if latency_us >> (shift + step) >= 16:
@@ -91,7 +92,7 @@ def _make_room_for_waits(waits):
 
 @kernel
 def add_ack_wait(waits, log_end_offset, now_us):
-    """Add a row for an append to ``waits``, and return its index. The caller sets which rule runs wait for it."""
+    """Add a row for an append to ``waits``, and return its index. The caller marks the rule runs that wait for it."""
     if waits[COUNT, TIME] == len(waits) - 1:
         _make_room_for_waits(waits)
     i = waits[COUNT, TIME]
@@ -135,7 +136,7 @@ def acknowledge_waits(waits, r, high_watermark, now_us, latencies):
 
 @kernel
 def forget_ack_waits(waits, r):
-    """Mark in ``waits`` that rule run ``r`` waits for no append, present or future."""
+    """Mark in ``waits`` that slot ``r`` waits for no append, now or later."""
     waits[COUNT, FIRST_RUN + r] = FOR_NOTHING
 
 
@@ -160,7 +161,7 @@ def ack_waits_alike(waits, r, other):
 
 @kernel
 def count_given_up_ack_waits(waits, r, before_us):
-    """Return how many appends from before ``before_us`` still wait for acknowledgement in rule run ``r``."""
+    """Return the number of appends before ``before_us`` that still wait for acknowledgement in rule run ``r``."""
     never = 0
     for i in range(waits[COUNT, FIRST_RUN + r], waits[COUNT, TIME]):
         if waits[i, TIME] < before_us:

@@ -5,5 +5,5 @@ from udfs.jit import inlined
 
 @inlined
 def active_run(active, k):
-    """Return the slot of the k-th rule run or group to replay; the mask shows the compiler that it is not negative."""
+    """Return the slot of the k-th rule run or group to replay. The mask shows the compiler that it is not negative."""
     return active[k] & 0xFFFF

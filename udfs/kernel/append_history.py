@@ -30,7 +30,7 @@ def new_append_history(capacity: int = CAPACITY) -> AppendHistory:
 
 @kernel
 def begin_append_history(history: AppendHistory, start_offset: int, start_us: int) -> None:
-    """Empty the history at the start of a term. Records below ``start_offset`` are dated to ``start_us``."""
+    """Empty the history at the start of a term. The records below ``start_offset`` get the append time ``start_us``."""
     history.log_end_offset[0] = start_offset
     history.time_us[0] = start_us
     history.used[0] = 0
@@ -41,7 +41,7 @@ def begin_append_history(history: AppendHistory, start_offset: int, start_us: in
 def remember_append(history: AppendHistory, log_end_offset: int, time_us: int, held_by_all: int) -> None:
     """Add an append that ended at ``log_end_offset``. All followers have the records below ``held_by_all``.
 
-    If the history is full, appends that all followers have are dropped; if most remain, pairs of neighbours are merged.
+    If the history is full, appends that all followers have are dropped. If most appends remain, neighbours are merged.
     """
     first, end = history.used
     if end == len(history.time_us):

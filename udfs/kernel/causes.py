@@ -39,14 +39,15 @@ CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, CONTROLLER, FOLLOWER_STOPPED
 )
 
 ORDINARY_WORK = 10
-"""The leader is not to blame if it held the follower's fetches for less than a tenth of the lag time."""
+"""The cause SLOW_LEADER requires that the leader held the follower's fetches for more than 1/ORDINARY_WORK of the lag
+time."""
 
 
 NO_ARRIVAL_US = -1
-"""Last arrival of a fetch of a follower that has not fetched in this term."""
+"""Value of ``last_arrival_us`` for a follower that has not fetched in this term."""
 
 CADENCES_A_LAG_TIME = 3
-"""If the log has fewer fetches of a follower per lag time, it cannot show that the follower has stopped."""
+"""Minimum number of logged fetches per lag time that can show that a follower has stopped."""
 
 
 @kernel
@@ -70,20 +71,23 @@ def _may_depend_on_earlier(state, r, p, now_us):
 
 @kernel
 def _is_shrink_explained(fetch, held_us, lag_time_us, now_us):
-    """Whether the follower would still be in sync if the leader had not delayed it by ``held_us``."""
+    """Whether the leader's delay explains the shrink: without ``held_us``, the follower would still be in sync.
+
+    Delays of at most 1/ORDINARY_WORK of the lag time explain nothing.
+    """
     return held_us * ORDINARY_WORK > lag_time_us and now_us - fetch.since_us - held_us <= lag_time_us
 
 
 @kernel
 def _has_stopped(fetch, lag_time_us, now_us):
-    """Return the cause FOLLOWER_STOPPED; UNKNOWN if the log has too few fetches of the follower to show that."""
+    """Return the cause FOLLOWER_STOPPED, or UNKNOWN if the log contains too few fetches of the follower to show it."""
     thin = now_us < fetch.thin_until_us and fetch.cadence_us * CADENCES_A_LAG_TIME > lag_time_us
     return UNKNOWN if thin else FOLLOWER_STOPPED
 
 
 @kernel
 def causes_of_shrink(state, r, p, now_us):
-    """Return all causes that hold when rule run ``r`` drops follower ``p`` at ``now_us``, as bits of CAUSES."""
+    """Return all causes that hold if rule run ``r`` drops follower ``p`` at ``now_us``. Bit i stands for CAUSES[i]."""
     fetch, term = state.fetches[p], state.term[0]
     settle_truth(fetch, term, now_us)
     lag_time_us = state.params[r].replica_lag_time_max_ms * 1000
@@ -118,7 +122,10 @@ def causes_of_shrink(state, r, p, now_us):
 
 @kernel
 def excused_by(causes):
-    """Return the value for ``excused`` in the ledger of a follower that is dropped for these causes (see `excuses`)."""
+    """Return the field ``excused`` (`excuses`) of a follower that is dropped for ``causes`` (bits).
+
+    It is 0 if the shrink is not spurious, HEARD if the leader is to blame, and UNHEARD for other spurious shrinks.
+    """
     if causes & (CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY) == 0:
         return np.int64(0)
     return HEARD if causes & SLOW_LEADER != 0 else UNHEARD

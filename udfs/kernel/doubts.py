@@ -1,4 +1,4 @@
-"""Decide whether a shrink depends on something that the log leaves open: check time, order of events, membership.
+"""Decide whether a shrink is certain, or depends on what the log leaves open: check time, event order, or membership.
 
 The time of a check is known only as an interval. Timestamps are truncated to milliseconds, and a leader logs an action
 a little after it. So the interval is as wide as the error of timestamps plus the leader's recent delay. It is wider in
@@ -47,7 +47,10 @@ def is_late_no_more(late_at_us, now_us):
 
 @kernel
 def note_lateness_for_doubts(term, from_us, until_us, now_us):
-    """Store in ``term`` how long the leader worked on a fetch, without silences, unless a recent delay was longer."""
+    """Store how long the leader delayed a fetch as its largest recent delay, unless a recent delay was longer.
+
+    The delay lasts from ``from_us`` to ``until_us``, without silences.
+    """
     late_us = until_us - from_us - overlap_of_spans(from_us, until_us, term.silent_from_us, term.silent_until_us)
     if late_us >= term.late_us or is_late_no_more(term.late_at_us, now_us):
         term.late_us = late_us
@@ -62,9 +65,9 @@ def error_us(term, now_us):
 
 @kernel
 def check_error_us(leader, term, params, now_us):
-    """Return how much later than its given time a check may have run, in microseconds.
+    """Return how much later than ``now_us``, its time in the replay, a check may have run, in microseconds.
 
-    This is `error_us`, or more if no line shows when the check ran.
+    This is `error_us`, or more if no log line about this partition shows when the check ran.
     """
     late_us = error_us(term, now_us)
     if params.check_period_ms == 0:
@@ -80,7 +83,7 @@ def check_error_us(leader, term, params, now_us):
 
 @kernel
 def write_doubt(out, mine, r, p, depends_on):
-    """Write a DOUBT row, which marks the last shrink of follower ``p`` as only possible, with the reason."""
+    """Write a DOUBT row: it marks the last shrink of follower ``p`` as only possible, for the reason ``depends_on``."""
     mine.depends_on = depends_on
     mine.doubt_until_us = 0
     row = out.change[out.filled[2]]
@@ -94,7 +97,7 @@ def write_doubt(out, mine, r, p, depends_on):
 def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
     """Start to watch for fetches that may have come before the check that drops a follower now.
 
-    Returns the reason if the shrink is already known to be only possible, else NOTHING.
+    Returns the reason (an index of DEPENDS_ON) if the shrink is already known to be only possible, else NOTHING.
 
     Parameters
     ----------
@@ -147,9 +150,9 @@ def doubt_is_over(mine, fetch, now_us):
 
 @kernel
 def what_doubt_depends_on(mine, term, fetch):
-    """Return why a shrink is only possible, given a fetch that may have come before the check.
+    """Return why a shrink is only possible if ``fetch`` would have prevented it by coming before the check.
 
-    Had it come before the check, the check would have kept the follower.
+    The result is EVENT_ORDER, CHECK_TIME or CHECK_PHASE.
     """
     if fetch.arrival_us <= mine.order_until_us:
         return EVENT_ORDER
@@ -158,9 +161,10 @@ def what_doubt_depends_on(mine, term, fetch):
 
 @kernel
 def note_expand_in_doubt(mine, term, fetch, r, p, now_us, out):
-    """Process a follower's return to the ISR: write a DOUBT row if the shrink before it is only possible.
+    """Called before a follower returns to the ISR. Write a DOUBT row if its last shrink is only possible.
 
-    It is only possible if the fetch by which the follower returns may have come before the check that dropped it.
+    The shrink is only possible if the fetch with which the follower returns may have come before the check that dropped
+    it.
     """
     if mine.doubt_until_us != 0 and not doubt_is_over(mine, fetch, now_us):
         write_doubt(out, mine, r, p, what_doubt_depends_on(mine, term, fetch))

@@ -1,20 +1,23 @@
-"""Find early shrinks: a spurious shrink is early if the follower had in fact died, as its silence afterwards shows."""
+"""Count early shrinks: shrinks that were spurious when they were made, but whose follower turned out to be dead.
+
+The follower was dead if it did not fetch for more than a lag time after its last fetch before the shrink.
+"""
 
 import numpy as np
 
 from udfs.jit import kernel
 
 UNHEARD, HEARD = np.int64(1), np.int64(2)
-"""Values of ``excused`` in a follower's ledger after a spurious shrink. UNHEARD: the follower has not fetched since
-then. HEARD: it has, or the leader was to blame for the shrink."""
+"""Values of ``excused`` in a follower's ledger page after a spurious shrink. UNHEARD: the follower has not fetched
+since. HEARD: the follower has fetched again, or the leader was to blame for the shrink."""
 IN_FLIGHT_US = 600_000
-"""Time before the end of a log in which fetches may be missing, in microseconds. A fetch is logged when it completes,
-and most fetches wait half a second for data."""
+"""Length of the time before the end of a log in which fetches may be missing, in microseconds. A fetch is only logged
+when it completes, and most fetches wait half a second for data."""
 
 
 @kernel
 def note_excuse(mine, fetch, term, excused):
-    """Store in a follower's ledger that it was dropped, and what is to blame.
+    """Record in a follower's ledger page ``mine`` that the follower was dropped, and what is to blame.
 
     ``excused`` is 0 (the follower), HEARD (its leader), or UNHEARD (the rule, unless the follower turns out to be
     dead).
@@ -25,9 +28,10 @@ def note_excuse(mine, fetch, term, excused):
 
 @kernel
 def count_early(state, r, p, heard_us):
-    """Count the last spurious shrink of follower ``p`` as early if it then did not fetch for a lag time.
+    """Count the last spurious shrink of follower ``p`` as early if the follower was silent for more than a lag time.
 
-    ``heard_us`` is the time of its next fetch, or the end of the log.
+    The silence begins with the follower's last fetch before the shrink, and ends at ``heard_us``: at its next fetch, or
+    at the end of the log.
     """
     mine, fetch = state.ledger.followers[r, p], state.fetches[p]
     if mine.excused == UNHEARD and state.followers[r, p].in_isr == 0:

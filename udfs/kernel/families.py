@@ -38,7 +38,10 @@ def families(rules: Sequence[Rule]) -> tuple[int, ...]:
 
 
 def params_of_knowing(rules: Sequence[Rule]) -> tuple[str, ...]:
-    """Return the names of all rules' own parameters that functions in INSTANTS read."""
+    """Return the names of the rules' parameters that affect a follower's state: those that functions in INSTANTS read.
+
+    Only parameters that a rule declares (``Rule.params``) are included.
+    """
     names = {name for rule in rules for name in rule.params}
     read = set().union(*(_attributes_read(getattr(rule, name)) for rule in rules for name in INSTANTS))
     return tuple(sorted(names & read))

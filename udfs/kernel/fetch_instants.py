@@ -1,4 +1,4 @@
-"""Process appends and the instants of fetches: update the true state of followers, and their state by rule."""
+"""Process appends and the instants of fetches: update followers' true state, and their state under each rule."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ ALL = UNKNOWN
 
 @kernel
 def _end_wait(state, now_us):
-    """Run the check that has waited until the log reached the log end in the check's log line."""
+    """Let the check run that has waited for an append, if the log has reached the log end in the check's log line."""
     term = state.term[0]
     if term.log_end_offset >= term.awaited_offset:
         for r in range(term.runs):
@@ -29,7 +29,10 @@ def _end_wait(state, now_us):
 
 @inlined
 def take_in_append(state, log_end_offset, acks, now_us, out):
-    """Process an append to the leader's log: update the true state of followers, and the state under every rule run."""
+    """Process an append to the leader's log: update the true state of followers, and the state under every rule run.
+
+    ``acks`` is that of the produce request (ALL, 0 or 1), or NOBODY_WAITS.
+    """
     term = state.term[0]
     if acks == ALL:
         ledger.produce_in_ledger(term, state.active, state.ledger, state.leaders, state.params, log_end_offset, now_us)
@@ -69,7 +72,7 @@ def take_in_append(state, log_end_offset, acks, now_us, out):
 
 @kernel
 def take_in_append_called(state, log_end_offset, acks, now_us, out):
-    """Do the same as ``take_in_append``, but as a call that is not inlined, where code size matters more than speed."""
+    """Call ``take_in_append`` without inlining it, where code size matters more than speed."""
     take_in_append(state, log_end_offset, acks, now_us, out)
 
 
@@ -112,7 +115,10 @@ on_recorded, on_completed = _for_all_rules("on_recorded"), _for_all_rules("on_co
 
 @inlined
 def serve_fetch(state, p, stage, now_us, out):
-    """Process that follower ``p``'s fetch enters ``stage``: update its true state, and its state under every rule."""
+    """Move follower ``p``'s fetch to ``stage``: READ, RECORDED or COMPLETED.
+
+    Update the follower's true state, and call each rule's function for this instant of the fetch.
+    """
     fetch = state.fetches[p]
     if stage == READ:
         if fetch.leader_log_end_offset > state.term[0].log_end_offset:
@@ -139,7 +145,7 @@ def serve_fetch(state, p, stage, now_us, out):
 
 @kernel
 def take_in(state, p, stage, now_us, out):
-    """Do the same as ``serve_fetch``, but as a call that is not inlined."""
+    """Call ``serve_fetch`` without inlining it."""
     serve_fetch(state, p, stage, now_us, out)
 
 

@@ -1,7 +1,7 @@
-"""Reconstruct fetch sessions (KIP-227): which partitions each fetch request read, whether it listed them or not.
+"""Reconstruct fetch sessions (KIP-227): find all partitions that each fetch request read, including unlisted ones.
 
-In a request, a follower only lists partitions whose fetch offset has changed. The leader also reads all other
-partitions of the session, at the offsets that it has stored. This kernel keeps the same state as the leader.
+A follower only lists the partitions whose fetch offset has changed. The leader also reads all other partitions of the
+session, at the offsets that it has stored. This kernel keeps the same state as the leader.
 """
 
 from typing import NamedTuple
@@ -38,7 +38,7 @@ class SessionCache(NamedTuple):
 
 
 class SessionRequests(NamedTuple):
-    """Fetch requests of a batch. The requests of each session are in order.
+    """The n fetch requests of a batch. The requests of a session follow each other in chronological order.
 
     ``clear`` (bool, n): whether the session's state is reset before the request, because the request begins another
     session or is a full fetch. ``skip`` (bool, n): whether the request was refused as a whole, so that nothing was
@@ -62,11 +62,11 @@ class SessionRequests(NamedTuple):
 
 
 class SessionFetches(NamedTuple):
-    """Room for one row for each partition that a request of a fetch session read.
+    """Output arrays of `read_session_partitions`, with one row per request and partition that it read.
 
-    ``request`` is the request's row in the batch. ``fell_from`` is the offset of the previous request if it was larger
-    in the same leader epoch, although no response made the follower truncate its log. In all other cases it is
-    `NEVER_FELL`.
+    ``request`` is the index of the request in the batch. ``fell_from`` is set if the partition's fetch offset is lower
+    than in the previous request of the same leader epoch, although no error made the follower truncate its log. It is
+    then the previous offset, else `NEVER_FELL`.
     """
 
     request: npt.NDArray[np.int64]
@@ -80,7 +80,7 @@ class SessionFetches(NamedTuple):
 
 
 def empty_session_cache(partitions: int) -> SessionCache:
-    """Return the state of a session without partitions, with room for partition numbers below ``partitions``."""
+    """Return the state of a session without partitions, with room for the partition numbers below ``partitions``."""
     return SessionCache(
         used=np.zeros(1, np.int64),
         members=np.zeros(partitions, np.int64),
@@ -163,14 +163,15 @@ def read_session_partitions(first, requests: SessionRequests, cache: SessionCach
     requests : SessionRequests
         Requests of the batch.
     cache : SessionCache
-        State of the session. It is changed in place, and needed for the next batch.
+        State of the session. It is updated in place; pass it again with the next batch.
     out : SessionFetches
-        Receives rows from row 0 on. It must have room for every partition number of the cache.
+        The rows are written here, from row 0 on. It must have at least as many rows as ``cache`` has partitions.
 
     Returns
     -------
     (int64, int64)
-        The request to continue with (the number of requests if all are done), and the number of rows filled.
+        The index of the request to continue with (the number of requests if all are done), and the number of rows
+        written.
     """
     room = len(out.request)
     filled = 0

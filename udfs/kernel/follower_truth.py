@@ -1,4 +1,6 @@
-"""Track each follower's true state, which no rule affects: its log end, since when it lacks records, who delayed it.
+"""Track each follower's true state, which does not depend on the rule.
+
+It consists of the follower's log end, the time since which it has lacked records, and how long the leader delayed it.
 
 The state is in FETCH_STATE and TERM of ``udfs.records``. When the arrival of a fetch is processed, its later instants
 are already known, because its log line was written after them.
@@ -17,7 +19,7 @@ def overlap_of_spans(from_us, until_us, other_from_us, other_until_us):
 
 @inlined
 def settle_truth(fetch, term, now_us):
-    """Add the time up to ``now_us`` to the sums of how long the leader delayed the follower.
+    """Update the sums of how long the leader delayed the follower, up to ``now_us``.
 
     There are three sums. Held time: the follower's fetch was in the request queue, was being processed, or waited
     longer than it had asked to. Silent time: the leader handled no request at all, and held no fetch of this follower
@@ -39,14 +41,14 @@ def settle_truth(fetch, term, now_us):
 
 @kernel
 def _held_by_leader_us(fetch, from_us, now_us):
-    """Return for how much of the time from ``from_us`` to ``now_us`` the leader held the follower's fetch."""
+    """Return how long the leader held the follower's fetch between ``from_us`` and ``now_us``."""
     queued_us = overlap_of_spans(from_us, now_us, fetch.arrival_us, fetch.processed_us)
     return queued_us + overlap_of_spans(from_us, now_us, fetch.released_us, fetch.completed_us)
 
 
 @kernel
 def _follower_truly_idle_us(fetch, term, from_us, until_us):
-    """Return for how much of a time span the leader was not silent and held no fetch of this follower."""
+    """Return how long, within a time span, the leader was not silent and held no fetch of this follower."""
     if until_us <= from_us:
         return 0
     held_us = 0 if fetch.stage == NO_FETCH else _held_by_leader_us(fetch, from_us, until_us)
@@ -55,7 +57,7 @@ def _follower_truly_idle_us(fetch, term, from_us, until_us):
 
 @kernel
 def _leader_silent_us(fetch, term, from_us, now_us):
-    """Return for how much of a time span the leader was silent and held no fetch of this follower."""
+    """Return how long, within a time span, the leader was silent and held no fetch of this follower."""
     silent = overlap_of_spans(from_us, now_us, term.silent_from_us, term.silent_until_us)
     if fetch.stage != NO_FETCH:
         silent -= overlap_of_spans(
@@ -69,7 +71,7 @@ def _leader_silent_us(fetch, term, from_us, now_us):
 
 @kernel
 def truth_before_pause(state, kind, from_us, until_us):
-    """Begin a period without fetches: the leader is silent (``kind`` SILENCE), or the reason is unknown (IDLE)."""
+    """Store a period without fetches: the leader is silent (``kind`` SILENCE), or the reason is unknown (IDLE)."""
     term = state.term[0]
     for p in range(term.replicas):
         settle_truth(state.fetches[p], term, from_us)
@@ -104,7 +106,7 @@ def enter_instant_of_truth(fetch, stage):
 
 @kernel
 def _caught_up(fetch, now_us):
-    """Store that the follower lacks no record at ``now_us``. Later delays are counted from here."""
+    """Store that the follower lacks no record at ``now_us``, and the sums of delays at that time."""
     fetch.caught_us = now_us
     fetch.held_at_caught_us = fetch.held_us
     fetch.silent_at_caught_us = fetch.silent_us
@@ -126,7 +128,7 @@ def _was_caught_up_at_previous_read(fetch):
 
 @kernel
 def _explain_since_caught(fetch):
-    """When a fetch arrives, let the sums of delays begin at the time when the follower was last caught up."""
+    """Let the sums of delays begin when the follower was last caught up, by subtracting their values at that time."""
     fetch.since_us = fetch.caught_us
     fetch.held_us -= fetch.held_at_caught_us
     fetch.silent_us -= fetch.silent_at_caught_us
@@ -141,7 +143,10 @@ def _explain_since_caught(fetch):
 
 @inlined
 def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offset, error_code):
-    """Process the arrival of a fetch (row ``i``), which shows that the follower has all records below its offset."""
+    """Update a follower's true state when its fetch arrives (row ``i``): it has all records below ``fetch_offset``.
+
+    A failed fetch does not show the follower's log end.
+    """
     now_us = rows.time_us[i]
     settle_truth(fetch, term, now_us)
     if fetch.missing_since_us == NEVER_US:
@@ -169,7 +174,10 @@ def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offs
 
 @inlined
 def truth_after_read(fetch, term, now_us):
-    """Process that an I/O thread reads the log for a fetch. If the log line has no log end, appends determine it."""
+    """Update the true state when an io thread reads the leader's log for a fetch.
+
+    If the fetch's log line does not name the leader's log end, the log end after the last append is used.
+    """
     settle_truth(fetch, term, now_us)
     fetch.read_us = now_us
     fetch.held_at_read_us = fetch.held_us
@@ -181,7 +189,10 @@ def truth_after_read(fetch, term, now_us):
 
 @kernel
 def truth_after_record(fetch):
-    """Process that a fetch is recorded: store the log end at its read, for comparison with the next fetch."""
+    """Called after a fetch is recorded. Store the leader's log end at the time of its read for the next fetch.
+
+    Failed fetches are ignored.
+    """
     if fetch.error_code == 0:
         fetch.previous_leader_log_end_offset = fetch.leader_log_end_offset
         fetch.previous_read_us = fetch.read_us
@@ -192,7 +203,7 @@ def truth_after_record(fetch):
 
 @inlined
 def truth_after_append(fetch, term, now_us):
-    """Process an append: a follower that lacked no record lacks one from ``now_us`` on."""
+    """Update a follower's true state after an append: if it lacked no record, it lacks records from ``now_us`` on."""
     if fetch.missing_since_us == NEVER_US and fetch.log_end_offset < term.log_end_offset:
         settle_truth(fetch, term, now_us)
         _caught_up(fetch, now_us)
@@ -241,7 +252,10 @@ def truly_late_at_us(fetch, lag_time_ms):
 
 @kernel
 def true_miss_at_us(fetch, lag_time_ms):
-    """Return when the true lag exceeds 1.5 lag times, in microseconds. By then every rule should drop the follower."""
+    """Return when the true lag exceeds 1.5 lag times, in microseconds, or NEVER_US if the follower lacks no record.
+
+    By then every rule should have dropped the follower.
+    """
     if fetch.missing_since_us == NEVER_US:
         return NEVER_US
     return (fetch.missing_since_us // 1000 + lag_time_ms * 3 // 2 + 1) * 1000 + 1

@@ -32,7 +32,7 @@ NO_CAUSE = np.int64(0)
 
 @kernel
 def _write_isr_change(out, r, p, now_us, kind, made_by, isr_after, follower, leader, fetch, causes, error_us):
-    """Write a result row for an ISR change: a shrink, an expansion, or a loss of leadership."""
+    """Write a result row for an ISR change: a shrink, an expansion, or giving up leadership."""
     row = out.change[out.filled[2]]
     out.filled[2] += 1
     row[0] = r
@@ -68,7 +68,7 @@ def _has_to_leave_isr(state, r, code, p, now_ms, params):
 def advance_high_watermark(state, r, clock_ms):
     """Advance rule run ``r``'s high watermark to the lowest log end of the replicas for which it waits.
 
-    It never moves back.
+    It never moves back. ``clock_ms`` is the present time for the rule (`Rule.holds_high_watermark`), or -1.
     """
     leader = state.leaders[r]
     params = state.params[r]
@@ -96,7 +96,7 @@ def advance_high_watermark(state, r, clock_ms):
 
 @kernel
 def install_isr(state, r, isr, now_us):
-    """Set the committed ISR of rule run ``r`` to ``isr`` (bits), and discard an ISR write in flight."""
+    """Set the committed ISR of rule run ``r`` to ``isr`` (bits), and cancel an ISR write in flight."""
     leader = state.leaders[r]
     leader.isr = isr
     leader.pending_isr = isr
@@ -126,7 +126,7 @@ def show_followers(state, r, now_us, out, since):
 
 @inlined
 def show_all(state, r, now_us, out):
-    """Write the changed state of the partition and its followers under rule run ``r`` to the timelines."""
+    """Write timeline rows for the partition and its followers under rule run ``r``, where their state has changed."""
     show_followers(state, r, now_us, out, out.filled[0])
     show_leader_in_ledger(state, r, now_us, out)
 
@@ -163,7 +163,7 @@ def _write_isr(state, r, isr, now_us):
 
 @kernel
 def _settle_doubt(state, r, p, now_us, out):
-    """If this fetch may have prevented rule run ``r``'s last shrink of follower ``p``, mark it as only possible.
+    """Mark rule run ``r``'s last shrink of follower ``p`` as only possible if the present fetch may have prevented it.
 
     The fetch may have been recorded as soon as it was handled, and the check may have run right after that.
     """
@@ -186,7 +186,10 @@ def _settle_doubt(state, r, p, now_us, out):
 
 @kernel
 def note_returns(state, p, now_us):
-    """Process the first recorded fetch of follower ``p`` since it returned to the ISR of some rule runs."""
+    """Called when follower ``p``'s first fetch since its return to an ISR is recorded.
+
+    For each rule run whose ``joined_us`` is still NEVER_US (unknown), store that the follower is back by now.
+    """
     state.fetches[p].is_back = 1
     for k in range(state.term[0].active):
         mine = state.ledger.followers[active_run(state.active, k), p]
@@ -196,7 +199,7 @@ def note_returns(state, p, now_us):
 
 @kernel
 def settle_doubts(state, p, now_us, out):
-    """For each rule run that dropped follower ``p``, decide whether this fetch makes the shrink only possible."""
+    """Decide for each rule run that dropped follower ``p`` whether its present fetch makes the shrink only possible."""
     for k in range(state.term[0].active):
         r = active_run(state.active, k)
         if state.ledger.followers[r, p].doubt_until_us != 0:
@@ -220,10 +223,10 @@ def _expand_isr(state, r, p, now_us, out):
 
 @inlined
 def after_fetch(state, r, p, todo, now_us, out, since):
-    """Take the steps ``todo`` that a rule returned for a fetch of follower ``p``.
+    """Take the steps ``todo`` that a rule returned for a fetch of follower ``p``, and write its timeline row.
 
-    They are to expand the ISR and to advance the high watermark. The caller then calls ``show_leaders_in_ledger`` once
-    for all rule runs. Rows of ``out`` from ``since`` on have the same time.
+    ``todo`` contains the bits TRY_TO_JOIN (expand the ISR) and ADVANCE_HIGH_WATERMARK. The caller must then call
+    ``show_leaders_in_ledger`` once for all rule runs. Rows of ``out`` from ``since`` on have the same time.
     """
     leader = state.leaders[r]
     follower = state.followers[r, p]
@@ -243,7 +246,10 @@ def after_fetch(state, r, p, todo, now_us, out, since):
 
 @kernel
 def relinquish_leadership(state, r, now_us, out):
-    """Let the leader give up leadership under rule run ``r``: a new leader epoch begins with the same ISR."""
+    """Let the leader give up leadership under rule run ``r``: a new leader epoch begins with the same ISR.
+
+    Nothing happens if the leader is the only member of the ISR.
+    """
     part_shared_run(state, r)
     leader = state.leaders[r]
     term = state.term[0]
@@ -273,7 +279,11 @@ def relinquish_leadership(state, r, now_us, out):
 
 @kernel
 def check_isr(state, r, now_us, out):
-    """Run one check (isr-expiration) of rule run ``r``: drop every member that is out of sync, and write the causes."""
+    """Run one check (isr-expiration) of rule run ``r``: drop every member that is out of sync.
+
+    Each shrink is written with its causes, and with a DOUBT row if it is only possible. Nothing is checked while an ISR
+    write is in flight.
+    """
     params = state.params[r]
     if state.leaders[r].commit_us != NEVER_US:
         return
@@ -326,7 +336,7 @@ def check_isr(state, r, now_us, out):
 
 @kernel
 def remove_from_isr(state, r, p, now_us, out):
-    """Remove replica ``p`` from the ISR of rule run ``r``, because the controller did; the rule is not asked."""
+    """Remove replica ``p`` from the ISR of rule run ``r`` because the controller removed it, whatever the rule says."""
     leader = state.leaders[r]
     follower = state.followers[r, p]
     if follower.in_maximal_isr == 0:

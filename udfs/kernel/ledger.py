@@ -1,8 +1,8 @@
-"""Count what a rule costs and how often it is right, during the replay of one replica set: exact integrals, no samples.
+"""Count what each rule run costs and for how long it is right, during the replay of one replica set.
 
-docs/verdicts-reasoning.md defines the counters. Integrals over time are those of the states in partition_timeline. A
-rule run's counters of one UTC day are called a page here. At midnight and at the end of a term, pages are written and
-cleared. There is one output row per rule run, and one per rule run and follower.
+docs/verdicts-reasoning.md defines the counters. Times are exact sums over the states in partition_timeline, without
+sampling. A rule run's counters of one UTC day are called a page here. At midnight and at the end of a term, pages are
+written and cleared. There is one output row per rule run, and one per rule run and follower.
 """
 
 from typing import NamedTuple
@@ -80,7 +80,10 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
 
 @kernel
 def ledger_known_from_us(term, params):
-    """Return when a rule run's state no longer depends on events before the log, if the log begins in mid-term."""
+    """Return the time from which a rule run's state does not depend on events before the log, in microseconds.
+
+    If the log contains the start of the term, this is that start. If not, a lag time and a check must have passed.
+    """
     if term.begins_mid_term == 0:
         return term.start_us
     return term.start_us + (params.replica_lag_time_max_ms + params.check_period_ms + 1) * 1000
@@ -96,7 +99,7 @@ def _count_violation_in_ledger(page, promise, now_us):
 
 @kernel
 def clear_ledger(page, followers):
-    """Clear a rule run's counters after they were written, except the number of records at risk."""
+    """Reset a rule run's counters after they were written. The number of records at risk is kept."""
     for place in range(PLACES):
         if place not in (SETTLED_US, AT_RISK):
             page[place] = 0
@@ -111,7 +114,11 @@ def clear_ledger(page, followers):
 
 @kernel
 def begin_ledger(state, isr_at_start):
-    """Open a term's ledger. Members of the ISR are judged after a lag time at the latest, others once they fetch."""
+    """Reset the ledger at the start of a term.
+
+    Answers about members of the ISR are scored from a lag time after the start on, or from their first fetch if that is
+    earlier. Answers about other followers are scored from their first fetch on.
+    """
     ledger, term = state.ledger, state.term[0]
     clear_ack_waits(ledger.waits)
     term.day_ends_us = (term.start_us // DAY_US + 1) * DAY_US
@@ -142,7 +149,10 @@ def begin_ledger(state, isr_at_start):
 
 @kernel
 def settle_ledger(page, leader, params, now_us):
-    """Add the time since the last update, up to ``now_us``, to a rule run's integrals over time."""
+    """Add the time from the last update to ``now_us`` to each sum in ``page`` whose condition the partition meets.
+
+    An example is the time for which the ISR has been smaller than min.insync.replicas.
+    """
     elapsed_us = now_us - page[SETTLED_US]
     if elapsed_us <= 0:
         return
@@ -169,7 +179,7 @@ def settle_ledger(page, leader, params, now_us):
 
 @kernel
 def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
-    """Add the time since the last update, up to ``now_us``, for which a rule's answer about a follower was right."""
+    """Add the time from the last update to ``now_us`` for which a rule run's answer about a follower was right."""
     if mine.judged == 0 or now_us <= mine.settled_us:
         return
     late_us = min(max(truly_late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)
@@ -189,11 +199,11 @@ def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
 
 @kernel
 def settle_ledger_of_follower(state, r, p, now_us):
-    """Add the time up to ``now_us`` for which rule run ``r``'s answer about follower ``p`` was right, in two measures.
+    """Update for how long rule run ``r``'s answer about follower ``p`` was right, up to ``now_us``, in two measures.
 
-    By lag, a follower belongs in the ISR if `true-lag` finds it in sync; but outside the ISR and below the high
-    watermark, it belongs outside. By blame, a rule run is wrong from a spurious shrink until the follower is back, and
-    during a miss.
+    Measured by lag, the answer is right if it is that of `true-lag`. A follower outside the ISR and below the high
+    watermark is always rightly outside. Measured by blame, the answer is wrong from a spurious shrink until the
+    follower is back, and during a miss.
     """
     in_isr, high_watermark = state.followers[r, p].in_isr, state.leaders[r].shown_high_watermark
     _sum_up_accuracy(state.ledger.followers[r, p], state.fetches[p], in_isr, high_watermark, state.params[r], now_us)
@@ -201,7 +211,10 @@ def settle_ledger_of_follower(state, r, p, now_us):
 
 @kernel
 def look_at_risk_for_ledger(page, leader, term, fetches, now_us):
-    """Count the committed records that would be lost if the worst ISR member became leader (0 under a sound rule)."""
+    """Update how many committed records would be lost if the ISR member with the shortest log became leader.
+
+    The number is 0 under a sound rule. When it rises from 0, a violation is counted.
+    """
     at_risk = 0
     for p in range(term.replicas):
         known = fetches[p].log_end_offset
@@ -229,7 +242,7 @@ def _count_acknowledged_in_ledger(waits, page, r, high_watermark, now_us):
 
 @inlined
 def is_in_ledger(leader):
-    """Whether the partition's state under a rule run has not changed since the ledger counted it."""
+    """Whether the partition's state under a rule run is unchanged since it was last written to ledger and timeline."""
     return (
         leader.log_end_offset == leader.shown_log_end_offset
         and leader.high_watermark == leader.shown_high_watermark
@@ -247,7 +260,7 @@ def show_leader_in_ledger(state, r, now_us, out):
 
 @inlined
 def show_leaders_in_ledger(state, now_us, out):
-    """Do the same as ``show_leader_in_ledger``, for all rule runs."""
+    """Call ``show_leader_in_ledger`` for all rule runs."""
     _show_in_ledger(state, EACH, now_us, out)
 
 
@@ -366,7 +379,10 @@ def close_ledger(state, now_us, out):
 
 @kernel
 def end_ledger(state, now_us, out):
-    """Write the counters at the end of a term. Appends that have waited for over a lag time were never acknowledged."""
+    """Write the counters at the end of a term.
+
+    Appends that have waited for more than a lag time by then are counted as never acknowledged.
+    """
     last_us = now_us - IN_FLIGHT_US * state.term[0].ends_mid_term
     for r in range(state.term[0].runs):
         lag_us = state.params[r].replica_lag_time_max_ms * 1000

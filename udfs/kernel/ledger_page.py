@@ -1,4 +1,4 @@
-"""Places of the counters that a rule run keeps for the current day (in names: a page), and for each follower."""
+"""Layout of a ledger page: the counters of one rule run for the current day, and those for each follower."""
 
 import numpy as np
 
@@ -32,19 +32,19 @@ NO_VIOLATION = np.int64(-1)
     FIRST_VIOLATION_US,
     FIRST_VIOLATION,
 ) = np.arange(len(MEASURES))
-"""Indices of MEASURES in a rule run's counters of the current day."""
+"""Index of each of MEASURES in a page."""
 SETTLED_US, AT_RISK = len(MEASURES) + np.arange(2)
-"""Indices of further entries: the time up to which integrals are computed, and the number of acknowledged records that
-the worst member of the ISR lacks."""
+"""Indices of two more entries of a page: the time up to which times are summed, and the largest number of acknowledged
+records that a member of the ISR lacks."""
 LATENCIES = len(MEASURES) + 2
-"""Index of a page's first latency bucket: the number of acks=all appends that were acknowledged with such a latency."""
+"""Index of a page's first latency bucket. A bucket counts acknowledged acks=all appends by their latency."""
 PLACES = LATENCIES + BUCKETS
 EXTREMES = (LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US)
 """Indices of the entries that are maxima."""
 UNLESS_KNOWN = (
     LOST_BY_HEIR_MAX, LOST_BY_FIRST_ACTIVE_MAX, LOST_BY_LONGEST_LOG_MAX, FIRST_VIOLATION_US, FIRST_VIOLATION,
 )  # fmt: skip
-"""Indices of the entries that are -1 as long as there is nothing to count; runs that share a page have nothing."""
+"""Indices of the entries that are -1 while there is nothing to report, as is always so for runs that share a page."""
 NO_SUMS = (SETTLED_US, AT_RISK, *EXTREMES, *UNLESS_KNOWN)
 """Indices of the entries that are not sums, such as maxima."""
 

@@ -1,6 +1,6 @@
-"""Count the acknowledged records that would be lost if the leader died, by the broker that would lead instead.
+"""Count the acknowledged records that would be lost if the leader died, under the replica that would become leader.
 
-This is for clusters without eligible leader replicas; ``isr_batch.scoring.heir_offsets`` knows those.
+Eligible leader replicas (ELR) are ignored here; ``isr_batch.scoring.heir_offsets`` counts for clusters that have them.
 """
 
 from udfs.jit import inlined, kernel
@@ -10,9 +10,10 @@ from udfs.records import UNKNOWN
 
 @inlined
 def look_at_heirs(page, leader, term, followers, fetches, params):
-    """Count what the heir lacks of the acknowledged records: while it matters, at each change of the partition.
+    """Update the maximum number of acknowledged records that the heir lacks. Called at each change of the partition.
 
-    With min.insync.replicas in the ISR, the high watermark is not behind, and a clean heir has all below it.
+    Nothing is counted while the ISR has at least min.insync.replicas members, and at least two: the heir is then a
+    member, and has all records below the high watermark.
     """
     if leader.isr_size < max(2, min(params.min_insync_replicas, leader.replicas)):
         _look_at_heirs(page, leader, term, followers, fetches)
@@ -20,7 +21,11 @@ def look_at_heirs(page, leader, term, followers, fetches, params):
 
 @kernel
 def _look_at_heirs(page, leader, term, followers, fetches):
-    """Count what the first active replica lacks, in the ISR or without one there, and the one with the longest log."""
+    """Update the maxima LOST_BY_* in ``page``.
+
+    If the ISR contains followers, the heir is the first active one. If not, either the first active replica or the one
+    with the longest log may be elected, and both are counted.
+    """
     acknowledged = max(leader.high_watermark, leader.acknowledged_offset)
     first, longest, all_known = UNKNOWN, UNKNOWN, True
     for p in range(term.replicas):

@@ -26,7 +26,7 @@ NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
 
 @inlined
 def note_lack_for_misses(state, p, now_us):
-    """Schedule the search for misses, because the time since which follower ``p`` lacks records has changed."""
+    """Schedule the next search for misses, in time for a miss of follower ``p``, which has begun to lack records."""
     term = state.term[0]
     due_us = max(shared_runs_part_at_us(state.fetches[p], term.least_lag_time_ms), now_us + 1)
     term.miss_due_us = min(term.miss_due_us, due_us)
@@ -101,7 +101,7 @@ def _look_at_misses_of_runs(state, p, now_us):
 
 @kernel
 def stop_judging_misses(state, p, now_us):
-    """Stop judging answers about follower ``p``, which the controller removed, until the follower fetches again."""
+    """Stop scoring rule runs' answers about follower ``p``, which the controller removed, until it fetches again."""
     state.fetches[p].quiet = 0
     part_shared_runs(state)
     for r in range(state.term[0].runs):

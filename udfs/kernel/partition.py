@@ -1,6 +1,6 @@
-"""The steps of one partition: process a row of the log, and process instants of fetches and timers that are due.
+"""Advance the state of one partition: process rows of the log, instants of fetches, and timers that are due.
 
-The replay (``udfs.kernel.replay``) and the simulation (``udfs.simulation.loop``) take the same steps.
+Both the replay (``udfs.kernel.replay``) and the simulation (``udfs.simulation.loop``) call these functions.
 """
 
 import numpy as np
@@ -29,16 +29,17 @@ from udfs.records import (
 )
 
 CHECK_SLACK_US = 2_000
-"""A check in a log line and a check that was due are the same if their times differ by at most this, in microseconds.
-Timestamps are truncated."""
+"""Maximum difference, in microseconds, between the time of a check in a log line and the time of the same check in the
+replay. They differ because timestamps are truncated."""
 NOBODY = np.int64(-1)
 
 
 @kernel
 def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out):
-    """Reset the state at the start of a term, whose description the caller has put into ``state.term``.
+    """Reset the state at the start of a term, and write the term's first timeline rows.
 
-    The caller has also set ``state.params``.
+    The caller must have set ``state.params``, and the constant fields of ``state.term``. ``isr_at_start`` is a set of
+    positions in the assignment, as bits.
     """
     term = state.term[0]
     shared_runs.part_shared_runs(state)
@@ -98,10 +99,10 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
 
 @inlined
 def come_to(state, until_us, out):
-    """Advance the state to ``until_us``: process timers and instants of fetches that are due, in time order.
+    """Advance the state to ``until_us``: process timers and instants of fetches that are due, in chronological order.
 
-    At equal times the order is: responses, leadership given up, answers to ISR writes, checks, reads, and the search
-    for misses.
+    At equal times the order is: fetch responses, giving up leadership, answers to ISR writes, checks, reads and
+    recordings of fetches, and the search for misses.
     """
     term = state.term[0]
     while True:
@@ -147,13 +148,13 @@ def come_to(state, until_us, out):
 
 @kernel
 def fire_timers(state, until_us, out):
-    """Do the same as ``come_to``, but as a call that is not inlined."""
+    """Call ``come_to`` without inlining it."""
     come_to(state, until_us, out)
 
 
 @kernel
 def _note_check(state, r, due_us, ran_us, code, log_end_offset):
-    """Set when a check of rule run ``r`` ran, as a log line shows it.
+    """Move the next check of rule run ``r`` to the time at which a log line shows that it ran.
 
     A line about another partition is ignored if the check runs when the leader wakes up from a silence. The timestamp
     of the line is truncated to a millisecond. Within this millisecond, the check came after the append that the line
@@ -226,5 +227,5 @@ def take_in_row(state, rows, i, out):
 
 @kernel
 def take_in_row_called(state, rows, i, out):
-    """Do the same as ``take_in_row``, but not inlined, because the simulation calls it in several places."""
+    """Call ``take_in_row`` without inlining it, because the simulation calls it in several places."""
     take_in_row(state, rows, i, out)

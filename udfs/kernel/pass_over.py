@@ -33,16 +33,16 @@ from udfs.records import COMPLETED, NEVER_US, READ, RECORDED
 from udfs.rules.base import nothing
 
 ADVANCED_BY_ARRIVAL = rule_bits(rule.on_recorded is nothing for rule in RULES)
-"""The rules, as bits, under which the arrival of a fetch advances the high watermark, because they do nothing when it
-is recorded."""
+"""The rules (as bits) under which a fetch advances the high watermark when it arrives. They do nothing when a fetch is
+recorded."""
 
 
 @kernel
 def may_pass_over(state, quiet, latest):
     """Whether the replay may skip a quiet stretch, because no rule run acts within it.
 
-    At its start, each follower's latest fetch is from the log end. So no producer waits for an acknowledgement, and no
-    record is at risk.
+    The arguments are those of `pass_over`. At the start of the stretch, each follower's latest fetch is from the log
+    end. So no producer waits for an acknowledgement, and no acknowledged record is at risk.
     """
     term = state.term[0]
     if term.log_end_offset != quiet.log_end_at_first:
@@ -55,7 +55,7 @@ def may_pass_over(state, quiet, latest):
         if not _may_pass_over(state, latest.replica_id[i]):
             return False
     for k in range(term.active):
-        # The high watermark must be free to move: some releases advance it only when a follower's offset changes.
+        # The high watermark must be at the log end. Some releases advance it only when a follower's offset changes.
         if state.leaders[active_run(state.active, k)].high_watermark != quiet.log_end_at_first:
             return False
     for r in range(term.runs):
@@ -70,7 +70,11 @@ def may_pass_over(state, quiet, latest):
 
 @kernel
 def pass_over(state, quiet, latest, latencies, out):
-    """Advance the state to the end of a quiet stretch. ``latest`` has each follower's two latest fetches, by time."""
+    """Advance the state to the end of a quiet stretch (a QUIET record), without replaying its rows.
+
+    ``latest`` contains the last two fetches of each follower in the stretch, in chronological order. ``latencies`` is
+    the histogram of acks=all latencies in the stretch: rows of BY_ARRIVAL or BY_RECORD, bucket, and number of appends.
+    """
     term = state.term[0]
     late_us, late_at_us = term.late_us, term.late_at_us
     if _is_latest_within(term, quiet):
@@ -103,7 +107,7 @@ def pass_over(state, quiet, latest, latencies, out):
 
 @kernel
 def _take_in_latest_fetches(state, p, until_us, latest, out):
-    """Process the latest fetch of follower ``p`` in a skipped stretch. The fetch before it is only passed to rules."""
+    """Process the last fetch of follower ``p`` in a skipped stretch. The fetch before it is only passed to rules."""
     fetch, last = state.fetches[p], 0
     for i in range(len(latest.time_us)):
         if latest.replica_id[i] == fetch.replica_id:
@@ -147,7 +151,11 @@ def _stays_late_after_stretch(term, quiet):
 
 @kernel
 def _may_pass_over(state, replica_id):
-    """Whether a follower is in every ISR, nothing about it is open, and its leader was awake since its last fetch."""
+    """Whether a follower's state allows skipping the stretch.
+
+    It must be in the ISR of every rule run and need no search for misses, and its leader must not have been silent or
+    idle since the follower's last fetch.
+    """
     term = state.term[0]
     for p in range(term.replicas):
         fetch = state.fetches[p]
@@ -159,7 +167,7 @@ def _may_pass_over(state, replica_id):
 
 @kernel
 def _pass_over_run(state, r, quiet, latencies):
-    """Add a skipped stretch to rule run ``r``'s ledger, and move its high watermark to the log end after it."""
+    """Add the measures of a skipped stretch to rule run ``r``'s ledger, and set its high watermark to the log end."""
     leader, page = state.leaders[r], state.ledger.pages[r]
     way = BY_ARRIVAL if ADVANCED_BY_ARRIVAL >> state.codes[r] & 1 else BY_RECORD
     ledger.settle_ledger(page, leader, state.params[r], quiet.until_us)

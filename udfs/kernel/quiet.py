@@ -1,8 +1,8 @@
-"""Find the quiet stretch of a segment. No fetch in it fails, and at both ends no follower lacks a record.
+"""Find the quiet stretch of a segment: rows without a failed fetch, with no follower lacking a record at either end.
 
-The result of such a stretch is known without a replay, whatever the rule: the log end, the high watermark (the lowest
+The effect of such a stretch is known without a replay, whatever the rule: the log end, the high watermark (the lowest
 log end of the followers, as long as all are in the ISR), how long producers with acks=all waited, and each follower's
-latest fetch. QUIET holds the worst values of everything else that a rule may use, for ``Rule.acts_in_quiet``. The
+latest fetch. QUIET holds the extremes of all other values on which a rule may act, for ``Rule.acts_in_quiet``. The
 stretch is found once, when a segment is packed; ``udfs.kernel.pass_over`` uses it.
 """
 
@@ -38,7 +38,7 @@ MOST_WAITING = 2000
 """Maximum number of appends that may wait at the same time in a quiet stretch. With more, a replay might merge some of
 them (``udfs.kernel.ack_latency``)."""
 BY_RECORD, BY_ARRIVAL = 0, 1
-"""The event that moves the high watermark: a fetch is recorded, or, under some rules, it arrives."""
+"""The event that advances the high watermark: the recording of a fetch, or, under some rules, its arrival."""
 
 _FOLLOWER = int64_record(
     "replica_id", "row", "row_before", "kept_pace", "stage", "due", "arrival_us", "handled_us", "processed_us",
@@ -55,7 +55,7 @@ class QuietStretch(NamedTuple):
     quiet: npt.NDArray[np.void]
     """One record of type QUIET: the bounds, and the largest delays in the stretch."""
     latest: Rows
-    """Each follower's two latest fetches in the stretch, with the leader's log end at their reads."""
+    """The last two fetches of each follower in the stretch. ``leader_log_end_offset`` is always set."""
     latencies: Int64Array
     """Number of acks=all appends that were acknowledged, per bucket of latency: shape (2, BUCKETS), for BY_RECORD and
     BY_ARRIVAL."""
@@ -64,7 +64,7 @@ class QuietStretch(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """State of a pass over a segment's rows in search of its quiet stretch."""
+    """State of a pass over a segment's n followers and its rows, to find the quiet stretch."""
 
     leader: npt.NDArray[np.void]
     """_LEADER, shape (1,)."""
@@ -79,7 +79,7 @@ class _Walk(NamedTuple):
 
 
 def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
-    """Return the quiet stretch of a segment: from the first to the last instant at which no follower lacks a record.
+    """Return a segment's quiet stretch, from the first to the last row at which no follower lacks a record.
 
     Parameters
     ----------
@@ -89,8 +89,8 @@ def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
     Returns
     -------
     QuietStretch or None
-        None if the segment has no such stretch: a fetch failed or has no known offset, a log became shorter, a follower
-        never fetches, or there are fewer than two instants at which no follower lacks a record.
+        None if a fetch failed or its offset is unknown, a log became shorter, there are no fetches, or fewer than two
+        rows at which no follower lacks a record.
     """
     replica_ids = np.unique(rows.replica_id[rows.kind == FETCH])
     if not 0 < len(replica_ids) <= MOST_FOLLOWERS:
@@ -115,10 +115,11 @@ def quiet_stretch_of(rows: Rows) -> QuietStretch | None:
 
 @entry
 def walk_through_segment(walk, rows, quiet, latencies):
-    """Find the first and the last row at which no follower lacks a record, or sum up the effects between them.
+    """Find the bounds of the quiet stretch, or, in a second call, sum up its effects.
 
-    It sums up the effects if ``quiet`` already has these two rows. Returns whether every row could be processed: no
-    fetch failed, and no log became shorter.
+    The first call, with ``quiet[0].first_row`` < 0, sets ``first_row`` and ``end_row``: the first and the last row at
+    which no follower lacks a record. The second call fills the other fields of ``quiet``, ``latencies`` and
+    ``walk.appends``. Returns False if the segment has no quiet stretch, for example because a fetch failed.
     """
     quiet = quiet[0]
     summing = quiet.first_row >= 0
@@ -147,7 +148,6 @@ def walk_through_segment(walk, rows, quiet, latencies):
 
 @inlined
 def _begin_quiet_walk(walk, quiet):
-    """Reset ``walk``, the state of a pass over the rows, before the first row."""
     leader = walk.leader[0]
     quiet.longest_held_us = quiet.longest_fetch_us = 0
     leader.log_end = UNKNOWN
@@ -180,7 +180,7 @@ def _all_is_held_in_quiet(walk):
 
 @inlined
 def _begin_quiet_sums(walk, now_us, quiet, latencies):
-    """Start to sum up effects at ``now_us``, the beginning of the quiet stretch."""
+    """Reset the sums at ``now_us``, the beginning of the quiet stretch."""
     leader = walk.leader[0]
     quiet.from_us = now_us
     quiet.log_end_at_first = leader.log_end
@@ -247,7 +247,7 @@ def _acknowledge_in_quiet(walk, way, now_us, latencies):
 
 @inlined
 def _walk_quiet_append(walk, log_end_offset, acks, now_us, quiet, latencies):
-    """Process an append during the pass. Return false if there can be no quiet stretch with it."""
+    """Process an append. Return False if the segment has no quiet stretch because too many appends wait."""
     leader = walk.leader[0]
     if acks == UNKNOWN:  # -1 is acks=all
         i = leader.waits
@@ -277,7 +277,7 @@ def _walk_quiet_append(walk, log_end_offset, acks, now_us, quiet, latencies):
 
 @inlined
 def _walk_quiet_fetch(walk, rows, i, quiet, latencies):
-    """Process the arrival of a fetch during the pass. Return false if there can be no quiet stretch with it."""
+    """Process the arrival of a fetch. Return False if the segment has no quiet stretch because of this fetch."""
     now_us, offset = rows.time_us[i], rows.offset[i]
     p = 0
     while walk.followers[p].replica_id != rows.replica_id[i]:
@@ -319,9 +319,9 @@ def _walk_quiet_fetch(walk, rows, i, quiet, latencies):
 
 @inlined
 def _walk_quiet_to(walk, until_us, quiet, latencies):
-    """Process later instants of fetches up to ``until_us``, by time; at equal times, responses come first.
+    """Process later instants of fetches up to ``until_us``, in chronological order.
 
-    Return false if there can be no quiet stretch with one of them.
+    At equal times, responses come first. Return False if the segment has no quiet stretch because of one of them.
     """
     while True:
         due, which = NOT_DUE, 0
@@ -337,7 +337,7 @@ def _walk_quiet_to(walk, until_us, quiet, latencies):
 
 @inlined
 def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
-    """Process that a fetch enters ``stage``. Return false if there can be no quiet stretch with it."""
+    """Move a fetch to ``stage``. Return False if the segment has no quiet stretch because of this fetch."""
     leader = walk.leader[0]
     follower.stage = stage
     if stage == READ:
@@ -367,7 +367,7 @@ def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
 
 @inlined
 def _record_in_quiet(follower, now_us, quiet):
-    """Process that a fetch is recorded: update how far and how long a follower was behind at most."""
+    """Called when a fetch is recorded. Update the longest time for which a follower was behind or would catch up."""
     handled_ms = follower.handled_us // 1000
     behind, moved = follower.log_end - follower.offset, follower.offset - follower.recorded_offset
     if behind > 0 and moved > 0 and follower.recorded_at_ms != UNKNOWN:
@@ -382,7 +382,7 @@ def _record_in_quiet(follower, now_us, quiet):
 
 @inlined
 def _note_quiet_lateness(quiet, late_us, now_us):
-    """Store the leader's delay ``late_us`` if it is the largest of the stretch, or the largest recent one."""
+    """Store the leader's delay ``late_us`` if it is the largest in the stretch, or the largest recent one."""
     if late_us >= quiet.latest_peak_us:
         quiet.latest_peak_us = late_us
         quiet.latest_peak_at_us = now_us

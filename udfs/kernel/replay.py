@@ -3,7 +3,7 @@
 ``advance_replay`` takes the current state and consecutive rows (``udfs.records.Rows``) in chronological order; the time
 of a fetch is its arrival. The later instants of a fetch, the periodic checks of every rule, and the responses to ISR
 writes are timers, which fire between the rows. Work that does not depend on the rule (which records the follower has
-and lacks, the history of appends) is done once.
+and lacks, the history of appends) is done once for all rules.
 """
 
 from udfs.jit import entry, inlined, kernel
@@ -12,7 +12,7 @@ from udfs.kernel.partition import begin_partition_term, come_to, take_in_row
 
 
 def replay_room_for_a_row(runs: int, replicas: int) -> int:
-    """Return the maximum number of result rows of one kind for one input row and the timers before it.
+    """Return the maximum number of rows that one output array receives for one input row and the timers before it.
 
     Each follower's fetch is read, recorded and answered at most once; each follower joins, leaves, and makes the leader
     give up leadership at most once. A shrink and a fetch may each lead to a doubt, and an ISR change may write a row
@@ -26,7 +26,7 @@ _compiled_room_for_a_row = kernel(replay_room_for_a_row)
 
 @inlined
 def _replay_has_room_in(state, out):
-    """Whether the output has room for the results of another row, of the timers before it, and of a day's end."""
+    """Whether ``out`` has room for the results of one more input row, of the timers before it, and of a day's end."""
     runs, replicas = state.term[0].runs, state.term[0].replicas
     return (
         max(out.filled[0], out.filled[1], out.filled[2]) + _compiled_room_for_a_row(runs, replicas) <= len(out.replica)
@@ -37,19 +37,19 @@ def _replay_has_room_in(state, out):
 
 @entry
 def replay_has_room(state, out):
-    """Whether the output has room for the results of another row. If not, the caller empties the output."""
+    """Whether ``out`` has room for the results of one more input row. If not, the caller must empty it first."""
     return _replay_has_room_in(state, out)
 
 
 @entry
 def begin_replay_of_term(state, isr_at_start, high_watermark, leader_is_new, out):
-    """Begin a term. The caller has already set ``state.term`` and ``state.params``."""
+    """Initialise the state for a new term, and write its first timeline rows (`partition.begin_partition_term`)."""
     begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out)
 
 
 @entry
 def change_min_isr_in_replay(state, min_isr, now_us):
-    """Set min.insync.replicas of each rule run from ``now_us`` on. The replay must have reached this time."""
+    """Set min.insync.replicas of each rule run r to ``min_isr[r]``. The replay must have reached ``now_us``."""
     shared_runs.part_shared_runs(state)
     for r in range(state.term[0].runs):
         ledger.settle_ledger(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
@@ -61,8 +61,8 @@ def change_min_isr_in_replay(state, min_isr, now_us):
 def advance_replay(state, rows, until_us, out):
     """Replay ``rows`` from index ``state.term.row`` on, then fire the timers up to ``until_us``.
 
-    The ledger of a day is written at midnight, before events at that instant. Returns 1 if all is done, and 0 if
-    ``out`` is full. The caller then empties ``out`` and calls again with the same rows.
+    At midnight, the ledger of the day that ends is written before any event of that instant is processed. Returns 1 if
+    all is done, and 0 if ``out`` is full. The caller must then empty ``out`` and call again with the same rows.
     """
     # One loop, into which all steps are inlined only once, because a call would pass about two hundred numbers.
     term = state.term[0]
@@ -94,21 +94,21 @@ def close_day_of_replay(state, out):
 
 @entry
 def end_replay_of_term(state, out):
-    """Write the ledger at the end of a term. The replay must have reached this end."""
+    """Write the ledger of the last day of a term. The replay must have reached the end of the term."""
     shared_runs.part_shared_runs(state)
     ledger.end_ledger(state, max(state.term[0].start_us, state.term[0].end_us), out)
 
 
 @entry
 def pass_over_in_replay(state, quiet, latest, latencies, out):
-    """Skip a quiet stretch, unless skipping could change results. ``out`` must have room.
+    """Skip a quiet stretch if that cannot change results. The arguments are those of `pass_over.pass_over`.
 
-    The replay must have reached the first row of the stretch.
+    The replay must have reached the first row of the stretch, and ``out`` must have room (`replay_has_room`).
 
     Returns
     -------
     bool
-        False if the rows must be replayed.
+        True if the stretch was skipped; False if nothing was done, and its rows must be replayed.
     """
     if min(state.term[0].day_ends_us, state.term[0].end_us) <= quiet[0].until_us:
         return False

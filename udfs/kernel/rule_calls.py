@@ -1,4 +1,4 @@
-"""For each kind of rule function, such as ``may_join``, a compiled function that calls this function of any rule."""
+"""For each kind of rule function, such as ``may_join``, a compiled function that calls it for a rule's code."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Replay rule runs that differ only in their lag time as one, while all followers are in their ISRs.
+"""Replay rule runs that differ only in their lag time as one group, as long as all followers are in their ISRs.
 
 A group consists of such rule runs, of one rule or of rules of a family (``udfs.kernel.families``). Their state is the
 same, because the followers' state does not depend on the lag time, and the high watermark waits for all followers. So
@@ -7,8 +7,8 @@ run leaves its group with a copy of the group's state: when it has a follower to
 late by its lag time, or when a day's counters are written. All rule runs leave at an irregular fetch, which rules of a
 family may process differently. A rule run joins again when its state equals the group's.
 
-The group also counts for its rule runs: while a rule run is in a group, its counters hold the difference from the
-group's counters. A group uses the smallest lag time of its rule runs.
+The group also counts for its rule runs: while a rule run is in a group, its counters hold the difference between its
+totals and the group's counters. A group uses the smallest lag time of its rule runs.
 """
 
 import numpy as np
@@ -39,7 +39,10 @@ TIMERS = ("commit_us", "give_up_us", "check_us")
 
 @inlined
 def shared_runs_part_at_us(fetch, lag_time_ms):
-    """Return when a rule run with this lag time must leave its group: just before the follower is truly late."""
+    """Return when a rule run with this lag time must leave its group, in microseconds.
+
+    That is just before the rule `true-lag` would find the follower out of sync.
+    """
     return truly_late_at_us(fetch, lag_time_ms) - 1
 
 
@@ -83,7 +86,7 @@ def form_shared_runs(state):
 
 @kernel
 def _take_over_shared_slot(state, to, of):
-    """Copy the state of slot ``of`` (leader, followers, waiting appends, open judgements) to slot ``to``."""
+    """Copy the state of slot ``of`` to slot ``to``: leader, followers, waiting appends, and what has been scored."""
     for name in literal_unroll(_OF_LEADER):
         state.leaders[to][name] = state.leaders[of][name]
     for p in range(state.term[0].replicas):
@@ -99,10 +102,9 @@ def _take_over_shared_slot(state, to, of):
 
 @inlined
 def run_shared_with(state, r):
-    """Return the slot with the state of rule run ``r``, which is its own or its group's.
+    """Return the slot that contains the state of rule run ``r``: its own, or that of the group that it has joined.
 
-    In the latter case, the rule run's times (last ISR change, last ISR write, due check) are copied to the group's
-    slot.
+    In a group's slot, the times of the last ISR change, the last ISR write and the due check are set to those of ``r``.
     """
     leader = state.leaders[r]
     if leader.along == 0:
@@ -221,7 +223,10 @@ def _least_lag_time_of_group_ms(state, g):
 
 @inlined
 def join_shared_run(state, r, now_us):
-    """Let rule run ``r`` join its group, if all followers are in the ISR and its state equals the group's."""
+    """Let rule run ``r`` join its group, if all followers are in the ISR and its state equals the group's.
+
+    The first rule run to join an empty group gives it its state.
+    """
     leader = state.leaders[r]
     if leader.group != NO_GROUP and leader.along == 0 and leader.isr_size == leader.replicas:
         _join_shared_run(state, r, now_us)
@@ -236,7 +241,7 @@ def join_shared_runs(state, now_us):
 
 @kernel
 def _join_shared_run(state, r, now_us):
-    """Do the same as `join_shared_run`, for a rule run with all followers in the ISR."""
+    """Let rule run ``r``, with all followers in the ISR, join its group if its state equals the group's."""
     term, leader = state.term[0], state.leaders[r]
     g = leader.group
     if not _may_join_group(state, r, now_us):
@@ -267,7 +272,7 @@ def _join_shared_run(state, r, now_us):
 
 @kernel
 def _settle_shared_slot(state, place, now_us):
-    """Add the time up to ``now_us`` to all integrals in the ledger of slot ``place``."""
+    """Update all times in the ledger of slot ``place`` up to ``now_us``."""
     ledger.settle_ledger(state.ledger.pages[place], state.leaders[place], state.params[place], now_us)
     for p in range(state.term[0].replicas):
         if p != state.term[0].leader:
@@ -276,10 +281,11 @@ def _settle_shared_slot(state, place, now_us):
 
 @kernel
 def _may_join_group(state, r, now_us):
-    """Whether nothing is open in rule run ``r`` that would keep it from joining its group.
+    """Whether rule run ``r`` is in a state in which it may join its group.
 
-    That is: no ISR write in flight, no record at risk, no follower late, unjudged or in doubt. And the high watermark
-    must not be able to rise, because some releases only advance it when a follower's offset changes.
+    There must be no ISR write in flight, no ISR member below the high watermark, and no follower that is late, not
+    scored yet or in doubt.
+    The high watermark must not be able to rise, because some releases only advance it when a follower's offset changes.
     """
     term, leader = state.term[0], state.leaders[r]
     if leader.commit_us != NEVER_US or state.ledger.pages[r, ledger_page.AT_RISK] != 0:

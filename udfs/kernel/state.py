@@ -55,7 +55,7 @@ PARAMS = np.dtype(
 
 
 def new_state(codes: Sequence[int], replicas: int) -> State:
-    """Return the state before the first term, for rule runs of the rules with these codes."""
+    """Return the state before the first term. ``codes`` contains the code of each rule run's rule."""
     groups = sum(runs // 2 for runs in Counter(FAMILIES[code] for code in codes).values())
     state = empty_state(len(codes) + groups, replicas)
     state.term["runs"] = len(codes)

@@ -13,8 +13,8 @@ from udfs.kernel.rule_calls import RULES, rule_bits
 from udfs.records import RUNS_A_ROW
 
 LOOK_BACK = 16
-"""Number of the latest rows of an instant that are searched for an equal state. If one is found, the rule run shares
-its row, else another row is written."""
+"""Before a row is written, this number of latest rows of the same instant are searched for an equal state. If one is
+found, the rule run shares that row."""
 
 
 BITS = np.int64((1 << RUNS_A_ROW) - 1)
@@ -30,9 +30,9 @@ def bit_of_timeline_run(r):
 
 @inlined
 def _joins(row, runs):
-    """Add the rule runs ``runs`` (encoded) to a timeline row.
+    """Add the encoded rule runs ``runs`` to a timeline row, and return whether that was possible.
 
-    Return False if they are of another block, or if one of them already has this row.
+    It is not possible if the row belongs to another block of rule runs, or already includes one of ``runs``.
     """
     if row[0] >> RUNS_A_ROW != runs >> RUNS_A_ROW or row[0] & runs & BITS:
         return False
@@ -46,10 +46,11 @@ rules that do so in this function."""
 
 
 def caught_up_times(instant: str) -> Callable[..., Any]:
-    """Return the compiled check, for one instant of a fetch, whether a last-caught-up time needs a timeline row.
+    """Return a compiled function that returns whether a last-caught-up time must be written to the timeline.
 
-    No row is needed if the follower was caught up by a fetch from the log end: `replica_timeline.sql` takes that time
-    from the log of fetches, once for all rules.
+    ``instant`` names the rule function that may have set that time, such as ``on_read``. No row is needed if the
+    follower was caught up by a fetch from the log end, because `replica_timeline.sql` derives that time from the log of
+    fetches, once for all rules.
     """
     times = _CAUGHT_UP_AT.get(instant, [])
     follows = rule_bits(rule.caught_up_by in times for rule in RULES)
@@ -123,7 +124,10 @@ def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
 
 @inlined
 def show_leader_in_timeline(rows, filled, since, now_us, leader):
-    """Write a timeline row for the partition's state. Rows from ``since`` on have the same time."""
+    """Write a row of the partition timeline with ``leader``'s state, or add its rule runs to a row with this state.
+
+    Rows from ``since`` on have the same time.
+    """
     for i in range(filled[1] - 1, max(since, filled[1] - LOOK_BACK) - 1, -1):
         if (
             rows[i, 2] == leader.log_end_offset

@@ -1,4 +1,4 @@
-"""The timers of each rule run: next check, answer to an ISR write, overdue follower, loss of leadership."""
+"""The timers of each rule run: next check, answer to an ISR write, overdue follower, giving up leadership."""
 
 from udfs.jit import inlined, kernel
 from udfs.kernel.rule_calls import GIVE_UP, gives_up_at_us, overdue_at_ms
@@ -36,7 +36,7 @@ def reset_timer(due_us, leaders, r):
 
 @kernel
 def schedule_check(state, r, after_us):
-    """Set the timer of rule run ``r``'s first check after ``after_us``. A silent leader runs it when it wakes up."""
+    """Set rule run ``r``'s timer for its first check after ``after_us``. A silent leader checks when it wakes up."""
     leader = state.leaders[r]
     period_us = state.params[r].check_period_ms * 1000
     if period_us == 0:
@@ -94,7 +94,7 @@ def _find_overdue_timer(term, due_us, r, leader, followers, fetches, params, cod
 
 @inlined
 def schedule_giving_up(state, r, now_us):
-    """If rule run ``r``'s rule gives up leadership, set its timer to when the leader has held a fetch for too long."""
+    """Set rule run ``r``'s timer to when the leader has held a fetch for too long, if its rule gives up leadership."""
     if GIVE_UP >> state.codes[r] & 1:
         params, code = state.params[r], state.codes[r]
         _find_giving_up_timer(state.term[0], state.due_us, r, state.leaders[r], state.fetches, params, code, now_us)

@@ -24,9 +24,10 @@ _P4, _P5 = np.uint64(0x85EBCA77C2B2AE63), np.uint64(0x27D4EB2F165667C5)
 
 
 class CutLines(NamedTuple):
-    """For each line of a block: class (int8), and as int64 its time in epoch us, position of the request, and hash.
+    """Columns with one value per line of a block.
 
-    The position is -1 if the line has no request.
+    ``line_class`` is BLANK, WITHOUT_REQUEST, JSON or TEXT. ``stamp_us`` is the line's time in microseconds since the
+    epoch, or `NULL`. ``begin`` is the position in the block at which the request begins, or -1 if the line has none.
     """
 
     line_class: npt.NDArray[np.int8]
@@ -51,7 +52,7 @@ def _number_of_digits(text, at, digits):
 
 @kernel
 def _line_stamp_us(text, at, end):
-    """Parse ``[yyyy-MM-dd HH:mm:ss,SSS]`` at the start of a line as UTC microseconds; `NULL` without a valid time."""
+    """Parse the time ``[yyyy-MM-dd HH:mm:ss,SSS]`` at ``at`` as UTC, in microseconds; `NULL` if it is missing."""
     if end - at < len(_STAMP):
         return NULL
     for k in range(len(_STAMP)):
@@ -148,14 +149,14 @@ def _hash_of_line(text, at, end):
 
 @entry
 def count_requests(text: npt.NDArray[np.uint8], at):
-    """Return the number of lines if ``MARK`` is at the same position in all of them, else -1.
+    """Return the number of lines in a block if ``MARK`` is at the same position in all of them, else -1.
 
     Parameters
     ----------
     text : uint8 array
         Lines without the last newline.
     at : int64
-        Number of bytes before the mark in each line.
+        Number of bytes that must precede the mark in each line.
     """
     lines, begin = 0, 0
     while begin <= len(text):
@@ -170,7 +171,7 @@ def count_requests(text: npt.NDArray[np.uint8], at):
 
 @entry
 def cut_lines(text, edges, out: CutLines):
-    """Find class, time, position of the request, and hash of each line of a request log.
+    """Find the class, time and hash of each line of a request log, and the position at which its request begins.
 
     Parameters
     ----------

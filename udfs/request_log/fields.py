@@ -1,7 +1,7 @@
 """Tables of the JSON members that are read from request log lines: Fetch v4 to v18 and Produce v3 to v13.
 
-A context is an object or an array in which members or elements are expected. If a member is in the tables, it is called
-a field, and has a type, a target, and a place where its value is stored. Other members are skipped.
+A context is one of the objects and arrays in a line. The tables list the members of each context to read, called
+fields, with their type, their target, and the place where the value is stored. Other members are skipped.
 """
 
 import re
@@ -15,15 +15,16 @@ NULL = -(1 << 63)
 """Number for a null or missing value."""
 
 FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
-"""Earliest and latest accepted time in microseconds: 2010, the year before Kafka was published, and 2100."""
+"""Earliest and latest accepted time, in microseconds since the epoch: 2010, the year before Kafka's first release, and
+2100."""
 
 SKIPPED, INT, LONG, DOUBLE, STRING, OBJECT, ARRAY = range(7)
 """Types of members. The target of an `OBJECT` or `ARRAY` is a context. The target of other types is a slot or a
 column."""
 
 IN_VALUES, IN_TOPIC, IN_PARTITION, IN_FORGOTTEN = range(4)
-"""Where a member's value is stored: in `values`, the last topic entry, the last partition entry, or the forgotten
-partitions."""
+"""Places where the value of a member is stored (`json_line.FoundInJsonLine`): the array ``values``, the latest topic
+entry, the latest partition entry, or the list of forgotten partitions."""
 
 # Slots of `values`, for one line: values in header, request and response, and counts made while reading.
 API_KEY, API_VERSION, CORRELATION_ID, FETCH_VERSION, CLIENT_BEGIN, CLIENT_END = range(6)
@@ -32,8 +33,8 @@ ASKED_TOPICS_FIRST, ASKED_TOPICS, FORGOTTEN_FIRST, FORGOTTEN, SENT_FIRST, SENT =
 ERROR, GIVEN_SESSION, ANSWERS_FIRST, ANSWERS = range(18, 22)
 BAD_OUTSIDE, BAD_INSIDE, OVERFLOWN = range(22, 25)
 SLOTS = 25
-"""Number of slots. ``BAD_OUTSIDE`` is set if a value in the header or among the durations has a wrong type,
-``BAD_INSIDE`` if a value in the request or response has."""
+"""Number of slots. ``BAD_OUTSIDE`` is set if a value in the header or a duration has a wrong type, ``BAD_INSIDE`` if a
+value in the request or the response has a wrong type."""
 
 TOTAL, QUEUE, LOCAL, REMOTE, SEND = range(5)
 DURATIONS = 5
@@ -42,7 +43,8 @@ DURATIONS = 5
 ID_BEGIN, ID_END, TOPIC_BEGIN, TOPIC_END, NAME_BEGIN, NAME_END = range(6)
 PARTITIONS_FIRST, PARTITIONS, OLDER_FIRST, OLDER = range(6, 10)
 TOPIC_COLUMNS = 10
-"""Number of columns. ``OLDER`` counts the partitions of a response to Produce, or to Fetch before 3.0."""
+"""Number of columns of a topic entry. ``OLDER`` counts the partitions in a response to Produce, or to Fetch before 3.0.
+"""
 
 # Columns of a partition entry.
 PARTITION, PARTITION_INDEX, INDEX, EPOCH, OFFSET, SIZE = range(6)
@@ -59,7 +61,10 @@ CONTEXTS = 23
 
 
 class FieldOfRequest(NamedTuple):
-    """A JSON member that is read: its name, the type and target of its value, and the place where it is stored."""
+    """A JSON member to read: its name, and the type, target and place of its value.
+
+    The target is the slot or column in ``place`` where the value is stored. For an OBJECT or ARRAY, it is a context.
+    """
 
     name: str
     type: int
@@ -156,8 +161,8 @@ LISTS = {
     ANSWERED_TOPIC_LIST: ANSWERS_FIRST, ASKED_LIST: PARTITIONS_FIRST, SENT_LIST: PARTITIONS_FIRST,
     FORGOTTEN_LIST: PARTITIONS_FIRST, ANSWERED_LIST: PARTITIONS_FIRST, OLDER_ANSWERED_LIST: OLDER_FIRST,
 }  # fmt: skip
-"""For each array, where the row of its first element is stored: a slot, or a column of the topic entry. The next slot
-or column has the number of elements."""
+"""For each array, the slot (or the column of the topic entry) in which the index of its first element is stored. The
+next slot or column holds the number of elements."""
 
 SLOTS_OF = {HEADER: (API_KEY, REPLICA), REQUEST: (REPLICA, ERROR), REPLICA_STATE: (STATE_REPLICA, MAX_WAIT_MS),
             RESPONSE: (ERROR, BAD_OUTSIDE)}  # fmt: skip
@@ -165,7 +170,7 @@ SLOTS_OF = {HEADER: (API_KEY, REPLICA), REQUEST: (REPLICA, ERROR), REPLICA_STATE
 
 
 def _named_as_in_text(field: FieldOfRequest) -> FieldOfRequest:
-    """Return a field with its spelling before Kafka 2.8, such as ``fetch_offset`` for ``fetchOffset``."""
+    """Return a field with its name as spelt before Kafka 2.8, such as ``fetch_offset`` for ``fetchOffset``."""
     return field._replace(name=re.sub("[A-Z]", lambda letter: f"_{letter.group().lower()}", field.name))
 
 
@@ -189,15 +194,15 @@ BUCKETS, _OF_LENGTH, _OF_FIRST = 128, 2, 23
 
 
 def bucket_of_field(length, first, last):
-    """Return the hash bucket of a member's name, given its length and its first and last byte.
+    """Return the hash bucket of a member's name, computed from its length, its first byte and its last byte.
 
-    No two names of a context share a bucket.
+    No two fields of a context share a bucket.
     """
     return (_OF_LENGTH * length + _OF_FIRST * first + last) & (BUCKETS - 1)
 
 
 def _fields_by_bucket() -> npt.NDArray[np.int64]:
-    """Return an array with the index of the field for each context and bucket of names, or -1."""
+    """Return the array FIELD_IN. Raise AssertionError if two fields of a context share a bucket."""
     fields = np.full((CONTEXTS, BUCKETS), -1)
     number = 0
     for context in range(CONTEXTS):
@@ -211,4 +216,4 @@ def _fields_by_bucket() -> npt.NDArray[np.int64]:
 
 
 FIELD_IN = _fields_by_bucket()
-"""Index of a field by context and bucket; -1 if the bucket is empty."""
+"""Index of the field with a given context and bucket, shape (CONTEXTS, BUCKETS); -1 if there is no such field."""

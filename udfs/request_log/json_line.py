@@ -1,4 +1,4 @@
-"""Read one line's JSON into numbers, without one object per value, and check every byte against RFC 8259.
+"""Read the JSON of one line into arrays of numbers, without a Python object per value, and check it against RFC 8259.
 
 If several members have the same name, the last one is used, as in most JSON readers. Text after the object is ignored.
 """
@@ -19,8 +19,9 @@ MAX_DEPTH = 1000
 class FoundInJsonLine(NamedTuple):
     """Values found in one line's JSON. All arrays are reused for the next line.
 
-    ``values`` (int64, `fields.SLOTS`), ``durations`` in ms (float64; NaN: null), rows of topic and partition entries
-    (int64), and the forgotten partitions. ``stack`` holds the contexts of the objects and arrays that are open.
+    ``values`` has one entry per slot of `fields`, and ``durations`` one per duration, in ms (NaN: null). ``topics`` and
+    ``partitions`` have one row per topic entry and partition entry. ``forgotten`` contains the ids of forgotten
+    partitions. ``stack`` contains the contexts of the objects and arrays that are open while a line is read.
     """
 
     values: npt.NDArray[np.int64]
@@ -32,7 +33,7 @@ class FoundInJsonLine(NamedTuple):
 
 
 def room_for_json_line(longest: int) -> FoundInJsonLine:
-    """Allocate room for the values of lines of up to ``longest`` bytes, enough for any valid line."""
+    """Allocate arrays with room for the values of any valid line of up to ``longest`` bytes."""
     return FoundInJsonLine(
         np.zeros(f.SLOTS, np.int64),
         np.zeros(f.DURATIONS),
@@ -48,7 +49,7 @@ _bucket_of = kernel(f.bucket_of_field)
 
 @inlined
 def _json_field_named(text, begin, end, context):
-    """Return the index of the field of a context whose name is ``text[begin:end]``; -1 if such a member is not read."""
+    """Return the index of the field that is called ``text[begin:end]`` in a context; -1 without such a field."""
     length = end - begin
     if length == 0:
         return -1
@@ -72,24 +73,25 @@ def _json_field_named(text, begin, end, context):
 
 @kernel
 def read_json_line(text, at, end, is_text, found: FoundInJsonLine):
-    """Read the JSON object that begins at ``at``.
+    """Read the JSON object of a line into ``found``.
 
-    With ``is_text``, a member may also have the form of text lines before 2.8: ``name=value``, where a string of
-    letters, digits, ``_``, ``.`` and ``-`` has no quotes.
+    With ``is_text``, members may also be written as before Kafka 2.8: ``name=value``, where a string of letters,
+    digits, ``_``, ``.`` and ``-`` has no quotes.
 
     Parameters
     ----------
     text : uint8 array
         UTF-8.
     at, end : int64
-        First byte of the object, and end of the line.
+        Positions of the object's first byte, and of the end of the line.
     found : FoundInJsonLine
-        Receives the values of the line.
+        The values are written here. Values of the previous line are cleared.
 
     Returns
     -------
     bool
-        Whether the line is complete JSON. ``BAD_OUTSIDE`` and ``BAD_INSIDE`` are set if values have a wrong type.
+        Whether the object is valid and complete JSON. If some values have a wrong type, the slot ``BAD_OUTSIDE`` or
+        ``BAD_INSIDE`` is set to 1.
     """
     values, durations, topics, partitions, forgotten, stack = found
     values[:] = f.NULL

@@ -37,10 +37,10 @@ Ints = npt.NDArray[np.int64]
 class PieceLists(NamedTuple):
     """One of the three lists (requested, forgotten, in the response) of many requests, decoded from pieces.
 
-    ``names``: the bytes of the topic entries' names, concatenated; entry i ends at ``name_end[i]``. ``is_id`` (bool)
-    and ``partitions`` (int64): per topic entry, whether its name is an id, and the number of its partitions.
-    ``entries`` and ``listed`` (int64): the number of topic entries and of partitions per piece. ``numbers`` (int64):
-    one row per partition.
+    ``names`` contains the concatenated names of all topic entries; the name of entry i ends at ``name_end[i]``.
+    ``is_id`` and ``partitions`` say for each topic entry whether its name is a topic id, and how many partitions it
+    has. ``entries`` and ``listed`` are the numbers of topic entries and of partitions in each piece. ``numbers`` has
+    one row per partition, with numbers as they are encoded.
     """
 
     names: npt.NDArray[np.uint8]
@@ -71,9 +71,9 @@ def write_signed_piece(number, out, at):
 
 @kernel
 def write_name_piece(text, topics, row, out, at):
-    """Write the id of topic entry ``row`` to ``out`` at ``at``, or its name if it has no id.
+    """Write the topic id of entry ``row`` of ``topics`` to ``out`` at ``at``, or the topic's name if it has no id.
 
-    Returns the position after it. `udfs.request_log.fields` describes topic entries.
+    Return the position after it. ``topics`` contains positions in ``text`` (`udfs.request_log.fields`).
     """
     begin, end = topics[row, f.ID_BEGIN], topics[row, f.ID_END]
     is_id = begin != f.NULL
@@ -100,7 +100,7 @@ def _read_varint(data, at):
 
 @entry
 def count_pieces(data, edges, numbers, totals):
-    """Count topics and partitions in the three lists of many requests, which are encoded as pieces.
+    """Count the topic entries and partitions in each of the three lists of many pieces.
 
     Parameters
     ----------
@@ -110,7 +110,8 @@ def count_pieces(data, edges, numbers, totals):
     numbers : tuple of three int
         `FETCH_NUMBERS` or `PRODUCE_NUMBERS`.
     totals : int64 array (3, 3)
-        Receives the counts: per list (row) the bytes of names, topic entries, and partitions.
+        The counts are written here. Each row is a list; its columns are the bytes of all names, the number of topic
+        entries, and the number of partitions.
     """
     totals[:] = 0
     for i in range(len(edges) - 1):
@@ -132,9 +133,10 @@ def count_pieces(data, edges, numbers, totals):
 
 @entry
 def unpack_pieces(data, edges, numbers, asked: PieceLists, forgotten: PieceLists, answered: PieceLists, filled):
-    """Decode pieces into the three lists, which must have room for the counts from `count_pieces`.
+    """Decode pieces into their three lists. The arrays must have the sizes that `count_pieces` found.
 
-    ``filled`` (int64, (3, 3)) must be zero, and receives the same counts.
+    ``data``, ``edges`` and ``numbers`` are as there. ``filled`` (int64, shape (3, 3)) must be zero at the start, and
+    contains the same counts at the end.
     """
     name, topic, row = filled[:, 0], filled[:, 1], filled[:, 2]
     for i in range(len(edges) - 1):

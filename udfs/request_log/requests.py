@@ -18,8 +18,8 @@ MAX_OFFSET = 1 << 53
 """Largest accepted offset. A partition with a million records per second reaches it in 285 years."""
 
 MAX_TOTAL_MS = 86_400_000
-"""Longest accepted duration: one day. A paused broker may have requests that take hours, but a wrong duration would
-shift a whole session."""
+"""Longest accepted duration: one day. Requests of a paused broker may take hours, but a wrong duration would shift the
+times of a whole session."""
 
 DIVERGED = -1
 """Error code for a partition with a diverging epoch. Kafka has no code for this."""
@@ -35,11 +35,11 @@ OUTCOMES = 13
 
 
 class RequestsInColumns(NamedTuple):
-    """Requests as columns, with one value per line (int64; `NULL` if absent). Refused lines only have ``outcome``.
+    """Requests as columns, with one value per line (`NULL` if absent). For a refused line, only ``outcome`` is set.
 
-    ``client`` (2 columns) is where the client id of a follower or producer begins and ends in the text. ``piece_end``
-    is the end of the line's partitions in ``pieces`` (uint8), which begin where the partitions of the previous line
-    end.
+    ``client`` has two columns: where the client id of a follower or producer begins and ends in the text. ``pieces``
+    contains the encoded partitions of all lines. Those of line i end at ``piece_end[i]``, and begin where those of the
+    previous line end.
     """
 
     outcome: npt.NDArray[np.int8]
@@ -64,7 +64,7 @@ class RequestsInColumns(NamedTuple):
 
 
 def room_for_requests(lines: int, size: int) -> RequestsInColumns:
-    """Allocate columns for ``lines`` lines of ``size`` bytes in all, which limits the size of the encoded pieces."""
+    """Allocate columns for ``lines`` lines with ``size`` bytes in total. The values of requests are `NULL` at first."""
     columns = {name: np.full(lines, NULL) for name in RequestsInColumns._fields[1:-3]}
     return RequestsInColumns(
         outcome=np.empty(lines, np.int8),
@@ -99,7 +99,7 @@ def _is_topic_nameless(topics, row, with_name):
 
 @kernel
 def _answers_of(topics, row, is_produce):
-    """Return the first row and the number of a topic's partitions in the response; the number is `NULL` without any."""
+    """Return the index of a topic's first partition in the response, and their number, or `NULL` without any."""
     if not is_produce and topics[row, f.PARTITIONS] != NULL:
         return topics[row, f.PARTITIONS_FIRST], topics[row, f.PARTITIONS]
     return topics[row, f.OLDER_FIRST], topics[row, f.OLDER]
@@ -107,7 +107,7 @@ def _answers_of(topics, row, is_produce):
 
 @inlined
 def _partition_index_of(partitions, p, is_produce):
-    """Return the id of a partition in the response. The name of this member depends on API and version."""
+    """Return the id of a partition in the response. The member that contains it depends on the API and its version."""
     if is_produce:
         return partitions[p, f.INDEX]
     return _request_value_or(partitions[p, f.PARTITION_INDEX], partitions[p, f.PARTITION])
@@ -115,9 +115,9 @@ def _partition_index_of(partitions, p, is_produce):
 
 @inlined
 def _records_size_of(partitions, p):
-    """Return the size of a partition's records in the response, which releases log in different forms.
+    """Return the size of a partition's records in the response in bytes, or `NULL` if it is not logged.
 
-    It is `NULL` if not logged.
+    Kafka's releases log the size in three forms.
     """
     if partitions[p, f.SIZE] != NULL:
         return partitions[p, f.SIZE]
@@ -130,7 +130,7 @@ def _records_size_of(partitions, p):
 
 @kernel
 def _asked_for(values, is_produce):
-    """Return the first row and the number of the topics in a request."""
+    """Return the index of the first topic entry of a request, and their number, or `NULL` if it has no such list."""
     if is_produce and values[f.ASKED_TOPICS] == NULL:
         return values[f.SENT_FIRST], values[f.SENT]
     return values[f.ASKED_TOPICS_FIRST], values[f.ASKED_TOPICS]
@@ -138,7 +138,7 @@ def _asked_for(values, is_produce):
 
 @kernel
 def _is_odd_request(found, is_produce):
-    """Whether a requested partition lacks a topic name, or has an impossible id, offset, epoch or size."""
+    """Whether a requested partition has no topic, or an impossible id, offset, epoch or size."""
     _values, _durations, topics, partitions, _forgotten, _stack = found
     first, count = _asked_for(found.values, is_produce)
     for t in range(first, first + max(count, 0)):
@@ -158,7 +158,7 @@ def _is_odd_request(found, is_produce):
 
 @kernel
 def _is_odd_answer(found, is_produce):
-    """Whether a forgotten partition, or one in the response, lacks a topic name or has an impossible number."""
+    """Whether a forgotten partition, or one in the response, has no topic or an impossible number."""
     values, _durations, topics, partitions, forgotten, _stack = found
     first = values[f.FORGOTTEN_FIRST]
     for t in range(first, first + (0 if is_produce else max(values[f.FORGOTTEN], 0))):
@@ -229,7 +229,7 @@ def _times_outcome(durations, stamp_us):
 
 @kernel
 def _request_outcome(found, stamp_us):
-    """Return the kind of a request, or the reason to refuse it."""
+    """Return the kind of a request (up to OTHER), or the reason to refuse it."""
     values = found.values
     api, version = values[f.API_KEY], values[f.API_VERSION]
     replica = _request_value_or(_request_value_or(values[f.STATE_REPLICA], values[f.REPLICA]), -1)
@@ -258,10 +258,7 @@ def _request_outcome(found, stamp_us):
 
 @kernel
 def _write_piece(text, found, is_produce, out, at):
-    """Encode the partitions of a request into ``out``, as bytes (a piece, see `pieces`).
-
-    Returns the position after them.
-    """
+    """Write the piece of a request, its encoded partitions (`pieces`), to ``out``, and return the position after it."""
     values, _durations, topics, partitions, forgotten, _stack = found
     first, count = _asked_for(values, is_produce)
     count = max(count, 0)
@@ -313,7 +310,7 @@ def _ms_as_us(milliseconds):
 
 @kernel
 def _keep_request(i, values, durations, stamp_us, out):
-    """Write a request's times and values to row ``i`` of the output columns."""
+    """Write a request's instants and some of its values to row ``i`` of the output columns."""
     total_us, send_us = _ms_as_us(durations[f.TOTAL]), 0
     if durations[f.SEND] >= 0:
         send_us = _ms_as_us(durations[f.SEND])
@@ -332,23 +329,23 @@ def _keep_request(i, values, durations, stamp_us, out):
 
 @entry
 def read_requests_into_columns(text, begins, ends, is_text, stamps_us, found: FoundInJsonLine, out: RequestsInColumns):
-    """Read the requests in the JSON of a block of lines.
+    """Read the requests in the JSON of a block of n lines into columns.
 
     Parameters
     ----------
     text : uint8 array
         UTF-8.
     begins, ends : int64 array (n)
-        Where the JSON of each line begins and ends, including any text that the log layout puts after it. A line that
-        begins at -1 is left out.
+        Where the JSON of each line begins and ends in ``text``, including any text that the log layout puts after it.
+        A line that begins at -1 is skipped.
     is_text : bool array (n)
         Whether the line has the form of text lines before 2.8 (`read_json_line`).
     stamps_us : int64 array (n)
         Times of the lines; `NULL` if a line has none.
     found : FoundInJsonLine
-        Room for the longest line.
+        Working memory with room for the longest line (`room_for_json_line`).
     out : RequestsInColumns
-        Receives the requests. All its values must be `NULL` before.
+        The requests are written here. All values must be `NULL` at the start (`room_for_requests`).
     """
     piece = 0
     for i in range(len(begins)):

@@ -22,7 +22,7 @@ _HEX = np.array([chr(c) in "0123456789abcdefABCDEF" for c in range(128)])
 
 @inlined
 def after_blanks(text, at, end):
-    """Return the position of the next byte that is not blank."""
+    """Return the position of the first byte from ``at`` on that is not blank, or ``end`` if all are blank."""
     while at < end and (text[at] == _SPACE or text[at] == 9 or text[at] == 10 or text[at] == 13):
         at += 1
     return at
@@ -30,9 +30,9 @@ def after_blanks(text, at, end):
 
 @inlined
 def _other_than_plain(word):
-    """Mark the first byte of a word that is a quote, a backslash or a control character, by its highest bit.
+    """Return a word whose lowest set bit is in the first byte that is a quote, a backslash or a control character.
 
-    Without such a byte, the result is 0. Bits of later bytes have no meaning.
+    The result is 0 if the word has no such byte. Bits of later bytes are undefined.
     """
     quote, backslash = word ^ _QUOTES, word ^ _BACKSLASHES
     return (((word - _SPACES) & ~word) | ((quote - ONES) & ~quote) | ((backslash - ONES) & ~backslash)) & HIGH
@@ -40,7 +40,10 @@ def _other_than_plain(word):
 
 @inlined
 def end_of_string(text, at, end):
-    """Return the position of a string's closing quote; -1 if it is missing or an invalid byte comes first."""
+    """Return the position of a string's closing quote, or -1 if the string is invalid or has no closing quote.
+
+    ``at`` is the position after the opening quote.
+    """
     while at < end:
         if at + BYTES <= end:
             word = word_at(text, at)
@@ -74,7 +77,7 @@ def end_of_string(text, at, end):
 
 @inlined
 def _after_digits(text, at, end):
-    """Return the position of the next byte that is not a digit."""
+    """Return the position of the first byte from ``at`` on that is not a digit, or ``end`` if all are digits."""
     while at < end and ZERO <= text[at] <= NINE:
         at += 1
     return at
@@ -82,7 +85,10 @@ def _after_digits(text, at, end):
 
 @inlined
 def end_of_number(text, at, end):
-    """Return the position after a number, and whether it is an integer; the position is -1 if this is not a number."""
+    """Return the position after the JSON number at ``at``, and whether it is written without decimals and exponent.
+
+    The position is -1 if the bytes at ``at`` are not a valid number.
+    """
     if text[at] == MINUS:
         at += 1
     first = at
@@ -110,9 +116,9 @@ def end_of_number(text, at, end):
 
 @inlined
 def whole_number(text, at, end):
-    """Parse an integer. Return it, and whether it fits int64.
+    """Parse the integer ``text[at:end]``. Return it, and whether it fits in an int64.
 
-    The smallest int64 is `NULL`, so it is replaced by the next larger number.
+    The smallest int64 stands for `NULL`, so the next larger number is returned in its place.
     """
     negative = text[at] == MINUS
     if negative:
@@ -130,10 +136,10 @@ def whole_number(text, at, end):
 
 @inlined
 def real_number(text, at, end):
-    """Parse a number with decimals or an exponent as a float.
+    """Parse the number ``text[at:end]``, which may have decimals and an exponent, as a float.
 
-    It is correctly rounded if it has at most 15 digits, and its power of ten is from 10^-22 to 10^22. Otherwise the
-    last digits may be wrong.
+    The result is correctly rounded if the number has at most 15 digits, and its power of ten is from 10^-22 to 10^22.
+    In other cases the last digits may be wrong.
     """
     negative = text[at] == MINUS
     if negative:
@@ -173,7 +179,10 @@ def real_number(text, at, end):
 
 @inlined
 def after_word(text, at, end, more):
-    """Return the position after a word of letters, digits and underscores; with ``more``, also dots and hyphens."""
+    """Return the position after a word that begins at ``at``.
+
+    A word consists of letters, digits and underscores, and, with ``more``, of dots and hyphens.
+    """
     while at < end and text[at] < 128 and (_WORD[text[at]] or (more and (text[at] == _POINT or text[at] == MINUS))):
         at += 1
     return at
@@ -181,7 +190,7 @@ def after_word(text, at, end, more):
 
 @inlined
 def is_literal(text, at, end, first, length):
-    """Whether a literal is at ``at``: ``length`` bytes of "nulltruefalse", from index ``first`` on."""
+    """Whether a JSON literal is at ``at``: ``length`` bytes of "nulltruefalse", from index ``first`` on."""
     if at + length > end:
         return False
     for k in range(length):

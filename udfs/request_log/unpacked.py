@@ -19,9 +19,10 @@ _ESCAPE = ord("\\")
 class UnpackedPartitions(NamedTuple):
     """One of the three lists of a batch's requests: partitions requested, forgotten, or in the responses.
 
-    ``topics``: one string per topic entry, which is its id if ``is_id``, else its name. ``per_topic``: the number of
-    partitions of each topic entry. ``entries``, ``per_request``: the number of topic entries and of partitions of each
-    request. ``numbers``: one row per partition, with the columns that `udfs.request_log.pieces` lists, decoded.
+    ``topics`` contains one string per topic entry: the topic's id where ``is_id`` is true, else its name. ``per_topic``
+    is the number of partitions of each topic entry. ``entries`` and ``per_request`` are the numbers of topic entries
+    and of partitions of each request. ``numbers`` has one row per partition, with the decoded numbers that
+    `udfs.request_log.pieces` lists.
     """
 
     topics: pa.Array
@@ -32,11 +33,11 @@ class UnpackedPartitions(NamedTuple):
     numbers: Ints
 
     def request(self) -> Ints:
-        """Return for each partition the row of its request."""
+        """Return for each partition the index of its request in the batch."""
         return np.repeat(np.arange(len(self.per_request)), self.per_request)
 
     def topic_by_partition(self) -> pa.Array:
-        """Return for each partition its topic."""
+        """Return the topic (id or name) of each partition."""
         return self.topics.take(pa.array(np.repeat(np.arange(len(self.per_topic)), self.per_topic)))
 
 
@@ -46,12 +47,13 @@ def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPart
     Parameters
     ----------
     packed : binary array
-        One piece per request; a null has no partitions.
+        One piece per request. A null is a request without partitions.
 
     Returns
     -------
     asked, forgotten, answered : UnpackedPartitions
-        With (partition, leader epoch, offset), (partition,) and (partition, error, high watermark, bytes).
+        The columns of ``numbers`` are (partition, leader epoch, offset), (partition,), and (partition, error, high
+        watermark, bytes).
     """
     asked, forgotten, answered = _unpacked_pieces(packed, pieces.FETCH_NUMBERS)
     asked.numbers[:, 1:] -= 1
@@ -63,7 +65,7 @@ def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPart
 def with_topics_in_front(
     piece: bytes, topics: Sequence[tuple[str, Sequence[tuple[int, int, int]]]], *, by_id: bool
 ) -> bytes:
-    """Add requested partitions to the piece of a fetch, before the existing ones.
+    """Return the piece of a fetch with more requested partitions, before those that it contains already.
 
     Parameters
     ----------
@@ -104,7 +106,7 @@ def unpacked_produce_requests(packed: pa.Array) -> tuple[UnpackedPartitions, Unp
     Returns
     -------
     asked, answered : UnpackedPartitions
-        With (partition, bytes; -2: not logged) and (partition, error, base offset).
+        The columns of ``numbers`` are (partition, bytes or -2 if not logged), and (partition, error, base offset).
     """
     asked, _none, answered = _unpacked_pieces(packed, pieces.PRODUCE_NUMBERS)
     asked.numbers[:, 1] -= 2
@@ -152,7 +154,7 @@ def _partitions_of_lists(lists: pieces.PieceLists) -> UnpackedPartitions:
 
 
 def unescaped(names: pa.Array) -> pa.Array:
-    """Replace the escapes in JSON strings by the characters that they encode."""
+    """Return JSON strings (without quotes) with their escapes replaced by the characters that they encode."""
     text = names.buffers()[2]
     if text is None or not (np.frombuffer(text, np.uint8) == _ESCAPE).any():
         return names

@@ -1,6 +1,6 @@
-"""Process eight bytes of a text at once.
+"""Process eight bytes of a text at once, as one 64-bit word.
 
-This reduces the time to hash a line to a quarter of the time for single bytes (docs/measurements/0020).
+Hashing a line in this way takes a quarter of the time that it takes byte by byte (docs/measurements/0020).
 """
 
 from typing import Any
@@ -51,6 +51,6 @@ def first_byte(_typing: Any, word: Any) -> Any:
 
 @inlined
 def word_without(text, at, byte):
-    """Whether a byte is not among the next eight bytes of a text. ``byte`` is a word filled with it (`filled_with`)."""
+    """Whether none of the eight bytes at ``at`` is a given byte. ``byte`` is a word filled with it (`filled_with`)."""
     differs = word_at(text, at) ^ byte
     return (differs - ONES) & ~differs & HIGH == 0

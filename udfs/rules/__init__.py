@@ -1,4 +1,4 @@
-"""All rules: those of the modules in this folder that have a ``RULE``, and that of the file that `RULE_FILE` names."""
+"""The registry of all rules: the ``RULE`` of each module in this folder, and that of the user's file (`RULE_FILE`)."""
 
 import importlib
 import importlib.util
@@ -17,7 +17,7 @@ RULE_FILE = "ISR_BATCH_RULE_FILE"
 
 
 def _find_rules() -> dict[str, Rule]:
-    """Return the rules of all modules of this folder and of the user's rule file, by id, in the order of REGISTRY."""
+    """Import all modules of this folder and the user's rule file, and return REGISTRY."""
     found: dict[str, Rule] = {}
     names = [module.name for module in pkgutil.iter_modules(__path__)]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
@@ -40,7 +40,10 @@ def _find_rules() -> dict[str, Rule]:
 
 
 def _import_rule_file(file: str, taken: list[str]) -> ModuleType:
-    """Import the user's rule file as a module of this package, so that the file can be moved into this folder later."""
+    """Import the user's rule file as a module of this package, and return the module.
+
+    So the file can later be moved into this folder unchanged.
+    """
     name = file.rpartition(os.sep)[2]
     stem = name.removesuffix(".py")
     if stem in taken:
@@ -59,7 +62,7 @@ def _import_rule_file(file: str, taken: list[str]) -> ModuleType:
 
 
 def module_of(rule: str) -> str:
-    """Return the name of a rule's module: the rule's id with underscores."""
+    """Return the name of the module of the rule with this id: the id with underscores."""
     return re.sub(r"\W", "_", rule)
 
 
@@ -69,7 +72,7 @@ def _order_of_rule(rule: Rule) -> tuple[int, int, list[int], str]:
 
 
 def release_numbers(rule: Rule) -> list[int]:
-    """Return the version numbers of a released rule's first Kafka release; empty for other rules."""
+    """Return the first Kafka release with this rule as numbers, such as [3, 7]; [] if no release has the rule."""
     return [int(part) for part in re.findall(r"\d+", rule.id)] if rule.kind == "released" else []
 
 
@@ -80,14 +83,14 @@ ALL_RULES = [rule.id for rule in REGISTRY.values() if not rule.on_request]
 """Ids of the rules that users select with ``all``."""
 
 RELEASED_RULES = [(release_numbers(rule), rule) for rule in REGISTRY.values() if rule.kind == "released"]
-"""The rules of Kafka's releases, oldest first, each after the version numbers of its first release."""
+"""Pairs of version numbers and rule: each rule of Kafka's releases with the first release that has it, oldest first."""
 
 BASELINE = "kafka-3.7"
 """The rule of Kafka's newest releases; other rules are compared with it."""
 
 
 def rule_of_release(version: str) -> str:
-    """Return the id of the rule that a Kafka release uses: the newest rule that is not newer than the release.
+    """Return the id of the rule that the Kafka release ``version`` uses: the newest rule not newer than the release.
 
     Raises
     ------

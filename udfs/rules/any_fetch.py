@@ -26,9 +26,9 @@ SAME = 0
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch as kafka-3.7 does; in addition, every successful fetch shows that its follower is caught up.
+    """Record the fetch as kafka-3.7 does, and treat the follower as caught up after every successful fetch.
 
-    With ``outsiders`` = as-3.7, the addition applies to members of the ISR only.
+    With ``outsiders`` = as-3.7, only kafka-3.7's rule applies to followers outside the ISR.
     """
     todo = kafka_3_7_on_recorded(follower, leader, fetch, params)
     if fetch.error_code == 0 and (params.outsiders == SAME or follower.in_isr != 0):

@@ -1,4 +1,4 @@
-"""The class `Rule`, which has some small compiled functions and attributes, and the defaults of these functions.
+"""The class `Rule`, which consists of small compiled functions and attributes, and defaults for these functions.
 
 The functions take records of ``udfs.records``. They may change ``follower`` and ``leader``, but only read ``fetch``
 (FETCH_STATE) and ``params`` (one int64 field per parameter). ``now_ms`` is the leader's clock.
@@ -16,15 +16,16 @@ from udfs.records import NEVER_US
 Function = Callable[..., Any]
 
 NOTHING, SHOW, TRY_TO_JOIN, ADVANCE_HIGH_WATERMARK = 0, 1, 2, 4
-"""The leader's next steps after an instant of a fetch, as bits. SHOW: only write changed state to the timelines."""
+"""The leader's next steps after an instant of a fetch, as bits. SHOW: write changed state to the timelines.
+TRY_TO_JOIN: add the follower to the ISR if `Rule.may_join` allows it. ADVANCE_HIGH_WATERMARK: advance it if it can."""
 
 SHRINK_ISR, KEEP_ISR, GIVE_UP_LEADERSHIP = 0, 1, 2
-"""A check's decision on members that are out of sync."""
+"""Decisions of a check that finds members out of sync: drop them, keep them, or give up leadership."""
 
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter of a rule; in compiled code an int64.
+    """A parameter of a rule. Compiled code sees its value as an int64.
 
     Attributes
     ----------
@@ -44,12 +45,12 @@ class Param:
     least: int = 0
 
     def value(self, given: object) -> int:
-        """Parse a value as users write it: a number, or the name of a choice (such as true or false).
+        """Convert a value as users write it, a number or the name of a choice (such as true), to the rule's int64.
 
         Raises
         ------
         ValueError
-            If the value is invalid; the message lists the valid ones.
+            If the value is invalid. The message names the valid values.
         """
         text = str(given).strip().lower()
         if self.choices and text in (*self.choices, *(str(i) for i in range(len(self.choices)))):
@@ -61,7 +62,7 @@ class Param:
         raise ValueError(message)
 
     def name_of(self, value: int) -> int | str:
-        """Return a value as users write it: the name of a choice, or a number."""
+        """Convert the rule's int64 to what users write: the name of a choice, or the number."""
         return self.choices[value] if self.choices else value
 
 
@@ -84,7 +85,7 @@ overdue."""
 
 @kernel
 def nothing(_follower, _leader, _fetch, _params):
-    """Ignore this instant of a fetch."""
+    """Return NOTHING: the rule does not act at this instant."""
     return NOTHING
 
 
@@ -96,25 +97,31 @@ def never_frozen(_leader, _params):
 
 @kernel
 def after_shrink(expanding, _params):
-    """Let the response to a shrink move the high watermark. At an expansion, the fetch has already moved it."""
+    """Return whether the high watermark may advance when an ISR write is answered: only if the write was a shrink.
+
+    At an expansion, the follower's fetch has already advanced it.
+    """
     return not expanding
 
 
 @kernel
 def after_any_write(_expanding, _params):
-    """Let the response to every ISR write move the high watermark, as in leaders that do not wait for the response."""
+    """Return true: the high watermark may advance when any ISR write is answered.
+
+    This is for leaders that do not wait for the response before they go on.
+    """
     return True
 
 
 @kernel
 def never_spares(_followers, _p, _leader_at, _leader, _now_ms, _params):
-    """Return false: the state of other followers protects no follower from being dropped."""
+    """Return false: a follower that is out of sync is dropped, whatever the state of the other followers."""
     return False
 
 
 @kernel
 def always_shrink(_leader, _remaining, _params):
-    """Decide to drop every member that is out of sync."""
+    """Return SHRINK_ISR: every member that is out of sync is dropped."""
     return SHRINK_ISR
 
 
@@ -138,22 +145,22 @@ def never_overdue(_follower, _leader, _fetch, _params):
 
 @kernel
 def always_acts(_quiet, _leader, _params):
-    """Return true: no quiet stretch is skipped, since the rule may act at any fetch in it."""
+    """Return true: the rule may act at any fetch, so quiet stretches must be replayed."""
     return True
 
 
 @kernel
 def never_acts(_quiet, _leader, _params):
-    """Return false: quiet stretches may be skipped, since the rule only drops followers behind by the lag time."""
+    """Return false: quiet stretches may be skipped, because the rule only drops followers behind by the lag time."""
     return False
 
 
 NO_LAG = NEVER, AT_LOG_END, AT_HIGH_WATERMARK, HAS_ALL_ACKNOWLEDGED, LACKS_NOTHING = (
     "never", "at log end", "at high watermark", "has all acknowledged", "lacks nothing",
 )  # fmt: skip
-"""When a follower has no lag: never; while its log ends at the leader's log end; while it ends at the high watermark;
-while it has every acknowledged record; while it lacks no record. If the leader's log is empty, even a follower that has
-not fetched yet lacks no record."""
+"""Values of ``Rule.no_lag_while``, which says when a follower's lag is 0: never; while its log ends at the leader's log
+end; while it ends at the high watermark; while it has every acknowledged record; while it lacks no record. If the
+leader's log is empty, even a follower that has not fetched yet lacks no record."""
 
 _SINCE = "the time since the follower was last caught up, "
 _NO_LAG_SAID = {
@@ -180,7 +187,7 @@ comparison."""
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule: its functions, which the replay calls, and its attributes. The docstring of its module describes it.
+    """A rule: the functions that the replay calls, and attributes. The docstring of its module describes the rule.
 
     Every rule must meet two conditions while all followers are in the ISR. The high watermark waits for every follower
     and may advance. And the lag time, checks and the latency of writes only affect the results of ``out_of_sync`` and
@@ -200,33 +207,33 @@ class Rule:
     begin_term : ``(follower, leader, in_isr, leader_is_new, now_ms, params)``
         Resets the state of a follower when the leader begins a term.
     on_arrival, on_read, on_recorded, on_completed : ``(follower, leader, fetch, params) -> int``
-        Called at the four instants of a fetch: it is received from the socket; an I/O thread handles it and reads the
-        log; the follower's state is updated (since 0.8.2 after the read); it is completed, that is, answered. They
-        return the leader's next steps, as bits.
+        Called at the four instants of a fetch. Arrival: it is received from the socket. Read: an io thread picks it up
+        from the queue and reads the log. Recorded: the leader updates the follower's state (since 0.8.2 after the
+        read). Completed: it is answered. Each returns the leader's next steps, as bits.
     on_append : ``(follower, leader, fetch, params) -> int``
         Called when the leader's log has grown. The result is not used.
     may_join, out_of_sync, holds_high_watermark : ``(follower, leader, fetch, now_ms, params) -> bool``
-        May this follower join the ISR? Is this member to be dropped from the ISR? Must the high watermark wait for this
-        follower?
+        May this follower join the ISR? Should this member be dropped from the ISR? Must the high watermark wait for
+        this follower?
     spares : ``(followers, p, leader_at, leader, now_ms, params) -> bool``
-        The follower at position ``p`` is out of sync. Does the state of the other replicas show that it is not to be
-        dropped? ``followers`` has the state of all replicas, by position in the assignment. The leader's own entry, at
-        ``leader_at``, must not be read.
+        Given that the follower at position ``p`` is out of sync: should it be kept because of the state of the other
+        replicas? ``followers`` contains the state of all replicas, by position in the assignment. The leader's own
+        entry, at ``leader_at``, must not be read.
     at_shrink : ``(leader, remaining, params) -> int``
         Decision of a check that would leave ``remaining`` members, including the leader: SHRINK_ISR, KEEP_ISR or
         GIVE_UP_LEADERSHIP.
     outvoted : ``(followers, p, leader_at, leader) -> bool``
-        The high watermark waits for the follower at position ``p``. May it move past this follower's log end because of
-        the other replicas' log ends?
+        Given that the high watermark waits for the follower at position ``p``: may it still advance past this
+        follower's log end, because of the other replicas' log ends?
     overdue_at_ms : ``(follower, leader, fetch, params) -> int``
-        First ms at which a member is out of sync if nothing happens until then; for continuous rules only.
+        First millisecond at which a member is out of sync if nothing happens until then. For continuous rules only.
     may_advance : ``(leader, params) -> bool``
-        May the high watermark move at all?
+        May the high watermark advance at present, whatever the followers' log ends?
     advances_on_commit : ``(expanding, params) -> bool``
-        May the high watermark move when an ISR write is answered? If not, it moves when a shrink is requested.
+        May the high watermark advance when an ISR write is answered? ``expanding`` says whether the write adds a
+        replica. If it may not after a shrink, it advances when the shrink is requested.
     gives_up_at_us : ``(fetch, params) -> int``
-        Time at which the leader gives up leadership because of this fetch, if nothing intervenes. NEVER_US if it does
-        not.
+        Time at which the leader gives up leadership because of this fetch, or NEVER_US.
     acts_in_quiet : ``(quiet, leader, params) -> bool``
         May the rule change the ISR in a quiet stretch (``udfs.kernel.quiet``), or does its state after the stretch
         depend on more than each follower's latest fetch? In such a stretch all followers are in the ISR, and none is
@@ -242,8 +249,8 @@ class Rule:
         the high watermark is the same. Rule runs of both then share their state. If all functions of two rules are the
         same, this attribute is not needed.
     caught_up_by : str
-        The instant of a fetch that becomes lastCaughtUpTimeMs if the follower is at the log end: "arrival", "handled",
-        "processed" or "completed". Timelines do not have a row for each such fetch.
+        Which instant of a fetch from the log end becomes the follower's lastCaughtUpTimeMs: "arrival", "handled",
+        "processed" or "completed". It is used to derive this time, because timelines contain no row for such fetches.
     no_lag_while : str
         When a follower's lag is 0 instead of the time since it was last caught up: one of NO_LAG.
     params : dict
@@ -284,22 +291,22 @@ class Rule:
     doc: str = ""
 
     def but(self, *, id: str, in_force: str, year: int, source: str, **differences: Any) -> "Rule":  # noqa: A002
-        """Return a copy of this rule with some different functions and attributes, such as a proposal.
+        """Return a copy of this rule in which some functions and attributes are replaced, such as for a proposal.
 
-        The copy inherits all others. ``acts_in_quiet`` and ``knows_as`` are inherited as well, and must still hold.
+        All others are inherited. That includes ``acts_in_quiet`` and ``knows_as``, which must still be true.
 
         Parameters
         ----------
         id, in_force, year, source
             Attributes that every rule has.
         **differences
-            Other attributes that differ. ``params`` are added to the parameters of this rule.
+            Other functions and attributes to replace. ``params`` are added to those of this rule.
         """
         differences["params"] = {**self.params, **differences.get("params", {})}
         return replace(self, id=id, in_force=in_force, year=year, source=source, **differences)
 
     def param(self, name: str) -> Param | None:
-        """Return the parameter ``name`` of this rule or of all rules; None if it has no such parameter."""
+        """Return the parameter called ``name``, of this rule or common to all; None if it does not exist."""
         return self.params.get(name) or COMMON_PARAMS.get(name)
 
     @property
@@ -311,7 +318,7 @@ class Rule:
 
     @property
     def series(self) -> str:
-        """How this rule defines a follower's last_caught_up_time_ms and lag_ms, in a few sentences."""
+        """Description of the columns last_caught_up_time_ms and lag_ms under this rule, in a few sentences."""
         begun = " ".join((inspect.getdoc(self.begin_term) or "").split())
         return (
             f"Lag in ms: {_NO_LAG_SAID[self.no_lag_while]} "

@@ -3,9 +3,10 @@
 Apache Fluss adopted Kafka's rule. Up to 0.9.1, a leader that is notified of a term resets the state of every follower:
 the follower's log end offset becomes unknown, and the leader treats the follower as never caught up. Therefore the
 first check of a term drops every member that has not fetched in this term yet, whether anything was appended or not.
-Kafka has granted members a fresh lag time since KAFKA-4485. The shrinks that fluss-0.9 makes and kafka-3.7 does not
-show what this fresh lag time is worth. If a follower is dropped before its first fetch in a term, and the term is
-younger than the lag time, the verdict is unknown. Scores of mistakes do not include such shrinks.
+Since KAFKA-4485, Kafka treats members as caught up at the start of a term, which grants each of them a fresh lag time.
+The shrinks that fluss-0.9 makes and kafka-3.7 does not show what this fresh lag time is worth. If a follower is dropped
+before its first fetch in a term, and the term is younger than the lag time, the verdict is unknown. Scores of mistakes
+do not include such shrinks.
 
 Benefit: a member that died before the election leaves at the first check.
 

@@ -53,7 +53,10 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch; after a failed one, the follower's log end offset and its previous fetch are unknown."""
+    """Record the fetch. A failed fetch sets the follower's log end offset and its previous fetch to unknown.
+
+    After every fetch, even a failed one, the follower may join and the high watermark may advance.
+    """
     if fetch.error_code != 0:
         follower.log_end_offset = -1
         follower.last_fetch_leader_log_end_offset = -1
@@ -72,7 +75,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower has every record below the high watermark (2.0.1: and below the start of the epoch)."""
+    """Whether the follower has every record below the high watermark (2.0.1: and below the leader's epoch start)."""
     return follower.log_end_offset >= leader.high_watermark and (
         params.joins_from_epoch_start == 0 or follower.log_end_offset >= leader.leader_epoch_start_offset
     )
@@ -80,7 +83,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the high watermark waits: the follower is in the ISR, or was caught up within the lag time."""
+    """Whether the high watermark waits for the follower: it is in the ISR, or was caught up within the lag time."""
     return follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 

@@ -32,7 +32,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_read(follower, leader, fetch, params):
-    """With ``recorded_before_read`` (up to 0.8.1.1), record the fetch before the leader reads its log."""
+    """Record the fetch before the leader reads its log, if ``recorded_before_read`` is set (up to 0.8.1.1)."""
     if params.recorded_before_read == 0:
         return NOTHING
     follower.log_end_offset = fetch.fetch_offset
@@ -42,7 +42,7 @@ def on_read(follower, leader, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch, unless `on_read` has. After a failed fetch, the follower's log end offset is unknown."""
+    """Record the fetch, unless `on_read` did. A failed fetch sets the follower's log end offset to unknown."""
     if params.recorded_before_read != 0:
         return NOTHING
     follower.log_end_offset = fetch.fetch_offset if fetch.error_code == 0 else -1
@@ -74,7 +74,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether a follower may have been slow, or fetches are recorded before the leader reads its log (to 0.8.1.1)."""
+    """Whether a follower may have been too many messages behind, or ``recorded_before_read`` is set."""
     return quiet.most_behind_messages > params.replica_lag_max_messages or params.recorded_before_read != 0
 
 

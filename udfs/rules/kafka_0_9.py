@@ -33,10 +33,10 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch; if it was from the log end, the follower is caught up when the fetch is recorded.
+    """Record the fetch. If it is from the log end, the last-caught-up time becomes the time of this recording.
 
-    Later releases use the earlier time at which the log was read. After a failed fetch, the follower's log end offset
-    is unknown.
+    Later releases use the earlier time at which the log was read. A failed fetch sets the follower's log end offset to
+    unknown. After every fetch, the follower may join and the high watermark may advance.
     """
     if fetch.error_code != 0:
         follower.log_end_offset = -1
@@ -49,7 +49,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower has every record below the high watermark (0.9: unchanged)."""
+    """Whether the follower has every record below the high watermark (unchanged in 0.9)."""
     return follower.log_end_offset >= leader.high_watermark
 
 
@@ -61,7 +61,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the high watermark waits for the follower: only if it is in the ISR (0.9: unchanged)."""
+    """Whether the high watermark waits for the follower: only if it is in the ISR (unchanged in 0.9)."""
     return follower.in_isr != 0
 
 

@@ -39,16 +39,18 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_read(follower, leader, fetch, params):
-    """Store the largest acknowledged offset at the moment at which Kafka reads the log end."""
+    """Store the largest acknowledged offset when the leader reads its log for the fetch, for use by `on_recorded`."""
     follower.acknowledged_at_read = largest_acknowledged_offset(leader)
     return NOTHING
 
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Treat the follower as caught up now, or at its previous fetch, if it has all that was acknowledged then.
+    """Record a successful fetch, and ignore a failed one. After a successful fetch, the follower may join.
 
-    A failed fetch is ignored.
+    The fetch shows that the follower was caught up now (or at its previous fetch) if it has every record that was
+    acknowledged when the leader read its log for this (or the previous) fetch. The high watermark may advance only if
+    the fetch changed the follower's log end offset.
     """
     if fetch.error_code != 0:
         return NOTHING
@@ -82,7 +84,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the high watermark waits: the follower is in the maximal ISR, or eligible and caught up by this rule."""
+    """Whether the high watermark waits for the follower: it is in the maximal ISR, or eligible and `caught_up`."""
     return follower.in_maximal_isr != 0 or (eligible(follower) and caught_up(follower, leader, now_ms, params))
 
 

@@ -37,7 +37,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update a follower's state with a successful fetch (2.1: unchanged).
+    """Update a follower's state with a successful fetch (unchanged in 2.1).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the log end at
     the follower's previous fetch proves that the follower was caught up at that previous fetch. The last-caught-up time
@@ -53,10 +53,10 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch; after a failed one, the follower's log end offset and its previous fetch are unknown.
+    """Record the fetch. A failed fetch sets the follower's log end offset and its previous fetch to unknown.
 
-    Since 2.4, a failed fetch changes nothing, and a fetch may move the high watermark only if it moved the follower's
-    log end offset.
+    After every fetch, the follower may join and the high watermark may advance. Since 2.4, a failed fetch changes
+    nothing, and the high watermark may advance only if the fetch changed the follower's log end offset.
     """
     if fetch.error_code != 0:
         if params.errors_change_nothing != 0:
@@ -75,7 +75,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the log ends differ (new in 2.1), and the follower was not caught up within the lag time."""
+    """Whether the follower's log end is not the leader's (new in 2.1) and it was not caught up within the lag time."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
@@ -84,13 +84,13 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower has every record below the high watermark and the start of the epoch (2.1: always)."""
+    """Whether the follower has every record below the high watermark and below the leader's epoch start."""
     return follower.log_end_offset >= max(leader.high_watermark, leader.leader_epoch_start_offset)
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the high watermark waits: the follower is in the ISR, or was recently caught up (2.1: unchanged)."""
+    """Whether the high watermark waits for the follower: it is in the ISR, or was caught up within the lag time."""
     return follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 

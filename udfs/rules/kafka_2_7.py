@@ -39,7 +39,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update a follower's state with a successful fetch (2.7: unchanged).
+    """Update a follower's state with a successful fetch (unchanged in 2.7).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the log end at
     the follower's previous fetch proves that the follower was caught up at that previous fetch. The last-caught-up time
@@ -55,7 +55,10 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record a successful fetch; it may move the high watermark only if it moves the follower's log end offset."""
+    """Record a successful fetch, and ignore a failed one. After a successful fetch, the follower may join.
+
+    The high watermark may advance only if the fetch changed the follower's log end offset.
+    """
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -66,7 +69,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the log ends differ, and the follower was not caught up within the lag time (2.7: unchanged)."""
+    """Whether the follower's log end is not the leader's, and it was not caught up within the lag time."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
@@ -75,19 +78,19 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower has every record below the high watermark and the epoch start (2.7: unchanged)."""
+    """Whether the follower has every record below the high watermark and below the leader's epoch start."""
     return follower.log_end_offset >= max(leader.high_watermark, leader.leader_epoch_start_offset)
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the high watermark waits: the follower is in the maximal ISR, or was caught up within the lag time."""
+    """Whether the high watermark waits for the follower: in the maximal ISR, or caught up within the lag time."""
     return follower.in_maximal_isr != 0 or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
 
 
 @kernel
 def advances_on_commit(expanding, params):
-    """Whether the controller's response to an ISR change may move the high watermark (since 3.1)."""
+    """Whether the high watermark may advance when an ISR write is answered: if the parameter of this name is set."""
     return params.advances_on_commit != 0
 
 

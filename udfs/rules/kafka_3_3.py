@@ -4,12 +4,12 @@ This rule was in force from 3.3.0 to 3.6.2. The leader updates a follower's stat
 under the same lock. Only a higher leader epoch resets this state; before 3.3, with KRaft, every change of the ISR gave
 all members a fresh lag time (KAFKA-13790). A follower that is fenced or shutting down may not join (KIP-841). Since
 3.5, a fetch that a follower sent before its broker restarted does not let the follower join either (KIP-903; recorded
-fetches do not show this). For each follower the leader keeps its own log end at the follower's previous fetch; this
-offset never decreases.
+fetches do not show this). For each follower, the leader stores where its own log ended at the follower's previous
+fetch; this stored offset never decreases.
 
-With ZooKeeper no broker is fenced, and the leader only asks whether the follower's broker is alive. It asks the
-controller for an ISR with a broker that is shutting down, and the controller refuses (KAFKA-14140); until it has
-answered, the high watermark waits for that follower. Here the leader knows, as with KRaft.
+With ZooKeeper no broker is fenced, and the leader only knows whether the follower's broker is alive. So it may request
+an ISR with a broker that is shutting down. The controller refuses (KAFKA-14140), but the high watermark waits for that
+follower until the response. In the replay, the leader knows which brokers are shutting down, as with KRaft.
 
 Known problem: up to 3.5.2 the high watermark waited for a caught-up follower outside the ISR even if it was not allowed
 to join, so a broker that was shutting down could hold it for a lag time (KAFKA-15021, fixed in 3.6: parameter
@@ -55,7 +55,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update a follower's state with a successful fetch (3.3: unchanged).
+    """Update a follower's state with a successful fetch (unchanged in 3.3).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the log end at
     the follower's previous fetch proves that the follower was caught up at that previous fetch. The last-caught-up time
@@ -71,7 +71,11 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record a successful fetch; the stored log end of the leader at this fetch never decreases."""
+    """Record a successful fetch, and ignore a failed one. After a successful fetch, the follower may join.
+
+    The high watermark may advance only if the fetch changed the follower's log end offset. New in 3.3: the stored log
+    end of the leader at the follower's fetches never decreases.
+    """
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -84,7 +88,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the log ends differ, and the follower was not caught up within the lag time (3.3: unchanged)."""
+    """Whether the follower's log end is not the leader's, and it was not caught up within the lag time."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
@@ -93,7 +97,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower is eligible (new in 3.3), and has every record below high watermark and epoch start."""
+    """Whether the follower is eligible (new in 3.3), and has all records below high watermark and epoch start."""
     return follower.eligible != 0 and follower.log_end_offset >= max(
         leader.high_watermark, leader.leader_epoch_start_offset
     )
@@ -101,7 +105,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def caught_up(follower, leader, now_ms, params):
-    """Whether the log ends are equal, or the follower was caught up within the lag time."""
+    """Whether the follower's log end is the leader's, or it was caught up within the lag time."""
     return (
         follower.log_end_offset == leader.log_end_offset
         or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
@@ -116,7 +120,7 @@ def eligible(follower):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the high watermark waits: the follower is in the maximal ISR, or caught up (3.6: and eligible)."""
+    """Whether the high watermark waits for the follower: in the maximal ISR, or caught up (3.6: and eligible)."""
     return follower.in_maximal_isr != 0 or (
         caught_up(follower, leader, now_ms, params)
         and (params.only_eligible_hold_high_watermark == 0 or eligible(follower))

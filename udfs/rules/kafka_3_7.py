@@ -5,8 +5,8 @@ proposals. Everything except the high watermark works as in Kafka 3.6. A followe
 was not caught up within the lag time. A follower may join if it is eligible and has every record below the high
 watermark and below the start of the leader's epoch. The high watermark waits for the maximal ISR, and for eligible
 followers that are caught up. While the ISR is smaller than min.insync.replicas, the high watermark is frozen
-(KAFKA-15583, KIP-966). So when a record is committed, at least min.insync.replicas brokers have it, as configured at
-that time.
+(KAFKA-15583, KIP-966). So a record is committed only when at least min.insync.replicas brokers have it, by the setting
+at that time.
 
 Known problem: while the ISR is under min.insync.replicas, consumers do not see new records, not even those produced
 with acks=1. Not solved: a leader that is slow, or was stopped, still drops healthy followers (KIP-501), most often in
@@ -38,7 +38,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_caught_up(follower, fetch):
-    """Update a follower's state with a successful fetch (3.7: unchanged).
+    """Update a follower's state with a successful fetch (unchanged in 3.7).
 
     A fetch from the leader's log end proves that the follower is caught up now. A fetch from what was the log end at
     the follower's previous fetch proves that the follower was caught up at that previous fetch. The last-caught-up time
@@ -54,7 +54,11 @@ def record_caught_up(follower, fetch):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record a successful fetch; the stored log end of the leader at this fetch never decreases (3.7: unchanged)."""
+    """Record a successful fetch, and ignore a failed one. After a successful fetch, the follower may join.
+
+    The high watermark may advance only if the fetch changed the follower's log end offset. The stored log end of the
+    leader at the follower's fetches never decreases.
+    """
     if fetch.error_code != 0:
         return NOTHING
     before = follower.log_end_offset
@@ -67,7 +71,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the log ends differ, and the follower was not caught up within the lag time (3.7: unchanged)."""
+    """Whether the follower's log end is not the leader's, and it was not caught up within the lag time."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
@@ -76,7 +80,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower is eligible, and has every record below high watermark and epoch start (3.7: unchanged)."""
+    """Whether the follower is eligible, and has every record below the high watermark and the leader's epoch start."""
     return follower.eligible != 0 and follower.log_end_offset >= max(
         leader.high_watermark, leader.leader_epoch_start_offset
     )
@@ -84,7 +88,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def caught_up(follower, leader, now_ms, params):
-    """Whether the log ends are equal, or the follower was caught up within the lag time (3.7: unchanged)."""
+    """Whether the follower's log end is the leader's, or it was caught up within the lag time."""
     return (
         follower.log_end_offset == leader.log_end_offset
         or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms
@@ -93,19 +97,19 @@ def caught_up(follower, leader, now_ms, params):
 
 @kernel
 def eligible(follower):
-    """Whether the follower is not fenced or shutting down, and has fetched from this leader (3.7: as in KIP-903)."""
+    """Whether the follower is neither fenced nor shutting down, and has fetched in this term (KIP-903)."""
     return follower.eligible != 0 and follower.log_end_offset >= 0
 
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the high watermark waits: the follower is in the maximal ISR, or eligible and caught up."""
+    """Whether the high watermark waits for the follower: it is in the maximal ISR, or eligible and caught up."""
     return follower.in_maximal_isr != 0 or (eligible(follower) and caught_up(follower, leader, now_ms, params))
 
 
 @kernel
 def may_advance(leader, params):
-    """Whether the high watermark may advance: the committed ISR has min.insync.replicas members or all replicas."""
+    """Whether the committed ISR has at least min.insync.replicas members, or contains all replicas (new in 3.7)."""
     return leader.isr_size >= min(params.min_insync_replicas, leader.replicas)
 
 

@@ -33,7 +33,10 @@ PREVIOUS_ONLY = 1
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Update the follower's log end and last-caught-up time, which decide its membership. Ignore a failed fetch."""
+    """Record a successful fetch, and ignore a failed one. Then the follower may join and the high watermark advance.
+
+    With ``caught_up_by`` = previous-only, a fetch can only show that the follower was caught up at its previous fetch.
+    """
     if fetch.error_code != 0:
         return NOTHING
     by_previous_ms = follower.last_caught_up_time_ms
@@ -54,7 +57,10 @@ def in_pseudo_isr(follower, now_ms, params):
 
 @kernel
 def overdue_at_ms(follower, leader, fetch, params):
-    """Return the first ms at which the follower is out of sync; 0 if a member of the ISR lacks a committed record."""
+    """Return the first millisecond at which the follower is out of sync if it does not fetch before.
+
+    The result is 0 (out of sync already) if a member of the ISR lacks a committed record.
+    """
     if follower.in_isr != 0 and 0 <= follower.log_end_offset < leader.high_watermark:
         return 0
     return follower.last_caught_up_time_ms + params.replica_lag_time_max_ms + 1
@@ -83,7 +89,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether only previous fetches show a follower caught up, as in the issue's earlier text."""
+    """Return true, so that quiet stretches are replayed, if ``caught_up_by`` is previous-only."""
     return params.caught_up_by == PREVIOUS_ONLY
 
 

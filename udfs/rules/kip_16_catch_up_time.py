@@ -29,7 +29,7 @@ LONGEST_MS = 2.0**40
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """The leader treats ISR members as caught up now, and others as never caught up. It discards estimates of pace."""
+    """The leader treats ISR members as caught up now and others as never caught up, and forgets followers' pace."""
     if leader_is_new:
         follower.log_end_offset = -1
     follower.last_fetch_time_ms = UNKNOWN
@@ -38,9 +38,9 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Estimate the time to catch up from the last two fetches.
+    """Estimate the time to catch up from the last two fetches, and store it: as fetch time minus the estimate.
 
-    After a failed fetch, the follower's log end offset and pace are unknown.
+    A fetch from the log end needs no time. A failed fetch sets the follower's log end offset and pace to unknown.
     """
     now_ms = fetch.handled_us // 1000
     if fetch.error_code != 0:
@@ -61,7 +61,7 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether an estimate plus the time since the follower was at the log end may have exceeded the lag time."""
+    """Whether an estimate, plus the time since the follower was at the log end, may have reached the lag time."""
     return quiet.longest_behind_us // 1000 + quiet.longest_catch_up_ms >= params.replica_lag_time_max_ms
 
 

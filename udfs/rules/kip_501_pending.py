@@ -38,7 +38,7 @@ COMPLETED, RECORDED = 0, 1
 
 @kernel
 def begin_pending(follower, fetch, leader_log_end_offset):
-    """Mark a fetch as pending if it succeeded and its offset is at least the log end now or at the previous fetch."""
+    """Mark a fetch as pending if it succeeds and its offset has reached the log end now or at the previous fetch."""
     previous = follower.last_fetch_leader_log_end_offset
     follower.pending_fetch = fetch.error_code == 0 and (
         fetch.fetch_offset >= leader_log_end_offset or (previous >= 0 and fetch.fetch_offset >= previous)
@@ -47,7 +47,10 @@ def begin_pending(follower, fetch, leader_log_end_offset):
 
 @kernel
 def on_arrival(follower, leader, fetch, params):
-    """End the pending time of the previous fetch; with ``pending_from`` = arrival, mark this fetch if it qualifies."""
+    """Mark the previous fetch as no longer pending, and this fetch as pending if ``pending_from`` = arrival.
+
+    Only a fetch that meets the conditions of `begin_pending` is marked.
+    """
     follower.pending_fetch = 0
     if params.pending_from == ARRIVAL:
         begin_pending(follower, fetch, leader.log_end_offset)
@@ -56,7 +59,7 @@ def on_arrival(follower, leader, fetch, params):
 
 @kernel
 def on_read(follower, leader, fetch, params):
-    """With ``pending_from`` = handled, mark a fetch that qualifies as pending when an I/O thread handles it."""
+    """Mark the fetch as pending if ``pending_from`` = handled and it meets the conditions of `begin_pending`."""
     if params.pending_from == HANDLED:
         begin_pending(follower, fetch, fetch.leader_log_end_offset)
     return NOTHING
@@ -64,9 +67,9 @@ def on_read(follower, leader, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record a successful fetch as kafka-3.7 does, but leave the last-caught-up time to `on_completed`.
+    """Record a successful fetch as kafka-3.7 does, but do not set the last-caught-up time, which `on_completed` sets.
 
-    With ``caught_up_at`` = recorded, a pending fetch sets that time here.
+    With ``caught_up_at`` = recorded, a pending fetch sets that time here. A failed fetch is ignored.
     """
     if fetch.error_code != 0:
         return NOTHING
@@ -82,7 +85,10 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def on_completed(follower, leader, fetch, params):
-    """End the pending time; with ``caught_up_at`` = completed, the follower of a pending fetch is caught up now."""
+    """Mark the fetch as no longer pending.
+
+    With ``caught_up_at`` = completed, the last-caught-up time of a pending fetch's follower becomes the present time.
+    """
     if follower.pending_fetch == 0:
         return NOTHING
     follower.pending_fetch = 0
@@ -93,13 +99,13 @@ def on_completed(follower, leader, fetch, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the follower is out of sync by the rule of Kafka 3.7 and has no pending fetch."""
+    """Whether the follower has no pending fetch and is out of sync under kafka-3.7."""
     return follower.pending_fetch == 0 and kafka_3_7_out_of_sync(follower, leader, fetch, now_ms, params)
 
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether fetches are pending from their arrival, since the replay then needs the log end at each arrival."""
+    """Whether ``pending_from`` is arrival, because the replay then needs the log end at each arrival."""
     return params.pending_from == ARRIVAL
 
 

@@ -28,7 +28,7 @@ from udfs.rules.kip_501_pending import RULE as KIP_501_PENDING
 
 @kernel
 def gives_up_at_us(fetch, params):
-    """Return when the leader has held the fetch for the limit; NEVER_US if it answers the fetch before."""
+    """Return when the leader has held the fetch for as long as the limit; NEVER_US if it answers the fetch sooner."""
     limit_us = params.follower_fetch_process_time_max_ms * 1000
     if params.count_long_poll != 0:
         return fetch.arrival_us + limit_us if fetch.completed_us - fetch.arrival_us > limit_us else NEVER_US
@@ -42,7 +42,7 @@ def gives_up_at_us(fetch, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether the leader may have held a fetch too long, or fetches are pending from arrival, as in kip-501-pending."""
+    """Whether the leader held a fetch for longer than the limit, or ``pending_from`` is arrival (kip-501-pending)."""
     longest_us = quiet.longest_fetch_us if params.count_long_poll != 0 else quiet.longest_held_us
     return longest_us > params.follower_fetch_process_time_max_ms * 1000 or params.pending_from == ARRIVAL
 

@@ -46,14 +46,14 @@ def on_completed(follower, leader, fetch, params):
 
 @kernel
 def stretched_lag_time_ms(leader, now_ms, params):
-    """Return the lag time multiplied by 1 + the health counter. For a late check, the counter is one higher."""
+    """Return the lag time times (1 + the health counter). For a check that runs late, the counter is one higher."""
     late = now_ms - leader.check_due_us // 1000 > params.prompt_ms
     return params.replica_lag_time_max_ms * (1 + min(leader.health_multiplier + late, params.most_lateness))
 
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the log ends differ, and the follower was not caught up within the stretched lag time."""
+    """Whether the follower's log end is not the leader's, and it was not caught up within the stretched lag time."""
     return (
         follower.log_end_offset != leader.log_end_offset
         and now_ms - follower.last_caught_up_time_ms > stretched_lag_time_ms(leader, now_ms, params)
@@ -62,7 +62,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether the health counter is not 0, or the leader held a fetch too long, which raises it."""
+    """Whether the health counter is above 0, or the leader held some fetch for so long that the counter rose."""
     return leader.health_multiplier != 0 or quiet.longest_held_us > params.prompt_ms * 1000
 
 

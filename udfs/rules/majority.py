@@ -33,7 +33,10 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record that the follower has every record below its fetch offset. A failed fetch is ignored."""
+    """Set the follower's log end offset to the fetch offset. A failed fetch is ignored.
+
+    After a successful fetch, the follower joins and the high watermark may advance.
+    """
     if fetch.error_code != 0:
         return NOTHING
     follower.log_end_offset = fetch.fetch_offset
@@ -62,7 +65,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 
 @kernel
 def outvoted(followers, p, leader_at, leader):
-    """Whether a majority of the replicas, without this follower but with the leader, has every record that it has."""
+    """Whether a majority of all replicas, not counting follower ``p``, has every record that follower ``p`` has."""
     ahead = 1
     for q in range(len(followers)):
         if q != p and q != leader_at:

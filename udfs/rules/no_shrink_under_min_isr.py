@@ -21,7 +21,7 @@ from udfs.rules.kafka_3_7 import RULE as KAFKA_3_7
 
 @kernel
 def at_shrink(leader, remaining, params):
-    """Keep all members if a shrink would leave fewer than min.insync.replicas.
+    """Return KEEP_ISR if a shrink would leave fewer members than min.insync.replicas, else SHRINK_ISR.
 
     This holds even if the partition has fewer replicas than min.insync.replicas.
     """

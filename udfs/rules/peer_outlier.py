@@ -29,7 +29,7 @@ MAD_MULTIPLIER = 1.4826
 
 @kernel
 def lag_ms(follower, leader, now_ms):
-    """Return the time since a follower was last caught up; 0 if its log ends where the leader's does."""
+    """Return the time since a follower was last caught up, in ms; 0 if its log ends where the leader's does."""
     if follower.log_end_offset == leader.log_end_offset:
         return 0
     return max(0, now_ms - follower.last_caught_up_time_ms)
@@ -37,7 +37,10 @@ def lag_ms(follower, leader, now_ms):
 
 @kernel
 def median_distance(followers, p, leader_at, leader, now_ms, center_ms):
-    """Return the median distance of the lags of the other followers in the ISR from ``center_ms``; -1 without any."""
+    """Return the median distance from ``center_ms`` to the lags of the ISR's followers other than ``p``, in ms.
+
+    If the ISR has no other follower, the result is -1.
+    """
     peers, median = 0, 0.0
     for q in range(len(followers)):
         peers += q != p and q != leader_at and followers[q].in_isr != 0
@@ -57,7 +60,7 @@ def median_distance(followers, p, leader_at, leader, now_ms, center_ms):
 
 @kernel
 def spares(followers, p, leader_at, leader, now_ms, params):
-    """Whether the follower's lag is at most the limit computed from the lags of the other followers in the ISR."""
+    """Whether follower ``p`` is not an outlier: its lag is within the limit computed from the lags of the others."""
     median = median_distance(followers, p, leader_at, leader, now_ms, 0.0)
     if median < 0:
         return False

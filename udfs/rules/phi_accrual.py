@@ -44,9 +44,10 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def record_gap(follower, fetch, params):
-    """Add the gap since the previous fetch to the running mean; if the mean is over the most gaps allowed, forget one.
+    """Update the follower's mean gap between fetches with the gap before this fetch.
 
-    The forgotten gap is an average one, so the mean weights recent gaps more.
+    If the mean already includes ``gaps_remembered`` gaps, one gap of mean length is removed first. So recent gaps have
+    more weight.
     """
     if follower.last_fetch_time_ms <= 0:
         return
@@ -59,7 +60,7 @@ def record_gap(follower, fetch, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record the fetch as kafka-3.7 does, and add the gap since the previous fetch to the mean gap."""
+    """Record the fetch as kafka-3.7 does, and, if it succeeded, update the mean gap between the follower's fetches."""
     if fetch.error_code == 0:
         record_gap(follower, fetch, params)
     return kafka_3_7_on_recorded(follower, leader, fetch, params)
@@ -67,7 +68,10 @@ def on_recorded(follower, leader, fetch, params):
 
 @kernel
 def suspicion(follower, now_ms, params):
-    """Return phi: minus log10 of the probability of a gap as long as the present silence, if gaps are exponential."""
+    """Return phi: minus log10 of the probability that a gap between fetches lasts as long as the present silence.
+
+    Gaps are assumed to be exponentially distributed.
+    """
     silent_ms = now_ms - max(follower.last_fetch_time_ms, follower.last_caught_up_time_ms)
     mean_ms = follower.fetch_gaps_ms / follower.fetch_gaps if follower.fetch_gaps > 0 else 0.0
     return silent_ms / max(mean_ms, params.least_mean_gap_ms) * LOG10_E
@@ -75,7 +79,10 @@ def suspicion(follower, now_ms, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the follower lacks records, and is silent and behind (``silence_is`` = enough: silent or behind)."""
+    """Whether the follower lacks records, has been silent for suspiciously long, and was not caught up in the lag time.
+
+    With ``silence_is`` = enough, one of the last two conditions is enough.
+    """
     silent = suspicion(follower, now_ms, params) > params.phi_threshold
     behind = now_ms - follower.last_caught_up_time_ms > params.replica_lag_time_max_ms
     if params.silence_is == ENOUGH:

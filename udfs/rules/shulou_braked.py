@@ -22,7 +22,7 @@ from udfs.rules.kafka_3_7 import out_of_sync as kafka_3_7_out_of_sync
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether kafka-3.7 would drop the follower, and the last ISR change and ISR write are both long enough ago."""
+    """Whether kafka-3.7 would drop the follower, and the last ISR change and write are longer ago than their limits."""
     return (
         now_ms - leader.last_isr_change_time_ms > params.isr_change_brake_ms
         and now_ms - leader.last_isr_write_time_ms > params.isr_write_brake_ms

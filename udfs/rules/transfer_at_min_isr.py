@@ -30,7 +30,10 @@ IN_SYNC = 1
 
 @kernel
 def at_shrink(leader, remaining, params):
-    """Give up leadership rather than shrink below min.insync.replicas; keep all members if no candidate qualifies."""
+    """Return GIVE_UP_LEADERSHIP if a shrink would leave fewer members than min.insync.replicas, else SHRINK_ISR.
+
+    With ``candidates`` = in-sync, the result is KEEP_ISR instead if only the leader would remain.
+    """
     if remaining >= params.min_insync_replicas:
         return SHRINK_ISR
     return KEEP_ISR if params.candidates == IN_SYNC and remaining < 2 else GIVE_UP_LEADERSHIP

@@ -35,9 +35,10 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_arrival(follower, leader, fetch, params):
-    """Set the log end to the fetch offset, and the last-caught-up time to when the follower began to lack a record.
+    """Set the follower's log end to the fetch offset, and its last-caught-up time.
 
-    If it lacks none, it is caught up at the fetch's arrival. A failed fetch is ignored.
+    That time is when the first record that the follower lacks was appended, or the fetch's arrival if it lacks none. A
+    failed fetch is ignored.
     """
     if fetch.error_code != 0:
         return NOTHING
@@ -48,7 +49,7 @@ def on_arrival(follower, leader, fetch, params):
 
 @kernel
 def on_append(follower, leader, fetch, params):
-    """Set the last-caught-up time of a follower that lacks a record to the append of the first record that it lacks."""
+    """Set a follower's last-caught-up time to when the first record that it lacks was appended, if it lacks any."""
     if fetch.missing_since_us < NEVER_US and fetch.log_end_offset >= 0:
         follower.last_caught_up_time_ms = fetch.missing_since_us // 1000
     return NOTHING
@@ -56,7 +57,10 @@ def on_append(follower, leader, fetch, params):
 
 @kernel
 def overdue_at_ms(follower, leader, fetch, params):
-    """Return the millisecond at which the oldest record that the follower lacks becomes older than the lag time."""
+    """Return the millisecond at which the oldest record that the follower lacks becomes older than the lag time.
+
+    The result is NEVER_US if the follower lacks no record.
+    """
     if fetch.log_end_offset >= leader.log_end_offset:
         return NEVER_US
     return fetch.missing_since_us // 1000 + params.replica_lag_time_max_ms + 1
@@ -76,7 +80,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def holds_high_watermark(follower, leader, fetch, now_ms, params):
-    """Whether the follower is in the ISR: the high watermark waits for no other follower."""
+    """Whether the high watermark waits for the follower: only if it is in the ISR."""
     return follower.in_isr != 0
 
 

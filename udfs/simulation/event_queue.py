@@ -12,7 +12,7 @@ from udfs.jit import inlined, kernel
 def set_queued_timer(world, which, time_us):
     """Set timer ``which`` to fire at ``time_us``. NEVER_US clears the timer.
 
-    There is one timer per partition, then one per follower for its parked fetch; they are numbered in this order.
+    Timers 0 to P - 1 are those of the P partitions. Timer P + f is for follower f's parked fetch.
     """
     timers = world.timers
     i = len(timers) // 2 + which
@@ -35,7 +35,7 @@ def queued_timer_us(world, which):
 
 @kernel
 def next_queued_timer_us(world):
-    """Return the time of the earliest of all timers."""
+    """Return the time at which the next timer fires; NEVER_US if no timer is set."""
     return world.timers[1]
 
 
@@ -68,7 +68,11 @@ def _move(world, i, j):
 
 @kernel
 def push_event(world, time_us, kind, who, serial):
-    """Add an event to the queue: its time, its kind, the partition or follower, and the number of its term."""
+    """Add an event to the queue.
+
+    ``kind`` is a kind of event of `leader_requests`, ``who`` the partition, follower or fault, and ``serial`` the
+    number of the term with whose end the event becomes void (`leader_requests.request_is_void`).
+    """
     group = world.group[0]
     last = len(world.event_us) - 1  # a separate slot for the current event
     world.event_us[last] = time_us
@@ -90,7 +94,7 @@ def push_event(world, time_us, kind, who, serial):
 
 @kernel
 def pop_event(world):
-    """Remove the next event from the queue and return it: ``(time_us, kind, who, serial)``."""
+    """Remove the next event from the queue, which must not be empty, and return its time, kind, who and serial."""
     group = world.group[0]
     time_us, kind, who, serial = (
         world.event_us[0],

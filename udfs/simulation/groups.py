@@ -1,4 +1,4 @@
-"""Simulate one group of brokers with their common partitions, and yield its log as rows of the input tables."""
+"""Simulate a group of brokers with their common partitions, and yield the log that they write as rows of tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,8 @@ _CHANGED = {
     "last_caught_up_time_ms": "last_caught_up_time_ms",
     "made_by": "made_by",
 }
-"""For each column of an ISR change that a broker would log, the column of CHANGE_COLUMNS with its value."""
+"""For each column of table ``changes`` (the ISR changes that brokers would log), the column of CHANGE_COLUMNS that
+contains its value."""
 CHANGES = (*WHOSE_COLUMNS[:3], *_CHANGED)
 COLUMNS = tuple(dict.fromkeys(column for columns in (*TABLES.values(), CHANGES) for column in columns))
 _BROKERS = {
@@ -51,7 +52,7 @@ _BROKERS = {
     "broker": "broker_id",
     "previous_leader": "previous_leader_id",
 }
-"""For each kernel column with a broker's position in the assignment, the output column for the broker's id."""
+"""For each column in which the kernel writes a broker's position in the assignment, the output column for its id."""
 _ISRS = ("isr_at_start", "isr_before", "isr_after")
 SCHEMA = pa.schema(
     [
@@ -72,7 +73,7 @@ BROKERS_A_GROUP_ID = 10
 
 
 def broker_of_group(group_number: int, position: int) -> int:
-    """Return the id of the broker at a position in a group's assignments. Ids are unique over all groups."""
+    """Return the id of the broker at ``position`` in a group's assignments. Each broker belongs to one group only."""
     return group_number * BROKERS_A_GROUP_ID + position + 1
 
 
@@ -113,7 +114,7 @@ class GroupPlan:
 
 
 def group_world(plan: GroupPlan) -> World:
-    """Return the state of a plan's group before its first event."""
+    """Return the initial state of the simulation of a plan."""
     faults = np.array(list(plan.faults), FAULT) if plan.faults else np.zeros(0, FAULT)
     world = new_world(len(plan.gap_us), plan.brokers, faults, max_in_flight=5, seed=plan.seed)
     group: Any = world.group[0]
@@ -141,7 +142,7 @@ def group_world(plan: GroupPlan) -> World:
 
 
 def _terms(plan: GroupPlan) -> Mapping[str, int]:
-    """Return the leader settings of a plan, named like the fields of a TERM row, to resolve a rule's parameters."""
+    """Return the leader's settings in a plan under the names in OF_BROKER, to resolve the rule's parameters."""
     return {
         "replica_lag_time_max_ms": plan.replica_lag_time_max_ms,
         "min_insync_replicas": plan.min_insync_replicas,
@@ -151,7 +152,7 @@ def _terms(plan: GroupPlan) -> Mapping[str, int]:
 
 
 def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
-    """Simulate a group, and yield the rows of its log as they are written.
+    """Simulate a group under the plan's rule run, and yield the rows of the log that its brokers write.
 
     Yields
     ------
@@ -175,12 +176,12 @@ def simulate_group(plan: GroupPlan) -> Iterator[pa.RecordBatch]:
 
 
 def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
-    """Simulate a group, and yield the rule's ISR changes and scores instead of the log.
+    """Simulate a group under the plan's rule run, and yield the rule's ISR changes and scores instead of the log.
 
     Yields
     ------
     RecordBatch
-        Changes, scores and scores of followers, with the schema ``udfs.batches.results.RESULT_SCHEMA``.
+        Results of the kinds change, score and follower_score, with the schema ``udfs.batches.results.RESULT_SCHEMA``.
     """
     world = group_world(plan)
     log = new_world_log(len(plan.gap_us), ROWS_AT_ONCE)

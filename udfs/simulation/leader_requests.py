@@ -1,4 +1,4 @@
-"""Simulate a leader's I/O threads, its followers' fetches, and producers that wait for acknowledgements."""
+"""Simulate a leader's io threads, its followers' fetches, and producers that wait for acknowledgements."""
 
 import numpy as np
 
@@ -16,7 +16,10 @@ NOT_ENOUGH_REPLICAS = np.int64(19)
 
 @kernel
 def request_is_void(world, kind, who, serial):
-    """Whether a request is void, because it was answered or an election has ended its term."""
+    """Whether an event of a request (or an ELECTION) is void, because an election has ended its term.
+
+    ``kind``, ``who`` and ``serial`` are those of the event (`event_queue.push_event`). A FAULT is never void.
+    """
     if kind == FAULT:
         return False
     if kind in (PRODUCED, APPENDED, TAKEN, ELECTION):
@@ -26,7 +29,7 @@ def request_is_void(world, kind, who, serial):
 
 @kernel
 def forget_void_requests(world):
-    """Remove void requests from the event queue.
+    """Remove the events of void requests from the event queue.
 
     They could fill the queue if elections follow each other faster than producers send requests.
     """
@@ -66,7 +69,10 @@ def _label_isr_change(world, label, p, change):
 
 @kernel
 def successor_of_leader(world):
-    """Return the next leader: the first broker after the current leader that is in every partition's ISR; or -1."""
+    """Return the position of the next leader: the first broker after the current one that is in every partition's ISR.
+
+    Return -1 if no other broker is.
+    """
     group, brokers = world.group[0], len(world.peers)
     shared = (1 << brokers) - 1
     for p in range(len(world.partitions)):
@@ -80,14 +86,14 @@ def successor_of_leader(world):
 
 @inlined
 def note_changes_of_leader(world, log, p, now_us):
-    """Label new ISR changes of partition ``p``. If the rule gave up leadership in one of them, schedule an election."""
+    """Label new ISR changes of partition ``p`` in the log. Schedule an election if the rule gave up leadership."""
     if world.group[0].changes_noted < world.out.filled[2]:
         _note_isr_changes(world, log, p, now_us)
 
 
 @kernel
 def _note_isr_changes(world, log, p, now_us):
-    """Do the same as `note_changes_of_leader`, if there are new changes."""
+    """Label new ISR changes of partition ``p`` in the log. Schedule an election if the rule gave up leadership."""
     group = world.group[0]
     while group.changes_noted < world.out.filled[2]:
         _label_isr_change(world, log.changes[group.changes_noted], p, world.out.change[group.changes_noted])
@@ -99,7 +105,10 @@ def _note_isr_changes(world, log, p, now_us):
 
 @kernel
 def start_request(world, who, now_us):
-    """Give the request ``who`` to a free I/O thread, or queue it until a thread is free."""
+    """Give a request to a free io thread, or queue it until a thread is free.
+
+    ``who`` is the partition for a produce request, and -1 - f for a fetch of follower f.
+    """
     group = world.group[0]
     if group.busy == group.io_threads:
         world.queue[(group.queue_first + group.queued) % len(world.queue)] = who
@@ -117,7 +126,7 @@ def start_request(world, who, now_us):
 
 @kernel
 def thread_takes_request(world, now_us):
-    """Free an I/O thread, which then takes the request that has waited longest."""
+    """Free an io thread, which then picks up the request that has waited longest, if any."""
     group = world.group[0]
     group.busy -= 1
     if group.queued > 0:
@@ -129,7 +138,7 @@ def thread_takes_request(world, now_us):
 
 @kernel
 def followers_request_first(world, now_us):
-    """Begin a term: schedule the first request of each follower."""
+    """Schedule the first fetch of each follower from a new leader."""
     group = world.group[0]
     for f in range(len(world.peers)):
         if f != group.leader:

@@ -18,7 +18,7 @@ def _write_log_row(table, filled, which, values):
 
 @inlined
 def write_fetch_row(world, log, p, f, high_watermark):
-    """Write follower ``f``'s fetch of partition ``p`` as a row of the leader's request log."""
+    """Write follower ``f``'s fetch of partition ``p`` as a row of ``log.fetches``."""
     group, fetch = world.group[0], world.fetches[p, f]
     instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
     values = (p, group.leader_epoch, group.leader, f, *instants, fetch.fetch_offset, high_watermark)
@@ -27,7 +27,10 @@ def write_fetch_row(world, log, p, f, high_watermark):
 
 @kernel
 def write_append_row(world, log, p, time_us, base_offset, log_end_offset, acks, acknowledged_us, error_code):
-    """Write a row for an append. ``acknowledged_us`` is UNKNOWN if the append was never acknowledged."""
+    """Write an append to partition ``p`` as a row of ``log.appends``.
+
+    ``acknowledged_us`` is UNKNOWN if the append was never acknowledged. The offsets are UNKNOWN if it was refused.
+    """
     group = world.group[0]
     values = (
         p, group.leader_epoch, group.leader, time_us, base_offset, log_end_offset, np.int64(acks), acknowledged_us,
@@ -38,7 +41,7 @@ def write_append_row(world, log, p, time_us, base_offset, log_end_offset, acks, 
 
 @kernel
 def write_term_row(world, log, p, end_us):
-    """Write the row of partition ``p``'s current term, which ends at ``end_us``."""
+    """Write partition ``p``'s current term, which ends at ``end_us``, as a row of ``log.terms``."""
     group, partition = world.group[0], world.partitions[p]
     values = (
         p, group.leader_epoch, group.leader, partition.term_start_us, end_us, world.term[p].start_offset,
@@ -49,7 +52,7 @@ def write_term_row(world, log, p, end_us):
 
 @kernel
 def label_score_row(world, log, p):
-    """Fill in partition, leader epoch and leader of the next row of scores."""
+    """Write the partition, leader epoch and leader to which the next row of ``world.out.score`` belongs."""
     whose = log.scores[world.out.filled[3]]
     whose[0] = p
     whose[1] = world.group[0].leader_epoch
@@ -58,5 +61,5 @@ def label_score_row(world, log, p):
 
 @kernel
 def write_event_row(log, broker, from_us, until_us, kind):
-    """Write a row for an event that concerns a whole broker, such as a silence."""
+    """Write an event of a whole broker (SILENT, FENCED or UNFENCED) as a row of ``log.events``."""
     _write_log_row(log.events, log.filled, EVENTS, (broker, from_us, until_us, np.int64(kind)))

@@ -1,8 +1,8 @@
 """Simulate a leader, its followers and their producers, while one rule decides on the ISR.
 
 Producers with acks=all wait for the high watermark, followers wait for the leader's response, and the leader waits for
-its I/O threads, its storage, and, in some releases, its ISR writes. The rule decides by the same steps as in the
-replay, so a replay of the simulated log under the same rule makes the same changes. No two events happen in the same
+its io threads, its storage, and, in some releases, its ISR writes. The same functions call the rule as in a replay, so
+a replay of the simulated log under the same rule makes the same ISR changes. No two events happen in the same
 microsecond, and only checks happen at whole milliseconds. So the order never depends on ties.
 """
 
@@ -52,7 +52,7 @@ from udfs.simulation.world import (
 
 @inlined
 def _settle_in_loop(world, log, p, now_us):
-    """After a step in partition ``p``: acknowledge committed appends, label ISR changes, and set the timer."""
+    """Complete a step in partition ``p``: acknowledge committed appends, label ISR changes, and set the timer."""
     leader = world.leaders[p, 0]
     if world.partitions[p].in_flight > 0:
         acknowledge_producers(world, log, p, now_us)
@@ -119,7 +119,7 @@ def _end_of_loop(world, log, p, now_us):
 
 @inlined
 def _take_in_row_in_loop(world, log, p, kind, who, offset, code, until_us, now_us):
-    """Process an event in partition ``p`` as if it were a row of a log. Later instants of a fetch are still unknown."""
+    """Process an event in partition ``p`` like a row of a log, except that later instants of a fetch are unknown."""
     row, state = world.row, partition_state_of_world(world, p)
     row.time_us[0] = now_us
     row.kind[0] = kind
@@ -135,7 +135,7 @@ def _take_in_row_in_loop(world, log, p, kind, who, offset, code, until_us, now_u
 
 @inlined
 def _fetch_step_in_loop(world, log, p, f, stage, now_us):
-    """Process that the fetch of follower ``f`` enters ``stage`` in partition ``p``."""
+    """Move the fetch of follower ``f`` to ``stage`` in partition ``p``, and call the rule."""
     state = partition_state_of_world(world, p)
     _run_timers_in_loop(world, log, p, state, now_us)
     take_in(state, f, stage, now_us, world.out)
@@ -186,7 +186,7 @@ def _fetched_in_loop(world, log, f, now_us):
 
 @kernel
 def _request_taken_in_loop(world, log, f, now_us):
-    """Process that an I/O thread takes follower ``f``'s fetch, and schedule when its read of the log ends."""
+    """Called when an io thread picks up follower ``f``'s fetch. Schedule the end of its read of the log."""
     group = world.group[0]
     for p in range(len(world.partitions)):
         world.fetches[p, f].handled_us = now_us
@@ -221,7 +221,7 @@ def _record_in_loop(world, log, f, now_us):
 
 @kernel
 def _answer_in_loop(world, f, now_us):
-    """Choose the records of follower ``f``'s response. A wait beyond the requested one is the leader's delay."""
+    """Choose the records of the response to follower ``f``'s fetch, and schedule when the response is sent."""
     group, peer = world.group[0], world.peers[f]
     peer.phase = UNDER_WAY
     peer.received = 0
@@ -238,7 +238,7 @@ def _answer_in_loop(world, f, now_us):
 
 @kernel
 def _answered_in_loop(world, log, f, now_us):
-    """Process that the response to follower ``f`` was sent: the follower writes the records and fetches again."""
+    """Called when the response to follower ``f`` was sent. The follower writes the records, and then fetches again."""
     peer = world.peers[f]
     for p in range(len(world.partitions)):
         world.fetches[p, f].completed_us = now_us
@@ -285,7 +285,7 @@ def _change_leader(world, log, to, now_us):
 
 @kernel
 def _elect_in_loop(world, log, now_us):
-    """Elect a successor for a leader that gave up leadership under its rule."""
+    """Elect a successor for a leader that gave up leadership, if another broker is in every ISR."""
     to = successor_of_leader(world)
     if to >= 0:
         _change_leader(world, log, to, now_us)
@@ -355,7 +355,7 @@ def _happen_in_loop(world, log, kind, who, now_us):
 
 @kernel
 def _fire_timer_in_loop(world, log, which, due_us):
-    """Fire timer ``which``. It is that of a partition (check, ISR write, leadership), or that of a parked fetch."""
+    """Fire timer ``which``: of a partition (check, ISR write, giving up leadership), or of a parked fetch."""
     group, partitions = world.group[0], len(world.partitions)
     if which < partitions:
         now_us = next_instant_of_world_us(group, due_us)
@@ -369,7 +369,7 @@ def _fire_timer_in_loop(world, log, which, due_us):
 
 @entry
 def simulation_loop(world, log, room):
-    """Simulate until a table of the log has over ``room`` rows (returns 0), or until the end (returns 1)."""
+    """Simulate to the end and return 1, or return 0 as soon as ``log`` has to be emptied (over ``room`` rows)."""
     group = world.group[0]
     if group.started == 0:
         _start_loop(world, log)

@@ -1,8 +1,8 @@
 """The state of a simulation: a leader, its followers, their common partitions, and the queue of events.
 
-A group is a set of brokers that have replicas of all its partitions. One of them leads all partitions. Every array is
-int64 or a record of int64. There are P partitions and n replicas, which are identified by their position in the
-assignment.
+A group is a set of brokers, each with a replica of every partition of the group. One of them leads all partitions.
+Every array is int64 or a record of int64. There are P partitions and n replicas, which are identified by their position
+in the assignment.
 """
 
 from typing import NamedTuple
@@ -88,8 +88,9 @@ PARTITION = int64_record(
 
 FAULT = int64_record("time_us", "kind", "who", "value")
 PAUSE_FOLLOWER, PAUSE_LEADER, QUEUE, STORAGE, LINK, PACE, QUOTA, CHANGE_LEADER, REMOVE, ELIGIBILITY = np.arange(10)
-"""Faults. ``value`` is the end of a pause; the added delay of QUEUE, STORAGE or LINK; the delay per record of PACE; the
-records per fetch of QUOTA; for ELIGIBILITY, 1 if the broker may join an ISR. Times are in us."""
+"""Kinds of faults. A fault's ``value`` depends on its kind: the end of a pause; for QUEUE, STORAGE and LINK the added
+delay; for PACE the delay per record; for QUOTA the records per fetch; for ELIGIBILITY 1 if the broker may join an ISR.
+Times are in us."""
 
 FETCH_COLUMNS = (
     "partition_id", "leader_epoch", "leader", "replica", "arrival_time", "handled_time", "processed_time",
@@ -110,9 +111,9 @@ EVENT_KINDS = ("silent", "fenced", "unfenced")
 WHOSE_COLUMNS = (
     "partition_id", "leader_epoch", "leader", "missing_since_us", "acknowledged_without_it", "held", "heard_us",
 )  # fmt: skip
-"""Columns of an ISR change. The last four are the follower's true state, even if the log does not show it: since when
-it lacks a record (NEVER_US: it lacks none), up to which offset records would be acknowledged without it, its log end,
-and when its last request reached this leader."""
+"""Columns that label an ISR change. The last four are the follower's true state, even if the log does not show it: the
+time since which it has lacked records (NEVER_US: it lacks none), the offset up to which records would be acknowledged
+without it, its log end, and when its last fetch reached this leader."""
 
 
 class WorldLog(NamedTuple):
@@ -157,7 +158,7 @@ class World(NamedTuple):
     """acks=all appends that wait for the high watermark, shape (P, max_in_flight, 3): time, base offset, log end
     offset."""
     remembered: npt.NDArray[np.void]
-    """Each broker's state of the other replicas from when it was last the leader: FOLLOWER, shape (P, n, n)."""
+    """State of the other replicas that each broker kept when it was last the leader: FOLLOWER, shape (P, n, n)."""
     # State of the replay, for each partition.
     term: npt.NDArray[np.void]
     fetches: npt.NDArray[np.void]
@@ -180,9 +181,9 @@ HISTORY, WAITS = 256, 16
 
 
 def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_in_flight: int, seed: int) -> World:
-    """Return a group before its first event.
+    """Return the state of a group before its first event.
 
-    The caller fills in ``group``, ``peers``, ``partitions`` and ``params``.
+    The caller must fill in ``group``, ``peers``, ``partitions``, ``params`` and ``codes``.
     """
     heap = 4 * partitions + 16 * replicas + len(faults) + 64
     terms = np.zeros(partitions, TERM)
@@ -235,7 +236,7 @@ def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_
 
 
 def new_world_log(partitions: int, capacity: int) -> WorldLog:
-    """Allocate a log for ``capacity`` rows per table, and for the last rows of each partition."""
+    """Allocate a log with room for ``capacity`` rows per table, plus the rows that the end of all terms adds."""
     rows = capacity + 8 * partitions
     return WorldLog(
         fetches=np.zeros((rows, len(FETCH_COLUMNS)), np.int64),
@@ -267,9 +268,10 @@ def apply_fault_to_world(peer, kind, value):
 
 @kernel
 def produce_gap_of_world_us(world, p):
-    """Return the time to a partition's next produce request: its mean, or a random time with this mean.
+    """Return the time between a partition's previous and next produce request, in microseconds.
 
-    Random times are exponentially distributed (splitmix64).
+    It is the partition's mean if ``regular`` is set. If not, it is exponentially distributed with this mean
+    (splitmix64).
     """
     mean_us = world.partitions[p].gap_us
     if world.partitions[p].regular != 0:
@@ -285,7 +287,10 @@ def produce_gap_of_world_us(world, p):
 
 @kernel
 def next_instant_of_world_us(group, time_us):
-    """Return when the next event happens: after the previous event, and not at a whole millisecond."""
+    """Move the group's clock to ``time_us`` and return the clock's new time.
+
+    If needed, the time is moved later: it must be after the previous event, and not at a whole millisecond.
+    """
     now_us = max(time_us, group.now_us + 1)
     if now_us % 1000 == 0:
         now_us += 1
@@ -295,7 +300,7 @@ def next_instant_of_world_us(group, time_us):
 
 @inlined
 def partition_state_of_world(world, p):
-    """Return the state of partition ``p`` in the form that the steps of the replay use."""
+    """Return the state of partition ``p`` as a `State`, for the functions of `udfs.kernel.partition`."""
     return State(
         world.term[p : p + 1],
         world.fetches[p],
