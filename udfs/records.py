@@ -88,7 +88,7 @@ class Rows(NamedTuple):
     leader_log_end_offset: Int64Array
     """FETCH: leader's log end offset when the fetch was handled if the log says so, else UNKNOWN."""
     handled_us: Int64Array
-    """FETCH: time at which an io thread picked up the request from the queue and read the log (Kafka's fetch time)."""
+    """FETCH: time at which an I/O thread picked up the request from the queue and read the log (Kafka's fetch time)."""
     processed_us: Int64Array
     """FETCH: time at which the leader finished its local work and updated its state of the follower."""
     released_us: Int64Array

@@ -33,7 +33,7 @@ PACKED = {
     "code": "Kafka error code of the fetch, or acks of the append (-2 if no producer waits)",
     "replica_id": "follower that made the fetch; for fetches only, like all columns below",
     "leader_log_end_offset": "the leader's log end offset when the fetch was handled; -1 if unknown",
-    "handled_us": "time from the arrival of the fetch until an io thread took it",
+    "handled_us": "time from the arrival of the fetch until an I/O thread took it",
     "processed_us": "time from handled_us until the local work was done",
     "released_us": "time from processed_us until the requested wait for data ended",
     "until_us": "time from released_us until the response was sent",

@@ -174,7 +174,7 @@ def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offs
 
 @inlined
 def truth_after_read(fetch, term, now_us):
-    """Update the true state when an io thread reads the leader's log for a fetch.
+    """Update the true state when an I/O thread reads the leader's log for a fetch.
 
     If the fetch's log line does not name the leader's log end, the log end after the last append is used.
     """

@@ -207,7 +207,7 @@ class Rule:
     begin_term : ``(follower, leader, in_isr, leader_is_new, now_ms, params)``
         Resets the state of a follower when the leader begins a term.
     on_arrival, on_read, on_recorded, on_completed : ``(follower, leader, fetch, params) -> int``
-        Called at the four instants of a fetch. Arrival: it is received from the socket. Read: an io thread picks it up
+        Called at the four instants of a fetch. Arrival: it is received from the socket. Read: an I/O thread picks it up
         from the queue and reads the log. Recorded: the leader updates the follower's state (since 0.8.2 after the
         read). Completed: it is answered. Each returns the leader's next steps, as bits.
     on_append : ``(follower, leader, fetch, params) -> int``

@@ -1,4 +1,4 @@
-"""Simulate a leader's io threads, its followers' fetches, and producers that wait for acknowledgements."""
+"""Simulate a leader's I/O threads, its followers' fetches, and producers that wait for acknowledgements."""
 
 import numpy as np
 
@@ -105,7 +105,7 @@ def _note_isr_changes(world, log, p, now_us):
 
 @kernel
 def start_request(world, who, now_us):
-    """Give a request to a free io thread, or queue it until a thread is free.
+    """Give a request to a free I/O thread, or queue it until a thread is free.
 
     ``who`` is the partition for a produce request, and -1 - f for a fetch of follower f.
     """
@@ -126,7 +126,7 @@ def start_request(world, who, now_us):
 
 @kernel
 def thread_takes_request(world, now_us):
-    """Free an io thread, which then picks up the request that has waited longest, if any."""
+    """Free an I/O thread, which then picks up the request that has waited longest, if any."""
     group = world.group[0]
     group.busy -= 1
     if group.queued > 0:

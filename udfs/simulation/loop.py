@@ -1,7 +1,7 @@
 """Simulate a leader, its followers and their producers, while one rule decides on the ISR.
 
 Producers with acks=all wait for the high watermark, followers wait for the leader's response, and the leader waits for
-its io threads, its storage, and, in some releases, its ISR writes. The same functions call the rule as in a replay, so
+its I/O threads, its storage, and, in some releases, its ISR writes. The same functions call the rule as in a replay, so
 a replay of the simulated log under the same rule makes the same ISR changes. No two events happen in the same
 microsecond, and only checks happen at whole milliseconds. So the order never depends on ties.
 """
@@ -186,7 +186,7 @@ def _fetched_in_loop(world, log, f, now_us):
 
 @kernel
 def _request_taken_in_loop(world, log, f, now_us):
-    """Called when an io thread picks up follower ``f``'s fetch. Schedule the end of its read of the log."""
+    """Called when an I/O thread picks up follower ``f``'s fetch. Schedule the end of its read of the log."""
     group = world.group[0]
     for p in range(len(world.partitions)):
         world.fetches[p, f].handled_us = now_us
@@ -299,7 +299,7 @@ def _fault_in_loop(world, log, i, now_us):
     apply_fault_to_world(world.peers[this.who], this.kind, this.value)
     if this.kind == PAUSE_LEADER:
         group.paused_until_us = this.value
-        checks_us = (this.value // 1000 + 1) * 1000  # io threads wake up before isr-expiration does
+        checks_us = (this.value // 1000 + 1) * 1000  # I/O threads wake up before isr-expiration does
         log_rows.write_event_row(log, group.leader, now_us, checks_us, SILENT)
         for p in range(len(world.partitions)):
             _take_in_row_in_loop(world, log, p, SILENCE, UNKNOWN, UNKNOWN, 0, checks_us, now_us)

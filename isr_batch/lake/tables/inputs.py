@@ -19,7 +19,7 @@ FETCH_LOG = Table(
         *columns("""
             replica_id INT NOT NULL -- follower that fetched
             arrival_time TIMESTAMP NOT NULL -- when the leader had read the last byte of the request from the socket
-            handled_time TIMESTAMP NOT NULL -- when an io thread took the request from the queue: Kafka's fetch time
+            handled_time TIMESTAMP NOT NULL -- when an I/O thread took the request from the queue: Kafka's fetch time
             processed_time TIMESTAMP NOT NULL -- when the local work was done: log read, follower state updated
             released_time TIMESTAMP NOT NULL -- when the long poll that the follower asked for ended (processed_time if
                 -- it did not wait); the time from released_time to completed_time is the leader's delay
@@ -260,7 +260,7 @@ KEPT_LINES = Table(
             broker_id INT NOT NULL -- broker that wrote the line
             source_file STRING NOT NULL -- path of the log file, as in the other tables
             source_line BIGINT NOT NULL -- line in source_file, from 1
-            stamp_us BIGINT -- timestamp of the line, in microseconds since 1970; for a request, when an io thread took
+            stamp_us BIGINT -- timestamp of the line, in microseconds since 1970; for a request, when an I/O thread took
                 -- it; null for settings
             message STRING NOT NULL -- the line; for settings, the settings as JSON; for a fetch, JSON with the follower
                 -- and the time when the leader last read its log; empty for a produce request
