@@ -286,8 +286,9 @@ the signal too."""
 ZOOKEEPER_STOPS: Final = r"\] INFO \[Kafka ?Server (?:id=)?\d+\],? shutting down \(kafka\.server\.KafkaServer"
 """Pattern of the line that a ZooKeeper broker writes when it begins to shut down."""
 CHECKS_SCHEDULED: Final = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReaper-\d+(-Produce)?\], Starting"
-"""Pattern of the lines that a broker writes just before it schedules isr-expiration. The times of its checks are
-computed from their timestamps. Up to 0.11, the closest line is the one about the replica manager's purgatory."""
+"""Pattern of the line that a broker writes within milliseconds of scheduling isr-expiration: that of the thread which
+handles failed disks or, up to 0.11, that of the replica manager's purgatory. The times of its checks are computed from
+the line's timestamp."""
 SETTING: Final = Form(
     SERVER,
     Wording(
@@ -367,7 +368,7 @@ WRITER: Final = (
     r"|\b(?:broker|node)\.id = (\d{1,9})\b|Partition \[[^\]]+\] on broker (\d{1,9}):"
     r"|\] [A-Z]+ Broker (\d{1,9}) (?:received|handling|cached)|\[(?:Kafka Server|GroupCoordinator) (\d{1,9})\]"
 )
-"""Pattern of the part of a line that names the broker that wrote it. One of the groups has the broker's id."""
+"""Pattern of the part of a line that names the broker that wrote it. One of its groups matches the broker's id."""
 
 ISR_LINE: Final = (
     r"\] INFO (?:.*\bISR\b.*\(kafka\.cluster\.Partition\)\s*$|\[?Partition \S+ (?:on )?broker[ =]\d+\]?:? .*\bISR\b)"

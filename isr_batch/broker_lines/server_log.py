@@ -173,7 +173,8 @@ def process_lines(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Tab
 
     ``process`` numbers the starts of a broker: 0 before the first start in the log.
 
-    ``startup_us``, in microseconds since 1970, is at most a few milliseconds before isr-expiration was scheduled.
+    ``startup_us``, in microseconds since 1970, is at most a few milliseconds away from the time at which isr-expiration
+    was scheduled.
     """
     facts = sql(
         f"""

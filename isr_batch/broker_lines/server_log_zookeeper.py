@@ -38,7 +38,7 @@ def zookeeper_accepted(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
         stays the leader; leader_id, leader_epoch, isr, partition_epoch (the zkVersion) and replicas, as sent in the
         request. If ``leads`` is true, the new term begins at ``stamp_us`` or a few milliseconds before.
     """
-    # Sorted by time, because a controller that restarts uses the same correlation ids again.
+    # Sorted by time, because correlation ids begin again after a broker is restarted.
     return sql(
         f"""
         WITH in_order AS (

@@ -72,7 +72,7 @@ _BROKER = {LEADER_EPOCHS.name: "leader_id", OBSERVED_ISR_CHANGES.name: "leader_i
            COVERAGE.name: "broker_id"}  # fmt: skip
 _UNTIL = {LEADER_EPOCHS.name: "end_time", COVERAGE.name: "until_time"}
 """Column with the time at which a row ends, for the tables whose rows may begin in an earlier log and end in one that
-is read now. """
+is read now."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class IngestOfBrokerLogs:
     ----------
     counts : RunCounts
     account : list of Tally
-        For each file, the number of its lines by outcome (read, skipped, refused ...). Empty if no file was read.
+        Numbers of lines by kind of log and outcome (read, used, skipped, refused). Empty if no file was read.
     notes : list of Note
         Messages to the operator.
     """

@@ -5,13 +5,13 @@ from one file to the next, so the rows of a file depend on its neighbours. Readi
 as ingesting them together for the first time, and takes no longer. Files are recognised by their content
 (`INGESTED_FILES`). The cases are:
 
-- All files unchanged: nothing is read, nothing is written. - A file that has grown, or was rotated or compressed: its
-old rows are replaced, because its lines are still there. - A file that has left the folder, or whose name is now used
-by another file: its rows stay, even where the files that
+- All files unchanged: nothing is read, nothing is written.
+- A file that has grown, or was rotated or compressed: its old rows are replaced, because its lines are still there.
+- A file that has left the folder, or whose name is now used by another file: its rows stay, even where the files that
   are read cover time before and after it. If its name is reused, the new file is called ``name (2)`` in the lake.
 - A shorter copy of a file that has left the folder: it is not read, because the lake already has its rows.
-- A file that has left the folder and overlaps a file that is read by more than a second: they are copies, and
-  the file that is read takes precedence.
+- A file that has left the folder and whose time overlaps that of a file that is read, by more than a second: they are
+  copies, and the file that is read takes precedence.
 
 A fetch or an append comes from one file. A term, an ISR change or a broker event is derived from several files, so it
 belongs to a period of its broker. Each period is covered either by request logs that are read now, or by request logs
@@ -319,7 +319,7 @@ def _file_swallows(file: LogFile, span: Span, record: IngestedFile) -> bool:
 
 
 def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
-    """Divide the time of a broker between the request logs that are read and those that are no longer in the folder.
+    """Return the periods that belong to the request logs that are read, not to those that have left the folder.
 
     Time between two files belongs to the later one, because a term begins before its first request. Where both kinds
     cover the same time, the files that are read take precedence.
@@ -368,7 +368,7 @@ def _files_done(columns: Sequence[str], span: Span) -> str:
 
 
 def _file_within(time: str, after: datetime | None, upto: datetime | None) -> str:
-    """Return the SQL condition ``after < time <= upto``. A bound that is None is left out."""
+    """Return the SQL condition ``after < time <= upto``. A bound that is None is omitted."""
     bounds = [f"{time} > {sql_instant(after)}"] if after else []
     bounds += [f"{time} <= {sql_instant(upto)}"] if upto else []
     return " AND ".join(bounds) or "true"

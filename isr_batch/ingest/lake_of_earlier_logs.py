@@ -132,7 +132,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
     read = {file.name for file in work.found.files} | {record.source_file for record in work.superseded}
 
     def last_rows(begins_us: Mapping[int, int]) -> LastRows:
-        """Load, by broker, the last fetches and appends before the time that ``begins_us`` has for it."""
+        """Load the last fetches and appends of each broker before its time in ``begins_us``."""
         if not begins_us:
             return LastRows()
         first, last = (_EPOCH + timedelta(microseconds=us) for us in (min(begins_us.values()), max(begins_us.values())))

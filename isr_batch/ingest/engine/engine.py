@@ -59,7 +59,7 @@ class Engine(Protocol):
         """
 
     def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> Rows:
-        """Put rows with equal ``keys`` into the same part, and sort each part by ``order``."""
+        """Divide the rows into parts, with rows of equal ``keys`` in the same part, and sort each part by ``order``."""
 
     def union(self, *rows: Rows) -> Rows:
         """Concatenate tables that have the same columns."""

@@ -34,7 +34,7 @@ PACKET_ROWS = 20_000
 BUCKETS_A_SHARE = 4
 """Number of hash buckets per shuffle partition. Spark merges buckets into tasks."""
 PACKETS_AT_ONCE = 16
-"""Number of packets per batch that Spark passes to a worker. A batch has 2 MB at most, except with huge log lines. """
+"""Number of packets per batch that Spark passes to a worker. A batch has 2 MB at most, except with huge log lines."""
 
 _PACKETS = pa.schema(
     [("bucket", pa.int32()), ("of_table", pa.string()), ("rows", pa.int64()), ("packet", pa.binary())]
@@ -356,7 +356,7 @@ def _packed_with(
 def _packets_in_buckets(
     name: str, keys: pa.Schema, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in packets. All rows of a packet are in the same bucket, by the hash of their keys."""
+    """Divide the rows into buckets by the hash of their keys, and yield each bucket in packets."""
     query = f"SELECT CAST(hash({', '.join(keys.names)}) % {buckets} AS INTEGER) AS bucket FROM rows"
     for rows in _some_batches(batches):
         number = worker_sql()(query, rows=cast_rows(rows, keys))["bucket"].to_numpy()

@@ -104,8 +104,10 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
 
     The evidence is tried in this order, until a broker is found:
 
-    1. the candidate's own lines; 2. the lines of other files in its folder, if they all name one broker; 3. the lines
-    of files with the same stem in other folders, if its folder has several stems; 4. server.properties in its folder;
+    1. the candidate's own lines;
+    2. the lines of other files in its folder, if they all name one broker;
+    3. the lines of files with the same stem in other folders, if its folder has several stems;
+    4. server.properties in its folder;
     5. a number in the name of the container, a folder or the file.
 
     Parameters

@@ -26,7 +26,7 @@ def folder_warnings(found: LogFolder, named: Iterable[int] = (), known: Iterable
     ----------
     found : LogFolder
     named : iterable of int, optional
-        Brokers that an ingest has found in log lines.
+        Brokers that ISR changes in the lake name, if the logs have been ingested.
     known : iterable of int, optional
         Brokers whose logs are in the lake.
     """

@@ -255,7 +255,7 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
     block_bytes: int = BLOCK_BYTES,
     selected: Selection = Selection(),  # noqa: B008 frozen
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the selected lines of a file or a range of it, in Kafka's own layout, and problems, as rows of `LINES`.
+    """Yield the selected lines of a file or a range of it, in Kafka's own layout, and a row for each problem.
 
     The columns are those of `LINES`.
     """

@@ -41,7 +41,7 @@ def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], 
     led : sequence of dict
         Rows of leader_epochs.
     topic_ids : int
-        Number of topics whose name is not in the logs, only their id.
+        Number of topics that are only known by their id.
     """
     found_out = _notes_on_coverage(stretches)
     releases = {row["broker_version"] for row in led if row["broker_version_source"] == INFERRED}
@@ -136,7 +136,7 @@ def _list_in_note(numbers: set[int]) -> str:
 
 
 def unnamed_topics(rows: list[dict[str, Any]], topics: pa.Table) -> int:
-    """Count the topics whose name is unknown, only their id.
+    """Count the topics in the rows that are only known by their id.
 
     Parameters
     ----------

@@ -138,7 +138,7 @@ class EarlierLogs:
     def with_followers(self, seen: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Return ``seen``, the followers found in the new logs, together with all followers of earlier terms.
 
-        The followers of earlier terms have 0 ``fetches``.
+        For the followers of earlier terms, ``fetches`` is 0.
         """
         keys = ("topic", "partition_id", "leader_epoch")
         return [

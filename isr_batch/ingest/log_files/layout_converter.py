@@ -77,7 +77,7 @@ class LayoutConverter:
         return self._of_writer(lines)
 
     def _of_writer(self, lines: LinesInKafkasLayout) -> LinesInKafkasLayout:
-        """If only the text of lines shows their broker, select the source's lines and the lines that continue them."""
+        """Select the source's lines, and those that continue them, if only the text of lines shows their broker."""
         if not self.layout.by_writer or self.source is None:
             return lines
         writers = pa.array(list(map(_writer_of, lines.values.to_pylist())), pa.string())

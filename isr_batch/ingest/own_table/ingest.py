@@ -126,7 +126,7 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
     mapping : TableMapping
         Mapping of the columns, and locations of the tables of appends, terms and ISR changes.
     window : Window
-        Days to read. Rows of other days are left out.
+        Days to read. Rows of other days are skipped.
     full : bool
         Whether to read files again that have not changed since the last ingest.
     replaced : Replaced, optional

@@ -19,8 +19,8 @@ from isr_batch.lake.tables.own_tables import FETCH_DAYS, GIVEN_TERMS, MAPPED_CLU
 UNKNOWN_EPOCH: Final = -1
 """Leader epoch of a row whose time is before the first term of its partition in the user's table of terms."""
 HOLE_US: Final = 3_600_000_000
-"""If nobody's fetches from a leader are known for this long, in microseconds, it is unknown which partitions it led in
-that time."""
+"""If no fetches from a leader are known for this long, in microseconds, it is unknown which partitions it led in that
+time."""
 GAP_US: Final = 2_000_000
 """A gap in a leader's fetches that is shorter than this, in microseconds, does not end its term, even if another leader
 has fetches in the gap. When leadership moves, fetches of both leaders may interleave, because their clocks differ."""

@@ -117,7 +117,7 @@ def inputs_of_mapping(lake: Lake, places: Sequence[str], mapping: TableMapping, 
         Paths, globs, addresses or names of the user's tables of fetches.
     mapping : TableMapping
     window : Window
-        Days to read. Rows of other days are left out.
+        Days to read. Rows of other days are skipped.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def inputs_of_sources(
         For each table, its section of the mapping (``fetches``, ``appends``, ``epochs`` or ``changes``).
     mapping : TableMapping
     window : Window
-        Days to read. Rows of other days are left out.
+        Days to read. Rows of other days are skipped.
 
     Raises
     ------

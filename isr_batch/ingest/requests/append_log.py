@@ -4,10 +4,10 @@ Log lines show what the leader's log end offset was at some times: the base offs
 a follower's fetch, the offsets in a Shrinking line, the start offset of a term. The records between two consecutive
 known offsets are stored as one append. It is attributed to a produce request as follows:
 
-- If a produce response contains the first of these offsets as its base offset, to that produce request. - If there is
-no such response, to produce requests of that time whose responses are not logged (with acks=0, and before Kafka 1.0). -
-If there are no such requests either, to none. Transaction markers and committed offsets are appended without a produce
-request.
+- If a produce response contains the first of these offsets as its base offset, to that produce request.
+- If there is no such response, to produce requests of that time whose responses are not logged (with acks=0, and before
+  Kafka 1.0).
+- If such requests are missing too, to no request. Transaction markers and committed offsets are appended without one.
 """
 
 from collections.abc import Sequence
@@ -69,11 +69,11 @@ def append_requests(
 
     Some columns need an explanation:
 
-    - ``base_offset``: if it is not negative, the records were appended, even if the error code is not 0. -
-    ``answered``: false if no response is logged. Only such rows have a ``size``, in bytes. - ``log_stretch``: see
-    `isr_batch.ingest.requests.in_force.with_log_stretch`. - ``repeated``: true if the producer sent an appended batch
-    again. The response then contains the base
-      offset of the first attempt, and the leader appends nothing.
+    - ``base_offset``: if it is not negative, the records were appended, even if the error code is not 0.
+    - ``answered``: false if no response is logged. Only such rows have a ``size``, in bytes.
+    - ``log_stretch``: see `isr_batch.ingest.requests.in_force.with_log_stretch`.
+    - ``repeated``: true if the producer sent a batch again that had already been appended. The response then contains
+      the base offset of the first attempt, and the leader appends nothing.
 
     Parameters
     ----------
@@ -310,9 +310,9 @@ def _appends_seen_in(
 def _unanswered_appends(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Table) -> pa.Table:
     """Attribute ranges of records without a produce response to unanswered produce requests, if there are any.
 
-    A request belongs to the range that grew at its time. If several requests share a range, it is divided in proportion
-    to their sizes; the borders may be wrong by up to ``log_end_error`` records. If the log end offset is unchanged
-    after a request, the request was refused.
+    A request belongs to the first range that grew at its time or later. If several requests share a range, it is
+    divided in proportion to their sizes; the borders may be wrong by up to ``log_end_error`` records. If the log end
+    offset is unchanged after a request, the request was refused.
     """
     rows = sql(
         f"""

@@ -5,12 +5,12 @@ Only within such a period, a missing line means a missing fetch.
 A request log may begin long after its broker was started. It has a gap if an hourly file was not copied, or if the
 logger was off for some time. The lines themselves distinguish a gap from a time in which the broker was idle:
 
-- A follower's requests are numbered: in a fetch session by the session epoch, before Kafka 1.1 by the correlation
-  id. If the numbers continue after a quiet time, no line is missing; for example, the leader was paused. If they jump,
-  or if a follower's first number is too high to be its first, lines are missing.
-- Requests that were in progress during a time without lines are no evidence, because a client may wait for seconds. - A
-follower that is down when a log begins starts again from the first number. Therefore numbers alone do not
-  show that a log begins with its broker. If there is a server.log, it must show the broker's start at that time.
+- A follower's requests are numbered: in a fetch session by the session epoch, before Kafka 1.1 by the correlation id.
+  If the numbers continue after a time without lines, no line is missing; for example, the leader was paused. If they
+  jump, or if the first number in the log is too high to be the follower's first, lines are missing.
+- Requests that were in progress during a time without lines are no evidence, because a client may wait for seconds.
+- A follower that is down when a log begins starts again from the first number. Therefore numbers alone do not show that
+  a log begins with its broker's start. If there is a server.log, it must show the start at that time.
 """
 
 from collections import defaultdict
@@ -147,7 +147,7 @@ def stretches_of(
 
 
 def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings: pa.Table) -> list[Stretch]:
-    """Set ``from_start`` to false where server.log does not show the broker's first start at the log's beginning.
+    """Return the periods, with ``from_start`` set to false where server.log shows no first start of the broker.
 
     For a broker without server.log, it stays unchanged.
 

@@ -1,4 +1,4 @@
-"""Hold the last fetches and appends of request logs that are no longer in the folder, from which new logs continue."""
+"""The last fetches and appends in request logs that are no longer in the folder, from which new logs continue."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -26,11 +26,13 @@ def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
 
     Notes
     -----
-    A Shrinking line has the leader's log end. From fetches, more follows:
+    A Shrinking line shows the leader's log end offset. Fetches show it as follows:
 
     - If a follower's next fetch has a higher offset, the last response before it contained records, so the log had
-    grown. - If a fetch waited for data, the leader read its log twice for it. The first time, its offset was the log
-    end offset. - In a run of fetches, no response contained records.
+      grown.
+    - If a fetch waited for data, the leader read its log twice for it. The first time, its offset was the log end
+      offset.
+    - In a run of fetches, no response contained records.
     """
     return sql(
         f"""

@@ -24,10 +24,10 @@ def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, s
 
     The columns are broker_id, process, from_us, until_us. There are three kinds of evidence, and each kind suffices:
 
-    - A request was waiting for the broker. - Several followers were answered just before the period, and their next
-    requests, without missing numbers,
-      arrived together after it. A running follower sends its next request at once, and followers that were stopped
-      themselves do not wake up together.
+    - A request was waiting for the broker.
+    - Several followers were answered just before the period, and their next requests, without missing numbers, arrived
+      together after it. A running follower sends its next request at once, and followers that were stopped themselves
+      do not wake up together.
     - The period was longer than a lag time plus a check period, and right after it, a check ran late and dropped a
       follower.
 

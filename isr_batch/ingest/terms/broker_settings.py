@@ -32,8 +32,9 @@ def broker_settings(
 
     - ``lag_time_source``: the source of the lag time. In order of precedence: given, properties, logged (at the
       broker's start) or default. Kafka's default is 10 s before 2.5, and 30 s since (KIP-537).
-    - ``starts_us``: times at which the broker was started, sorted, in microseconds since 1970. -
-    ``checks_per_lag_time``: number of runs of isr-expiration per lag time. - ``version``: the release, given or logged.
+    - ``starts_us``: times at which the broker was started, sorted, in microseconds since 1970.
+    - ``checks_per_lag_time``: number of runs of isr-expiration per lag time.
+    - ``version``: the release, given or logged.
 
     Parameters
     ----------

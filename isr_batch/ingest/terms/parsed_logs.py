@@ -1,4 +1,4 @@
-"""Hold the parsed logs of a folder, from which the modules in `isr_batch.ingest.terms` derive tables."""
+"""The parsed logs of a folder, from which the modules in `isr_batch.ingest.terms` derive tables."""
 
 from dataclasses import dataclass
 from functools import cached_property
