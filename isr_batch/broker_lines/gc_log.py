@@ -61,7 +61,7 @@ def gc_pauses(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     ----------
     sql : ArrowSql
     lines : pa.Table
-        Lines of interest: broker_id, source_file, source_line, stamp_us, message.
+        Lines of gc.log that match `GC_LINES`: broker_id, source_file, source_line, stamp_us, message.
 
     Returns
     -------

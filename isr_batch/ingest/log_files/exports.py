@@ -216,7 +216,7 @@ def _events_of(document: object, deep: int = 0) -> list[Event]:
 
 
 def _events_within(event: Event) -> list[Event]:
-    """Return the events in the list ``events`` of a query result. Without such a list, return the object itself."""
+    """Return the events in the list ``events`` of a query result. Without such a list, the object is the only event."""
     within = event.get("events")
     if isinstance(within, list) and within and all(isinstance(each, dict) for each in within):
         return within
@@ -263,7 +263,7 @@ def _events_of_export_table(each: object) -> list[Event] | None:
 
 
 def _event_of_export_fields(each: object) -> Event | None:
-    """Convert a row from CloudWatch to an event: a list of objects with ``field`` and ``value``. None for others."""
+    """Convert a CloudWatch row, a list of objects with ``field`` and ``value``, to an event; None for other objects."""
     if not isinstance(each, list):
         return None
     return {str(field["field"]): field.get("value") for field in each if isinstance(field, dict) and "field" in field}

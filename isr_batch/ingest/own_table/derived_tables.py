@@ -151,7 +151,7 @@ def _derived_fetch_days(lake: Lake, clusters: Sequence[str], day: date, sql: Arr
     """Return the rows of ``fetch_days`` for one day of some clusters.
 
     A row sums up the fetches of a replica from a leader in a leader epoch. If a partition has several leaders or leader
-    epochs on the day, there is a separate row for each time without a change of leadership.
+    epochs on the day, there is a separate row for each period without a change of leadership.
     """
     here = all(lake.direct(table.name) for table in (FETCH_LOG, APPEND_LOG))
     with InProcess(lake, sql) if here else BySpark(lake) as engine:

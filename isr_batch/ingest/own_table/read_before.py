@@ -19,7 +19,7 @@ from isr_batch.lake.tables.own_tables import INGESTED_SOURCES
 def new_items(lake: Lake, given: Input) -> list[Item]:
     """Return the items of a source that are new or have changed since they were read.
 
-    Items without a version are new.
+    If the only item is the whole table, and has no version, it is always returned.
     """
     of_source = {"source": given.source.place, "read_as": _read_as(given)}
     rows = read_columns(lake, INGESTED_SOURCES.name, ["item", "version"], of_source)

@@ -80,7 +80,10 @@ def _format_of_place(place: str) -> Format:
 
 
 def _files_of_table(place: str, kind: Format) -> list[Path]:
-    """Return the data files at a path or glob. Folders are searched at any depth, without names in _ or dot."""
+    """Return the data files at a path or glob, in folders at any depth.
+
+    Names that begin with an underscore or a dot are skipped.
+    """
     named = [Path(place)] if Path(place).exists() else [Path(name) for name in sorted(glob.glob(place, recursive=True))]  # noqa: PTH207
     found = []
     for path in named:
@@ -214,7 +217,7 @@ class CsvFiles:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the first file. All other files must have the same columns."""
+        """The columns of the files, which must be the same in all files, and `CORRUPT`."""
         names = {item.name: self._header(item) for item in self.items}
         first, columns = next(iter(names.items()))
         for name, others in names.items():

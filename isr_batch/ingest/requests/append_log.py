@@ -254,8 +254,8 @@ def _appends_with_base_offset(sql: ArrowSql, once: pa.Table, between: pa.Table) 
     If no later offset is known, an append is assumed to have one record.
 
     A leader appends records immediately after it picks up a produce request from the queue (measured for ADR 4).
-    Therefore the time of an append is that of the pick-up, or later if a later fetch still found the log end before the
-    append.
+    Therefore the time of an append is that of the pick-up. If a later fetch still found the log end at the base offset,
+    the time is just after that fetch.
     """
     return sql(
         f"""

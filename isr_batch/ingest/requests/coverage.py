@@ -240,7 +240,7 @@ def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) 
 
 
 def _ends_of_gaps(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
-    """Return, by broker, the times at which its request log continues after a gap. Brokers without gaps are missing."""
+    """Return, by broker, the times at which its request log continues after a gap. Brokers without gaps are omitted."""
     begins: dict[int, list[int]] = defaultdict(list)
     for stretch in stretches:
         begins[stretch.broker_id].append(stretch.first_us)

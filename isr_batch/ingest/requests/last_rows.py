@@ -125,7 +125,7 @@ class LastRows:
         return start_us < self.begins_us.get(leader_id, start_us)
 
     def answered_late(self, produced: pa.Table) -> list[dict[str, Any]]:
-        """Return the appends in earlier logs without a known request whose requests the new logs contain.
+        """Return the appends in earlier logs whose produce requests were unknown, but are in the new logs.
 
         Parameters
         ----------

@@ -250,7 +250,7 @@ class Led(NamedTuple):
 def mid_term_isr(
     term: Led, reports: Sequence[IsrReport], holes: Sequence[tuple[int, int]], seems_in: Mapping[int, bool]
 ) -> tuple[list[int], str]:
-    """Return the ISR at the time from which on the log covers a term, and its source.
+    """Return the ISR of a partition at the start of a term that began before the log, and the source of this ISR.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ def mid_term_isr(
     list of int
         The ISR, sorted.
     str
-        The source of the ISR: ``LOGGED``, ``SNAPSHOT`` or ``INFERRED``.
+        Its source: ``LOGGED``, ``SNAPSHOT`` or ``INFERRED``.
     """
     times = [each.at_us for each in reports]
     upto = bisect_right(times, term.start_us)

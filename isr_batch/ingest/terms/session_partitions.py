@@ -38,7 +38,7 @@ def members_before(  # noqa: PLR0913, PLR0917 all evidence of a session's partit
     led : sequence of dict
         Terms of leaders, with the replicas in ``assigned``.
     topic_names : pa.Table
-        topic_id, topic.
+        Names of topics: topic_id, topic.
     fetchers : mapping of int to int
         num.replica.fetchers of each broker for which it is known.
     held : sequence of dict
