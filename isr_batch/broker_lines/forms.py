@@ -212,7 +212,7 @@ REGISTRATION: Final = Form(
         "leader_id INTEGER, leader_epoch INTEGER",
     ),
 )
-"""A leader's line about the start of its term that includes the partition's ELR (KIP-966), logged since 4.2."""
+"""A leader's line about a state of its partition that shows the partition's ELR (KIP-966), logged since 4.2."""
 TOPIC_ID: Final = Form(
     STATE_CHANGE,
     Wording(rf"{_PARTITION} <<with topic id >>(?:Some\()?([\w-]{{22}})\b", f"{_OF_PARTITION}, topic_id VARCHAR"),

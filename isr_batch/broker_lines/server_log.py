@@ -35,7 +35,7 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
     """
     replica = "replica_id INTEGER, follower_log_end_offset BIGINT, last_caught_up_time_ms BIGINT"
     dropped = ", ".join(
-        f"{name} := TRY_CAST(replica.{name} AS {type_})"  # null if the line does not have it, or has "unknown"
+        f"{name} := TRY_CAST(replica.{name} AS {type_})"  # null if the line does not show it, or shows "unknown"
         for name, type_ in (column.split(" ") for column in replica.split(", "))
     )
     return sql(

@@ -73,7 +73,7 @@ class Candidate:
         folders = [_name_without_dates(name) for name in reversed(self.label.split("/"))]
         stem = "" if self.label and self.stem.isdigit() else self.stem  # a pod's 0.log has the number of a restart
         for text in (self.source or "", *folders, stem):
-            # Such as kafka-1, my-kafka-1_uid and b-1.cluster.example.com.
+            # For example, kafka-1, my-kafka-1_uid and b-1.cluster.example.com.
             found = re.search(r"(\d+)$", text) or re.search(r"[-_](\d+)(?=[_.])", text)
             if found:
                 return int_setting(found[1])

@@ -112,7 +112,7 @@ class _Archive:
             detail = f"its files have more than {self.most_bytes >> 20} MiB: split it"
             raise BadFileError("decompression limit", detail)
         if is_file:
-            self.members.pop(name, None)  # a later member replaces an earlier one with its name
+            self.members.pop(name, None)  # a later member replaces an earlier one with the same name
             self.members[name] = size
 
     def share(self, name: str) -> int:

@@ -46,7 +46,7 @@ def _json_fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.Strin
         if read.num_rows == len(objects):
             return [_json_as_text(_json_column(read, path)) for path in paths]
     except pa.ArrowInvalid:
-        pass  # a line is damaged, or has a number where text is expected
+        pass  # a line is damaged, or contains a number where text is expected
     parsed = [load_json_line(each) for each in objects.to_pylist()]
     return [pa.array([json_text_at(each, path) for each in parsed], pa.string()) for path in paths]
 

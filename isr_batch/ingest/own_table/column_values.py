@@ -85,7 +85,7 @@ def column_values(
             source = f"{label}.columns.{target}: {where.column}"
             try:
                 column, kind = _find_mapped_column(schema, where.column)
-                if pa.types.is_floating(kind):  # pandas has no other null there
+                if pa.types.is_floating(kind):  # NaN is the only null that pandas has for floats
                     column = f"CASE WHEN NOT isnan({column}) THEN {column} END"
                 value = _value_as_sql(where, column, kind)
             except UsageError as error:
@@ -158,7 +158,7 @@ def _is_list_column(kind: pa.DataType) -> bool:
 
 def _value_as_sql(given: ColumnSource, column: str, kind: pa.DataType) -> str:
     """Return SQL that converts a mapped column to the type that the mapping demands."""
-    if pa.types.is_dictionary(kind):  # a category of pandas, of numbers as well as of text
+    if pa.types.is_dictionary(kind):  # a pandas category, of numbers or of text
         kind = kind.value_type
     if pa.types.is_null(kind):  # the type that pandas gives a column without values
         return "NULL"

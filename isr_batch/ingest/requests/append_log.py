@@ -5,7 +5,7 @@ a follower's fetch, the offsets in a Shrinking line, the start offset of a term.
 known offsets are stored as one append. It is attributed to a produce request as follows:
 
 - If a produce response contains the first of these offsets as its base offset, to that produce request.
-- If there is no such response, to produce requests of that time whose responses are not logged (with acks=0, and before
+- If no such response is logged, to produce requests of that time without a logged response (with acks=0, and before
   Kafka 1.0).
 - If such requests are missing too, to no request. Transaction markers and committed offsets are appended without one.
 """

@@ -280,7 +280,8 @@ def mid_term_isr(
     if last is None and following is None:
         return sorted(guess), INFERRED
     if last and following:
-        # All shrinks are logged, but not all expands. A replica that is only in the later ISR may have joined later.
+        # All shrinks are logged, but not all expands. A replica that is only in the later ISR may have joined after the
+        # start.
         agreed, doubtful = set(last.after) & set(following), set(following) - set(last.after)
     else:
         # A replica that lacked records below the high watermark at the start was not in the ISR then, even if the
