@@ -1,1 +1,1 @@
-"""Patterns for the log lines that brokers write, except request logs, in all wordings of the releases."""
+"""Patterns and parsers for the lines of brokers' logs (not request logs), in the wordings of all Kafka releases."""

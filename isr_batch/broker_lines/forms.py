@@ -1,4 +1,4 @@
-r"""The log lines that are parsed, except requests, with a pattern for each wording that a release uses.
+r"""Patterns of the log lines that isr-batch parses (not requests): one per wording that some Kafka release uses.
 
 =============  ==========================================================================================
 release        a shrink in server.log (`SHRINK`)
@@ -33,9 +33,9 @@ from typing import Final, NamedTuple
 from isr_batch.broker_lines.kinds import SERVER, STATE_CHANGE
 
 LAG_TIME, MIN_ISR = "replica.lag.time.max.ms", "min.insync.replicas"
-"""Settings whose values are read from a broker's lines: it prints them when it starts, or creates a partition's log."""
+"""Settings whose values are parsed from server.log, which shows them when a broker starts or creates a log."""
 LAG_TIME_MS, OLD_LAG_TIME_MS = 30_000, 10_000
-"""Kafka's default of `LAG_TIME` since 2.5 (KIP-537), and before."""
+"""Kafka's defaults of `LAG_TIME`: since release 2.5 (KIP-537), and before it."""
 
 
 class Wording(NamedTuple):
@@ -44,8 +44,8 @@ class Wording(NamedTuple):
     Attributes
     ----------
     text : str
-        A pattern with one group per column. ``<<`` and ``>>`` surround the words by which lines are selected. These
-        words must be the same for all partitions and brokers.
+        A regular expression with one group per column. ``<<`` and ``>>`` mark the part that is the same for all
+        partitions and brokers. Lines are first searched for this part, which is fast, and then matched as a whole.
     columns : str
         Names and types of the columns, ``name TYPE, ...``, in the order of the groups.
     """
@@ -55,34 +55,35 @@ class Wording(NamedTuple):
 
     @property
     def pattern(self) -> str:
-        """The pattern for the whole line."""
+        """The regular expression that is matched with the line: `text` without the marks."""
         return self.text.replace("<<", "(?:").replace(">>", ")")
 
     @property
     def mark(self) -> str:
-        """Words that every line of the wording contains, whatever its partition. Lines are selected by them."""
+        """The part of `text` between ``<<`` and ``>>``. A line that does not match it cannot match `pattern`."""
         return self.text[self.text.index("<<") + 2 : self.text.index(">>")]
 
 
 class Form:
-    """A kind of line, such as a leader's shrink, with all wordings that releases use for it.
+    """A kind of log line, such as a leader's Shrinking line, with its wordings in all releases.
 
     Parameters
     ----------
     log : str
         Kind of log: SERVER or STATE_CHANGE.
     *wordings : Wording
-        A line is parsed with the first wording that matches. Columns that this wording does not have are null.
+        Tried in this order: the first wording that matches is used. A column that only another wording has is null.
     """
 
     def __init__(self, log: str, *wordings: Wording) -> None:
         self.log, self.wordings = log, wordings
         self.mark = "|".join(wording.mark for wording in wordings)
         self.pattern = "|".join(wording.pattern for wording in wordings)
-        """Matches a line in any wording. To parse many lines, use `isr_batch.broker_lines.log_sql.rows_of`."""
+        """Regular expression that matches a line in any of the wordings. To parse many lines, use
+        `isr_batch.broker_lines.log_sql.rows_of`."""
 
     def read(self, line: str) -> dict[str, str] | None:
-        """Parse one line into columns, whose values are text; None if no wording matches."""
+        """Parse one line. Returns a dict from column name to matched text, or None if no wording matches."""
         for wording in self.wordings:
             if found := re.search(wording.pattern, line):
                 names = (column.partition(" ")[0] for column in wording.columns.split(", "))
@@ -90,8 +91,8 @@ class Form:
         return None
 
 
-# A number with more digits than Kafka's type can have does not match. Therefore a digit must not follow a number; at
-# the end of a pattern, `END` ensures this.
+# These patterns do not match a number that overflows its Kafka type. So that they do not match its first digits either,
+# no digit may follow; `END` ensures this at the end of a pattern.
 INT: Final = r"(?:1\d{9}|20\d{8}|\d{1,9})"
 LONG: Final = r"\d{1,18}"
 INTS: Final = rf"{INT}(?:, ?{INT})*"
@@ -118,13 +119,14 @@ SHRINK: Final = Form(
         "leader_log_end_offset BIGINT, printed VARCHAR",
     ),
 )
-"""A shrink, logged since 0.8. Since 2.2, ``printed`` has the replicas that were out of sync."""
+"""A leader's line about a shrink, logged since 0.8. ``printed`` is the text that lists the out-of-sync replicas; it is
+null before 2.2."""
 OUT_OF_SYNC: Final = rf"\(brokerId: ({INT}), endOffset: ({_NUMBER})(?:, lastCaughtUpTimeMs: ({_NUMBER}))?\)"
-"""Pattern of a dropped replica in a Shrinking line: its id, log end offset, and the time at which it was last caught
-up."""
+"""Pattern of one dropped replica in a Shrinking line. The groups are its id, its log end offset, and the time at which
+it was last caught up."""
 
 CAUGHT_UP: Final = r"lastCaughtUpTimeMs: (1\d{12})\b"
-"""A time in a Shrinking line that is in UTC, whatever the time zone of the line's timestamp."""
+"""The lastCaughtUpTimeMs in a Shrinking line. It is in UTC, whatever the time zone of the line's own timestamp."""
 
 EXPAND: Final = Form(
     SERVER,
@@ -133,7 +135,8 @@ EXPAND: Final = Form(
         f"{_OF_LEADER}, isr_before INTEGER[], isr_after INTEGER[]",
     ),
 )
-"""An expand in a ZooKeeper cluster. With AlterPartition, expands are logged as `ISR_UPDATED`."""
+"""A leader's line about an expand in a ZooKeeper cluster. Leaders that send AlterPartition requests log `ISR_UPDATED`
+instead."""
 
 ISR_UPDATED: Final = Form(
     SERVER,
@@ -143,8 +146,8 @@ ISR_UPDATED: Final = Form(
         f"{_OF_LEADER}, isr INTEGER[], under VARCHAR, partition_epoch INTEGER",
     ),
 )
-"""An accepted ISR write, logged since 2.7. Some releases say whether the ISR is under min ISR; in these, two spaces
-before "and" mean that it is not."""
+"""A leader's line about an accepted ISR write, logged since 2.7. ``under`` shows whether the ISR is under min ISR: "
+(under-min-isr)" if it is, "  and" (two spaces) if it is not, and null in releases that do not log this."""
 
 WRITE_FAILED: Final = Form(
     SERVER,
@@ -154,8 +157,9 @@ WRITE_FAILED: Final = Form(
         f"{_OF_LEADER}, failure VARCHAR, pending VARCHAR",
     ),
 )
-"""A refused ISR write. "Cached zkVersion" means refused by ZooKeeper. The others were refused by the controller
-(AlterPartition), which is only logged at INFO if it refused the replicas or returned an unexpected error."""
+"""A leader's line about a refused ISR write. If it begins with "Cached zkVersion", ZooKeeper refused the write,
+otherwise the controller did (AlterPartition). At INFO, the latter is only logged if the controller rejected the
+replicas or returned an unexpected error."""
 
 # state-change.log: terms
 
@@ -169,8 +173,9 @@ LEADER: Final = Form(
         "start_high_watermark BIGINT, isr INTEGER[], tells_previous BOOLEAN, previous_leader_id INTEGER",
     ),
 )
-"""The start of a term, logged since 2.5. In 2.5 to 2.8, the line has neither the partition epoch nor the previous
-leader. If ``tells_previous`` is true and previous_leader_id is null, there was no previous leader."""
+"""A leader's line about the start of its term, logged since 2.5. From 2.5 to 2.8, it shows neither the partition epoch
+nor the previous leader, and ``tells_previous`` is false. If ``tells_previous`` is true and previous_leader_id is null,
+there was no previous leader."""
 
 FOLLOWER: Final = Form(
     STATE_CHANGE,
@@ -196,7 +201,7 @@ STILL_LEADER: Final = Form(
         "partition_epoch INTEGER",
     ),
 )
-"""A state change after which the leader is the same as before."""
+"""A broker's line about a partition whose state changed while this broker stayed its leader."""
 REGISTRATION: Final = Form(
     STATE_CHANGE,
     Wording(
@@ -207,7 +212,7 @@ REGISTRATION: Final = Form(
         "leader_id INTEGER, leader_epoch INTEGER",
     ),
 )
-"""The partition's ELR (KIP-966) in a leader's line, since 4.2."""
+"""A leader's line about a state of its partition that shows the partition's ELR (KIP-966), logged since 4.2."""
 TOPIC_ID: Final = Form(
     STATE_CHANGE,
     Wording(rf"{_PARTITION} <<with topic id >>(?:Some\()?([\w-]{{22}})\b", f"{_OF_PARTITION}, topic_id VARCHAR"),
@@ -239,7 +244,7 @@ START_OFFSET: Final = Form(
         f"{_OF_PARTITION}, leader_epoch INTEGER, start_offset BIGINT, start_high_watermark BIGINT",
     ),
 )
-"""The start offset of a term, in server.log of 0.11 to 2.4."""
+"""A leader's line with the start offset of its term, in server.log from 0.11 to 2.4."""
 
 # server.log: logs of partitions, processes, settings
 
@@ -257,13 +262,14 @@ TOPIC_CONFIGURED: Final = Form(
         "topic VARCHAR, min_insync_replicas INTEGER",
     ),
 )
-"""All settings of a topic, which KRaft brokers log when one of them changes or the topic is deleted."""
+"""A KRaft broker's line with all settings of a topic. It is logged when one of the settings changes or the topic is
+deleted."""
 DELETED: Final = Form(
     SERVER,
     Wording(rf"Log for partition {_PARTITION} is renamed to .* and <<is scheduled for deletion>>{END}", _OF_PARTITION),
 )
-"""A broker deleted its replica because the topic was deleted or the partition reassigned (since 1.0). If the broker led
-the partition, it has stopped leading it."""
+"""A broker's line about the deletion of its replica, logged since 1.0 when the topic is deleted or the partition
+reassigned. If the broker was the leader, its term is over."""
 
 VERSION: Final = Form(SERVER, Wording(r"<<Kafka version ?: >>(\S+)", "version VARCHAR"))
 STARTED: Final = r"kafka\.Log4jController`? MBean"
@@ -274,23 +280,24 @@ OWN_STATES: Final = {
     "unfenced": rf"{_LIFECYCLE} The broker has been unfenced",
     "shutting_down": rf"{_LIFECYCLE} Beginning controlled shutdown|\] INFO Terminating process due to signal",
 }
-"""Lines by which a KRaft broker says that it is fenced, unfenced or shutting down. A broker that has just registered is
-fenced. If a broker stops, the line about the controlled shutdown may be missing, but not the line about the signal,
-which ZooKeeper brokers write too."""
+"""States that a KRaft broker logs about itself, each with the pattern of its lines. A broker that has just registered
+is fenced. When a broker stops, it always logs the signal, but not always the controlled shutdown. ZooKeeper brokers log
+the signal too."""
 ZOOKEEPER_STOPS: Final = r"\] INFO \[Kafka ?Server (?:id=)?\d+\],? shutting down \(kafka\.server\.KafkaServer"
-"""Line by which a ZooKeeper broker says that it shuts down."""
+"""Pattern of the line that a ZooKeeper broker writes when it begins to shut down."""
 CHECKS_SCHEDULED: Final = r"\[LogDirFailureHandler\]: Starting|\[ExpirationReaper-\d+(-Produce)?\], Starting"
-"""Lines written just before isr-expiration is scheduled. The times of its checks are computed from them. Up to 0.11,
-the nearest such line is that of the replica manager's purgatory."""
+"""Pattern of the line that a broker writes within milliseconds of scheduling isr-expiration: that of the thread which
+handles failed disks or, up to 0.11, that of the replica manager's purgatory. The times of its checks are computed from
+the line's timestamp."""
 SETTING: Final = Form(
     SERVER,
     Wording(
         r"<<^\t(replica\.lag\.time\.max\.ms|min\.insync\.replicas) = >>(\d{1,18})$", "setting VARCHAR, number BIGINT"
     ),
 )
-"""A line of the settings that a broker logs when it starts. It has no timestamp."""
+"""A line with one of the settings that a broker logs when it starts. The line has no timestamp."""
 
-# server.log: why a follower could not fetch
+# server.log: reasons why a follower could not fetch
 
 _FETCHER_SAYS = r"\[Replica ?Fetcher[^\]]*\],?:? "
 TROUBLES: Final = {
@@ -307,11 +314,12 @@ TROUBLES: Final = {
     r"|Partition \S+ marked as failed)",
     "truncated": r"Truncating (?:log \S+ )?to offset ",
 }
-"""Reasons why a follower could not fetch, the most specific first, each with the pattern of its lines."""
+"""Reasons why a follower could not fetch, each with the pattern of its lines. A line that matches several patterns has
+the first of these reasons."""
 FETCHER: Final = rf"\[ReplicaFetcher replicaId=({INT}), leaderId=({INT})|\[ReplicaFetcherThread-\d+-({INT}){END}"
 OF_PARTITION: Final = rf"\b[Pp]artition (\S+?)-({INT})(?:[\s,;.:]|$)"
 
-# server.log: what a broker says of itself
+# server.log: troubles of the broker that writes the line
 
 _DISK = r"(?:reading|writing|appending|flushing|rolling|loading|deleting)"
 OWN_TROUBLES: Final = {
@@ -321,8 +329,8 @@ OWN_TROUBLES: Final = {
     "log_dir_failed": rf"Stopping serving (?:logs|replicas) in dir|\] ERROR Error while {_DISK} .* in dir ",
     "out_of_memory": r"\bjava\.lang\.OutOfMemoryError\b",
 }
-"""Troubles that may stop a whole broker, or that result from this, each with its pattern: ZooKeeper sessions, KRaft
-heartbeats, disks, memory."""
+"""Troubles that may stop a whole broker, or show that it was stopped, each with the pattern of its lines: lost
+ZooKeeper sessions, failed KRaft heartbeats, failed disks, lack of memory."""
 _NOT_ENOUGH = "NotEnoughReplicasException: "
 NOT_ENOUGH_REPLICAS: Final = Form(
     SERVER,
@@ -339,10 +347,11 @@ NOT_ENOUGH_REPLICAS: Final = Form(
         f"{_OF_PARTITION}, members INTEGER, min_insync_replicas INTEGER",
     ),
 )
-"""A refused produce request, which shows an ISR even if lines at INFO are not logged. Since 2.0, it has the ISR's
-members; since 2.6, their number and the live replicas."""
+"""A leader's line about a produce request that it refused because the ISR was under min ISR. It shows the size of the
+ISR even in a log without lines at INFO. Since 2.0, it lists the ISR's members; since 2.6, their number and the live
+replicas."""
 WITHOUT_STAMP: Final = rf"{OWN_TROUBLES['out_of_memory']}|{_NOT_ENOUGH}"
-"""Lines of interest that may have no timestamp, because they are part of the log entry before them, such as exceptions.
+"""Pattern of the lines of interest that may have no timestamp: exceptions, which continue the log entry before them.
 """
 
 # lines of interest
@@ -351,20 +360,21 @@ OLD_WORDS: Final = (
     (r"\bpartition \[([^\],]+),(\d+)\]", r"partition \1-\2"),
     (r"Partition \[([^\],]+),(\d+)\] on broker (\d+):", r"[Partition \1-\2 broker=\3]"),
 )
-"""Partitions and brokers as they were written before 1.0, and as they are written since."""
+"""How partitions and brokers are written in log lines: a pattern of the form before 1.0, and its replacement, the form
+since 1.0."""
 WRITER: Final = (
     r"\[(?:Partition \S+ broker|Broker id|BrokerServer id|KafkaServer id|ReplicaManager broker|ReplicaFetcher replicaId"
     r"|BrokerLifecycleManager id|ReplicaFetcherManager on broker|ReplicaAlterLogDirsManager on broker)[= ](\d{1,9})\b"
     r"|\b(?:broker|node)\.id = (\d{1,9})\b|Partition \[[^\]]+\] on broker (\d{1,9}):"
     r"|\] [A-Z]+ Broker (\d{1,9}) (?:received|handling|cached)|\[(?:Kafka Server|GroupCoordinator) (\d{1,9})\]"
 )
-"""Pattern of the part of a line that names the broker that wrote it. One of the groups has the broker's id."""
+"""Pattern of the part of a line that names the broker that wrote it. One of its groups matches the broker's id."""
 
 ISR_LINE: Final = (
     r"\] INFO (?:.*\bISR\b.*\(kafka\.cluster\.Partition\)\s*$|\[?Partition \S+ (?:on )?broker[ =]\d+\]?:? .*\bISR\b)"
 )
-"""Any line at INFO about the ISR of a partition that its leader writes. Up to 4.4, these are `SHRINK`, `EXPAND`,
-`ISR_UPDATED` and `WRITE_FAILED`."""
+"""Pattern of any line at INFO in which a leader mentions the ISR of its partition. Up to 4.4, these are lines of the
+forms `SHRINK`, `EXPAND`, `ISR_UPDATED` and `WRITE_FAILED`; later releases may write others."""
 
 FORMS: Final = {name: value for name, value in globals().items() if isinstance(value, Form)}
 SERVER_LINES: Final = "|".join((

@@ -1,4 +1,4 @@
-r"""Parse a JVM's pauses from gc.log: collections and other safepoints, in the formats of all JDK releases.
+r"""Parse gc.log in the formats of all JDK releases: find the pauses (collections and other safepoints) of a JVM.
 
 ========  ======================================================================================  =============
 JDK       a pause                                                                                 its timestamp
@@ -9,8 +9,8 @@ JDK       a pause                                                               
 13 -      ``Safepoint "G1CollectFull", ..., Total: 5812345678 ns``                                the end
 ========  ======================================================================================  =============
 
-A collection and the safepoint around it are the same pause. A line without a date (decoration ``uptime`` alone) cannot
-be used. Pauses below `LEAST_MS` are left out, because healthy brokers have one every few seconds.
+A collection and the safepoint around it are the same pause. Lines that only show the uptime are skipped, because they
+have no date. Pauses below `LEAST_MS` are ignored: healthy brokers have one every few seconds.
 """
 
 from typing import Final
@@ -34,12 +34,15 @@ _STOPPED = rf"application threads were stopped: {_SECONDS} seconds"
 _BEGUN = r"^[^ ]+: (?:\d+[.,]\d+: )?\[((?:Full )?GC(?: pause)?(?: ?\([^)]*\))*(?: remark| cleanup)?)"
 _DONE = rf", {_SECONDS} secs\](?: \[Times.*)?\s*$"
 GC_LINES: Final = rf"{_UNIFIED}|{_SAFEPOINT}|{_STOPPED}|\[(?:Full )?GC[ (].*\[CMS|{_DONE}"
-"""Pattern of the lines with a pause of at least `LEAST_MS`, or with the start of a pause that ends in the next line
-(CMS)."""
+"""Pattern of the lines of interest in a gc.log: pauses of at least `LEAST_MS`, and starts of CMS pauses, which end in
+the next line."""
 
 
 def gc_stamps(values: pa.StringArray) -> pa.Int64Array:
-    """Parse the timestamp of each line of a gc.log, in microseconds since 1970; null if it lacks a date or a zone."""
+    """Parse the timestamps of gc.log lines into microseconds since 1970.
+
+    A line without a date or UTC offset gets null.
+    """
     parts = pc.extract_regex(values, _STAMP)
     second = pc.struct_field(parts, "second")
     us = pc.strptime(second, "%Y-%m-%dT%H:%M:%S", "us", error_is_null=True).cast(pa.int64())
@@ -58,13 +61,13 @@ def gc_pauses(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     ----------
     sql : ArrowSql
     lines : pa.Table
-        Lines of interest: broker_id, source_file, source_line, stamp_us, message.
+        Lines of gc.log that match `GC_LINES`: broker_id, source_file, source_line, stamp_us, message.
 
     Returns
     -------
     pa.Table
-        broker_id, from_us, until_us, what (name of the pause), source_file, source_line. Overlapping pauses are merged
-        into one, with the name of the longest collection.
+        broker_id, from_us, until_us (microseconds since 1970), what (name of the pause), source_file, source_line.
+        Pauses of a broker that overlap are merged into one row, with the name of the longest collection among them.
     """
     return sql(
         f"""

@@ -1,4 +1,4 @@
-"""Find the kind of log that a line belongs to, by its logger and message, not by the name of the file."""
+"""Classify log lines by kind of log, using the line's logger and message rather than the name of its file."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ from udfs.request_log.fields import MARK
 REQUEST, SERVER, STATE_CHANGE, METADATA, GC = "request", "server", "state-change", "metadata", "gc"
 KINDS = (REQUEST, SERVER, STATE_CHANGE, METADATA, GC)
 BROKER_KINDS = KINDS[:3]
-"""The kinds of logs in which each line may be of another kind, as in a container's output. Codes are indices of this
+"""The kinds of log that can be mixed in one file, as in a container's output. A line's code is an index into this
 tuple."""
 
 Codes = npt.NDArray[np.int8]
@@ -24,12 +24,12 @@ _REQUEST_MARK, _STATE_MARK = MARK.decode(), "(state.change.logger)"
 
 
 class LogKindFinder:
-    """Finds the kind of log of each line of a file. A line without a timestamp gets the kind of the line before it.
+    """Classifies the lines of one file by kind of log. A line without a timestamp gets the kind of the line before it.
 
     Parameters
     ----------
     default : str
-        Kind of log that the file's name suggests. It is used for lines that do not show theirs.
+        Kind of log that the file's name suggests. Lines that show no kind get this one.
     """
 
     def __init__(self, default: str) -> None:
@@ -37,7 +37,7 @@ class LogKindFinder:
         self.last = self.default
 
     def all_requests(self, block: bytes) -> Codes | None:
-        """Return the kind of every line of a block if all lines begin like requests; None if not."""
+        """If all lines of a block look like lines of a request log, return a code for each; otherwise return None."""
         from udfs.request_log.cut import count_requests  # imports numba, which `look` does not need
 
         lines = count_requests(np.frombuffer(block, np.uint8), _MARK_AT)
@@ -47,7 +47,7 @@ class LogKindFinder:
         return np.full(lines, _REQUEST, np.int8)
 
     def codes(self, values: pa.StringArray) -> Codes:
-        """Return the kind of log of each line, as an index into `BROKER_KINDS`.
+        """Return a code for each line: its kind of log, as an index into `BROKER_KINDS`.
 
         Parameters
         ----------
@@ -70,7 +70,7 @@ class LogKindFinder:
         return codes
 
     def _of_others(self, values: pa.StringArray) -> Codes:
-        """Return the kind of log of each line that is not a request; `_NO_CODE` for a line without a timestamp."""
+        """Return a code for each line that is not a request. Lines without a timestamp get `_NO_CODE`."""
         stamped = _lines_matching(pc.match_substring_regex(values, _STAMPED))
         state = _lines_matching(pc.match_substring(values, _STATE_MARK))
         asked = _lines_matching(pc.match_substring(values, "(kafka.request.logger)"))

@@ -1,4 +1,4 @@
-"""Parse lines of interest into typed tables with SQL, and define the SQL macros that several queries use."""
+"""Parse log lines into tables with typed columns, using SQL, and define SQL macros that several queries share."""
 
 import os
 from functools import lru_cache
@@ -11,14 +11,14 @@ from isr_batch.lake.arrow_sql import ArrowSql, quoted
 SOURCE = "broker_id, source_file, source_line, stamp_us"
 
 BUCKET_US = 50_000
-"""Length, in microseconds, of the intervals by which a broker's activity is summarised."""
+"""Length, in microseconds, of the time buckets into which a broker's requests are counted."""
 
 RAW_CHARACTERS = 500
 """Maximum number of characters of a refused line that quarantine keeps."""
 
 
 def _in_new_words(line: str) -> str:
-    """Return SQL that rewrites partitions and brokers in a line from before 1.0 in the form of later releases."""
+    """Return SQL that rewrites partitions and brokers in a line from the form before 1.0 to the form since 1.0."""
     for old, new in OLD_WORDS:
         line = f"regexp_replace({line}, {quoted(old)}, {quoted(new)}, 'g')"
     return line
@@ -32,21 +32,22 @@ _MACROS = (
     ELSE line END""",
     r"""int_list(line) AS
     CAST(list_filter(string_split_regex(coalesce(line, ''), '[,\s]+'), lambda number: number != '') AS INTEGER[])""",
-    # The id of the broker that wrote a line, if the line names it.
+    # The id of the broker that wrote a line; null if the line does not name it.
     rf"""writer_of(line) AS
     CAST(nullif(regexp_extract(regexp_extract(line, {quoted(WRITER)}), '(\d+)\D*$', 1), '') AS INTEGER)""",
     "once_each(entries) AS list_filter(entries, lambda entry, i: list_position(entries, entry) = i)",
     "list_union(a, b) AS once_each(list_concat(a, b))",
     "list_without(a, b) AS once_each(list_filter(a, lambda entry: NOT list_contains(b, entry)))",
     "positive_modulo(a, b) AS ((a % b) + b) % b",
-    # The number of a broker's process at a time: how many starts are logged until then.
+    # The number of the broker process that ran at a time: how often the broker had started up to then.
     "process_of(starts_us, at_us) AS CAST(len(list_filter(starts_us, lambda s: s <= at_us)) AS INTEGER)",
     f"""process_of_bucket(starts_us, at_us) AS
     CAST(len(list_filter(starts_us, lambda s: s // {BUCKET_US} <= at_us // {BUCKET_US})) AS INTEGER)""",
-    # The leader epoch at a time; -1 before the first known term of the leader.
+    # The leader epoch in force at a time; -1 before the leader's first known term.
     """epoch_at(in_force, at_us) AS
     coalesce(list_filter(in_force, lambda term: term.in_force_us <= at_us)[-1].leader_epoch, -1)""",
-    # How many times the topic had been created again until a time: from the times of creation, from the leader's terms.
+    # How often a topic had been created again up to a time. The first macro derives this from the times of creation,
+    # the second from the leader's terms.
     """made_again_by(again_us, at_us) AS
     CAST(coalesce(len(list_filter(again_us, lambda us: us <= at_us)), 0) AS INTEGER)""",
     """made_again_at(in_force, at_us) AS
@@ -55,27 +56,27 @@ _MACROS = (
 
 
 def log_sql(*, repeated: bool = False) -> ArrowSql:
-    """Open a DuckDB engine with the macros that the queries of an ingest use.
+    """Return a DuckDB engine that has the macros for the queries of an ingest.
 
-    It has one thread. With two, an ingest takes a seventh more CPU time and is hardly faster, because most queries are
-    short.
+    The engine uses one thread. Most queries are so short that a second thread hardly speeds up an ingest, but adds a
+    seventh to its CPU time.
 
     Parameters
     ----------
     repeated : bool
-        If true, all callers in this process share one engine, which keeps the plans of its queries.
+        If true, return an engine that all such calls in this process share, and that caches the plans of its queries.
+        If false, open a new engine.
     """
     return _log_sql_planned_once(os.getpid()) if repeated else ArrowSql(_MACROS, threads=1)
 
 
 @lru_cache(maxsize=1)
 def _log_sql_planned_once(_process: int) -> ArrowSql:
-    """Open the engine that all callers in this process share."""
     return ArrowSql(_MACROS, threads=1, repeated=True)
 
 
 def rows_of(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
-    """Parse the lines that have one of the given forms, into the columns `SOURCE` and those of the forms.
+    """Parse the lines that match one of the given forms. The columns are those in `SOURCE` and those of the forms.
 
     Parameters
     ----------
@@ -83,7 +84,7 @@ def rows_of(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
     lines : pa.Table
         broker_id, source_file, source_line, stamp_us, message.
     *forms : Form
-        Lines of other forms are skipped.
+        Forms to look for. Lines that match none of them are skipped.
     """
     read = []
     for form in forms:
@@ -102,21 +103,24 @@ def rows_of(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
 
 
 def matches(line: str, pattern: str) -> str:
-    """Return the SQL condition that a line matches a pattern."""
+    """Return a SQL condition: whether the SQL expression ``line`` matches a regular expression.
+
+    For null it is false.
+    """
     return f"coalesce(regexp_matches({line}, {quoted(pattern)}), false)"
 
 
 def groups(line: str, pattern: str, names_and_types: str) -> str:
-    """Return SQL for the groups of a pattern in a line, as a struct. `columns_of` turns it into columns."""
+    """Return SQL that matches ``line`` with a pattern and yields its groups as a struct of texts."""
     names = ", ".join(quoted(name) for name, _ in _form_columns(names_and_types))
     return f"regexp_extract({line}, {quoted(pattern)}, [{names}])"
 
 
 def columns_of(struct: str, names_and_types: str) -> str:
-    """Return SQL that turns a struct from `groups` into columns. ``names_and_types`` is like ``name TYPE, name TYPE``.
+    """Return SQL that converts a struct from `groups` to typed columns. ``names_and_types`` is like ``a TYPE, b TYPE``.
 
-    An empty group becomes null. For type ``INTEGER[]``, the value is the list of numbers in the group. For ``BOOLEAN``,
-    it is whether the group is not empty.
+    An empty group becomes null. For type ``INTEGER[]``, the group is parsed as a list of numbers. For ``BOOLEAN``, the
+    value is true if the group is not empty, otherwise false.
     """
     return ", ".join(
         f"{_form_value(f'{struct}.{name}', type_)} AS {name}" for name, type_ in _form_columns(names_and_types)
@@ -124,7 +128,7 @@ def columns_of(struct: str, names_and_types: str) -> str:
 
 
 def _form_value(group: str, type_: str) -> str:
-    """Return SQL that converts a group to the type of its column."""
+    """Return SQL that converts the text of a group to a type, as `columns_of` describes."""
     if type_ == "INTEGER[]":
         return f"int_list({group})"
     return f"{group} != ''" if type_ == "BOOLEAN" else f"CAST(nullif({group}, '') AS {type_})"

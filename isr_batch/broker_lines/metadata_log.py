@@ -1,7 +1,7 @@
-"""Parse the cluster metadata log, decoded by kafka-dump-log.sh: topics, partitions, brokers and settings.
+"""Parse the output of kafka-dump-log.sh for the cluster metadata log: topics, partitions, brokers and settings.
 
-A decoded snapshot (``*.checkpoint``) has the same kinds of records, numbered from 0. They replace the log up to the end
-offset of the snapshot, and get the time of the last record that it covers.
+The output for a snapshot (``*.checkpoint``) contains the same kinds of records, but their offsets start at 0. Such a
+record is instead given the last offset that the snapshot covers, and the time of the record at that offset.
 """
 
 import pyarrow as pa
@@ -30,23 +30,25 @@ _NEEDED = {
 }
 _UNKNOWN = -1
 _LINE_LATE_US = 5_000_000
-"""Longest time, in microseconds, between the controller's record of a deleted topic and a broker's line about it."""
+"""Longest time, in microseconds, from the metadata record that removes a topic to a broker's line about the
+deletion."""
 
 
 def metadata_records(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """Parse the record in each line of a metadata log.
+    """Parse each line of a decoded metadata log that contains a record.
 
     Parameters
     ----------
     sql : ArrowSql
     lines : pa.Table
-        Lines with ``message``.
+        Lines, with their text in column ``message``.
 
     Returns
     -------
     pa.Table
-        The lines with record_offset, at_us, type, data and malformed. For lines without a record, all of these are
-        null. For a record that cannot be parsed, type and data are null and ``malformed`` is true.
+        The lines, with further columns: record_offset, at_us (microseconds since 1970), type, data (a struct),
+        malformed. In a line without a record, all of these are null. If a record cannot be parsed, type and data are
+        null and ``malformed`` is true.
     """
     types = dict.fromkeys(_NUMBERS, '"INTEGER"') | dict.fromkeys(_LISTS, '["INTEGER"]')
     types |= dict.fromkeys(_TEXTS, '"VARCHAR"')
@@ -93,9 +95,10 @@ def metadata_records(sql: ArrowSql, lines: pa.Table) -> pa.Table:
 
 
 def parse_metadata(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """Return the records of metadata logs: record_offset, at_us, type, data; for unreadable ones malformed and raw.
+    """Return the records of metadata logs, with malformed ones marked.
 
-    The records of a snapshot get the offset and the time at which the snapshot was taken.
+    The columns are source_file, source_line, record_offset, at_us, type, data, problem, detail, malformed and raw. Each
+    record of a snapshot gets the last offset that the snapshot covers, and the time of the record at that offset.
 
     Parameters
     ----------
@@ -127,7 +130,7 @@ def parse_metadata(sql: ArrowSql, lines: pa.Table) -> pa.Table:
 
 
 def metadata_topics(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """Return the topics that metadata logs name: topic_id, topic."""
+    """Return the id and the name of each topic in the result of `parse_metadata`: topic_id, topic."""
     return sql(
         "SELECT data.topicId AS topic_id, data.name AS topic FROM metadata WHERE type = 'TOPIC_RECORD'",
         metadata=metadata,
@@ -135,7 +138,11 @@ def metadata_topics(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
 
 
 def metadata_min_isr(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """Return the last values of min.insync.replicas: by ``topic``, and by ``resource_broker`` ('' for all brokers)."""
+    """Return the last value of min.insync.replicas for each topic and each broker that sets it.
+
+    The columns are topic, resource_broker and min_insync_replicas. One of the first two is null. If resource_broker is
+    '', the value is the default of all brokers.
+    """
     return sql(
         f"""
         SELECT CASE WHEN data.resourceType = {_TOPIC} THEN data.resourceName END AS topic,
@@ -149,7 +156,7 @@ def metadata_min_isr(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
 
 
 def metadata_min_isr_records(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """Return the changes of topics' min.insync.replicas: topic, at_us, min_insync_replicas (null if it was unset)."""
+    """Return each record that sets a topic's min.insync.replicas, or removes the setting (the value is then null)."""
     return sql(
         f"""
         SELECT data.resourceName AS topic, at_us, TRY_CAST(data.value AS INTEGER) AS min_insync_replicas, source_file,
@@ -162,17 +169,17 @@ def metadata_min_isr_records(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
 
 
 def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
-    """Return the state of each partition after each of its records.
+    """Return the state of each partition after each of its metadata records.
 
-    A record with a leader begins a leader epoch. If the beginning of the log is missing, leader and epoch are -1 until
-    a record has them.
+    Each record that contains a leader begins a leader epoch. If the beginning of the log is missing, leader_id and
+    leader_epoch are -1 up to the first such record.
 
     Returns
     -------
     pa.Table
-        topic, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source_file, source_line; ``position``,
-        which orders the states of a partition; ``begins``, which marks the first state of a new topic (the name may be
-        that of a deleted one).
+        topic, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source_file, source_line; ``position``, by
+        which the states of a partition are sorted; ``begins``, which is true for the first state of a newly created
+        topic. Its name may be that of a deleted topic.
     """
     return sql(
         f"""
@@ -206,7 +213,7 @@ def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table
 
 
 def with_deletions(sql: ArrowSql, logged: pa.Table, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
-    """Add to ``logged`` (rows of `forms.DELETED`) the deletions of topics that only the metadata log has."""
+    """Add deletions of replicas that only the metadata log shows to ``logged``, the rows of `forms.DELETED`."""
     return sql(
         f"""
         WITH replicas AS (
@@ -231,12 +238,12 @@ def with_deletions(sql: ArrowSql, logged: pa.Table, metadata: pa.Table, topic_na
 
 
 def metadata_brokers(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """Return when brokers became fenced, unfenced or shutting down, by the controller's records.
+    """Return the times at which brokers became fenced, unfenced or shutting down, according to metadata records.
 
     Returns
     -------
     pa.Table
-        broker_id, kind, at_us.
+        broker_id, kind (the new state), at_us.
     """
     return sql(
         """

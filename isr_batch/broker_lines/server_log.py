@@ -1,4 +1,4 @@
-"""Parse lines of server.log into tables: shrinks, times of ISR writes, troubles, and broker processes."""
+"""Parse server.log into tables: shrinks, durations of ISR writes, troubles of followers, and broker processes."""
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ _WRITE_TAKES_AT_MOST_US = 5_000_000
 
 
 def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Parse the Shrinking lines. ``dropped`` is a list with a struct per replica that the leader dropped.
+    """Parse the Shrinking lines. Column ``dropped`` is a list with one struct for each replica that the leader dropped.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
     """
     replica = "replica_id INTEGER, follower_log_end_offset BIGINT, last_caught_up_time_ms BIGINT"
     dropped = ", ".join(
-        f"{name} := TRY_CAST(replica.{name} AS {type_})"  # null if the line does not have it, or has "unknown"
+        f"{name} := TRY_CAST(replica.{name} AS {type_})"  # null if the line does not show it, or shows "unknown"
         for name, type_ in (column.split(" ") for column in replica.split(", "))
     )
     return sql(
@@ -55,10 +55,10 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def isr_write_times(sql: ArrowSql, shrinks: pa.Table, updates: pa.Table, led: pa.Table) -> pa.Table:
-    """Return how long ISR writes take on each broker: broker_id, isr_write_ms.
+    """Return the median duration of each broker's ISR writes: broker_id, isr_write_ms.
 
-    This is the median time from a Shrinking line to the line that shows the new ISR: "ISR updated" or, where a shrink
-    begins a new term (KRaft up to 3.6), the line about the term.
+    A write lasts from the Shrinking line to the line that shows the new ISR. This is the line "ISR updated" or, in
+    releases in which a shrink begins a new term (KRaft up to 3.6), the line about the start of the term.
     """
     written = "SELECT broker_id, topic, partition_id, stamp_us, isr FROM"
     return sql(
@@ -79,7 +79,7 @@ def isr_write_times(sql: ArrowSql, shrinks: pa.Table, updates: pa.Table, led: pa
 
 
 def min_isr_of_logs(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Return min.insync.replicas by topic, from the lines about the creation of partitions' logs."""
+    """Return min.insync.replicas by topic, as printed in the lines about newly created partition logs."""
     return sql(
         """
         SELECT topic, max(min_insync_replicas) AS min_insync_replicas
@@ -95,8 +95,8 @@ def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
     Returns
     -------
     pa.Table
-        `SOURCE`, kind (a key of `forms.TROUBLES`), follower_id, leader_id, topic, partition_id. The last four are null
-        if the line does not have them.
+        `SOURCE`, kind (a key of `forms.TROUBLES`), follower_id, leader_id, topic, partition_id. Each of the last four
+        is null if the line does not name it.
     """
     kind = " ".join(f"WHEN {matches('message', pattern)} THEN {quoted(kind)}" for kind, pattern in TROUBLES.items())
     fetcher = "follower_id INTEGER, leader_id INTEGER, leader_of_thread INTEGER"
@@ -116,7 +116,7 @@ def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Return one line per start of a broker process, with the columns `SOURCE`."""
+    """Return one row per start of a broker process: the columns in `SOURCE` of the first line that shows the start."""
     return sql(
         f"""
         WITH marks AS (
@@ -133,7 +133,7 @@ def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def brokers_without_processes(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
-    """Return the brokers whose starts cannot be seen, because server.log is missing or has no lines at INFO."""
+    """Return the brokers without lines at INFO in server.log. Their starts are unknown."""
     return sql(
         """
         SELECT broker_id FROM settings ANTI JOIN (SELECT broker_id FROM server WHERE contains(message, '] INFO '))
@@ -145,9 +145,9 @@ def brokers_without_processes(sql: ArrowSql, server: pa.Table, settings: pa.Tabl
 
 
 def own_states(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Return the times at which brokers logged that they are fenced, unfenced, shutting down or stopping.
+    """Return the times at which brokers logged that they became fenced, unfenced, shutting down or stopping.
 
-    KRaft brokers log the first three, ZooKeeper brokers the last.
+    KRaft brokers log fenced, unfenced and shutting down. ZooKeeper brokers only log that they are stopping.
 
     Returns
     -------
@@ -169,9 +169,12 @@ def own_states(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def process_lines(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
-    """Return broker_version and startup_us of each broker process.
+    """Return the version and the start time of each broker process: broker_id, process, broker_version, startup_us.
 
-    ``startup_us`` is the time at which isr-expiration was scheduled, or a few milliseconds later.
+    ``process`` numbers the starts of a broker: 0 before the first start in the log.
+
+    ``startup_us``, in microseconds since 1970, is at most a few milliseconds away from the time at which isr-expiration
+    was scheduled.
     """
     facts = sql(
         f"""

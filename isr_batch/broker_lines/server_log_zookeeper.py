@@ -1,8 +1,8 @@
-"""Find terms and ISR changes in the logs of ZooKeeper clusters, in which the controller sends LeaderAndIsr requests.
+"""Parse the logs of ZooKeeper clusters: LeaderAndIsr requests, which begin terms, and ISR writes.
 
-A request was accepted if a line shows that the broker began to act on it. A request that was "ignored", because its
-epoch was not higher, has no such line. Every accepted request begins a term, even if the leader stays the same, because
-up to 3.2 the leader then resets the state of its followers.
+A request was accepted if a later line shows that the broker began to act on it. A request that the broker ignored,
+because its epoch was not higher, has no such line. Every accepted request begins a term, even if the leader stays the
+same: up to 3.2, the leader then resets the state of its followers.
 """
 
 import pyarrow as pa
@@ -34,11 +34,11 @@ def zookeeper_accepted(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
     Returns
     -------
     pa.Table
-        broker_id, source_file, source_line, stamp_us, topic, partition_id; ``leads``, whether the broker is the leader,
-        whose new term begins at ``stamp_us`` or a few milliseconds before; from the request leader_id, leader_epoch,
-        isr, partition_epoch (the zkVersion) and replicas.
+        broker_id, source_file, source_line, stamp_us, topic, partition_id; ``leads``, whether the broker becomes or
+        stays the leader; leader_id, leader_epoch, isr, partition_epoch (the zkVersion) and replicas, as sent in the
+        request. If ``leads`` is true, the new term begins at ``stamp_us`` or a few milliseconds before.
     """
-    # Sorted by time, because after a restart brokers receive requests with the same numbers again.
+    # Sorted by time, because correlation ids begin again after a broker is restarted.
     return sql(
         f"""
         WITH in_order AS (
@@ -56,13 +56,13 @@ def zookeeper_accepted(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
 
 
 def leader_and_isr_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
-    """Parse the lines about LeaderAndIsr requests: that the broker received one, or begins to lead or to follow by it.
+    """Parse the lines about LeaderAndIsr requests: one was received, or makes the broker begin to lead or to follow.
 
     Returns
     -------
     pa.Table
         `SOURCE`, topic, partition_id, leads, follows; controller, controller_epoch and correlation of the request;
-        ``received``, a struct with the partition's state in the request.
+        ``received``, a struct with the partition's state in the request (null unless the line reports the receipt).
     """
     of_partition = "named_topic VARCHAR, named_partition INTEGER"
     of_controller, of_request = "controller INTEGER, controller_epoch INTEGER", "correlation INTEGER"
@@ -94,14 +94,14 @@ def leader_and_isr_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
 
 
 def zookeeper_isr_writes(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Return the Shrinking and Expanding lines with the outcome of the ISR write.
+    """Parse the Shrinking and Expanding lines, and find out which of these ISR writes ZooKeeper refused.
 
     Returns
     -------
     pa.Table
         `SOURCE`, topic, partition_id, isr_before, isr_after, shrinks; ``failed``, whether ZooKeeper refused the write
-        because its version differed, so that the ISR did not change; ``repeated``, whether the leader retries such a
-        write, which it does at every check or fetch until it learns that it no longer leads.
+        because the leader's zkVersion was outdated, so that the ISR did not change; ``repeated``, whether the line is a
+        retry of a refused write. The leader retries at every check or fetch until it learns that it no longer leads.
     """
     return sql(
         f"""

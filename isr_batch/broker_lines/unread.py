@@ -1,4 +1,4 @@
-"""Find lines that should be parsed but match no known form, for example a shrink in a wording of a future release."""
+"""Find lines of a kind that isr-batch should parse but whose wording it does not know, as in a future release."""
 
 from typing import Final, NamedTuple
 
@@ -28,13 +28,13 @@ class MustBeRead(NamedTuple):
     log : str
         Kind of log: SERVER or STATE_CHANGE.
     reason : str
-        Reason in table quarantine.
+        Reason to report in table quarantine.
     resembles : str
-        Pattern that lines of this kind match in any wording, known or not.
+        Pattern of all lines of this kind, even in unknown wordings.
     read : str
-        Pattern of the lines that match a known form.
+        Pattern of the lines of this kind whose wording is known.
     refused : bool
-        Whether such a line is refused, or only reported.
+        Whether a line in an unknown wording is refused. If false, it is only reported.
     """
 
     log: str
@@ -48,7 +48,8 @@ _LEADERS_ISR = (SHRINK.mark, *(form.pattern for form in (EXPAND, ISR_UPDATED, WR
 _ABOUT_TERM = "leader or follower line of an unknown form"
 UNREAD_SHRINK: Final = MustBeRead(SERVER, "Shrinking ISR line of an unknown form", SHRINK.mark, SHRINK.pattern)
 UNREAD_ISR: Final = MustBeRead(SERVER, "ISR line of an unknown form", ISR_LINE, "|".join(_LEADERS_ISR), refused=False)
-"""A leader's line about an ISR that matches no known form. It may be a shrink in the wording of a new release."""
+"""Lines in which a leader mentions an ISR, and that match no known form. They may report shrinks in the wording of a
+new release."""
 MUST_BE_READ: Final = (
     UNREAD_SHRINK, UNREAD_ISR,
     MustBeRead(
@@ -62,7 +63,7 @@ MUST_BE_READ: Final = (
 
 
 def unread_lines(sql: ArrowSql, lines: pa.Table, lines_of: MustBeRead) -> pa.Table:
-    """Return the lines of a kind that match no known form: `SOURCE` and message."""
+    """Return the lines of one kind that match no known form. The columns are those in `SOURCE`, and message."""
     return sql(
         f"""
         SELECT {SOURCE}, message FROM lines
@@ -74,7 +75,7 @@ def unread_lines(sql: ArrowSql, lines: pa.Table, lines_of: MustBeRead) -> pa.Tab
 
 
 def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -> pa.Table:
-    """Return the lines of all kinds in `MUST_BE_READ` that match no known form.
+    """Return the lines that match no known form, for all kinds in `MUST_BE_READ`, as rows for table quarantine.
 
     Returns
     -------
@@ -96,7 +97,10 @@ def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -
 
 
 def unread_isr_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Return leaders' lines about an ISR that match no known form: `SOURCE`, topic, partition_id (null without one)."""
+    """Return the lines in which leaders mention an ISR in an unknown wording: `SOURCE`, topic, partition_id.
+
+    topic and partition_id are null if the line names no partition.
+    """
     partition = "topic VARCHAR, partition_id INTEGER"
     return sql(
         f"""

@@ -1,1 +1,1 @@
-"""Read broker logs, or users' own tables, into the input tables of a lake."""
+"""Ingest broker logs, or users' own tables of fetches, into the input tables of a lake."""

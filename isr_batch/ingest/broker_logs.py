@@ -1,4 +1,4 @@
-"""Ingest broker logs: read a folder of them into the input tables of a lake."""
+"""Ingest a folder of broker logs into the input tables of a lake."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -61,8 +61,8 @@ from isr_batch.lake.tables.outputs import LATE_CHECKS
 from isr_batch.lake.tables.own_tables import MAPPED_CLUSTERS
 from isr_batch.progress import uncounted
 
-# Rows of these tables belong to a file. If copies of a log overlap, the time at which a row's request was completed
-# decides which of the duplicate rows is removed.
+# Each row of these tables comes from one file. If several files contain the same part of a log, the time at which the
+# row's request was completed, in one of these columns, decides which file's row is kept.
 _DONE_AT = {
     FETCH_LOG.name: ("completed_time",),
     APPEND_LOG.name: ("acknowledged_time", "append_time"),
@@ -71,8 +71,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BROKER = {LEADER_EPOCHS.name: "leader_id", OBSERVED_ISR_CHANGES.name: "leader_id", BROKER_EVENTS.name: "broker_id",
            COVERAGE.name: "broker_id"}  # fmt: skip
 _UNTIL = {LEADER_EPOCHS.name: "end_time", COVERAGE.name: "until_time"}
-"""Column with the end of a row, for tables whose rows may begin in an earlier log and continue in those that are read.
-"""
+"""Column with the time at which a row ends, for the tables whose rows may begin in an earlier log and end in one that
+is read now."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class IngestOfBrokerLogs:
     ----------
     counts : RunCounts
     account : list of Tally
-        Number of lines of each file by outcome. Empty if the folder had nothing new.
+        Numbers of lines by kind of log and outcome (read, used, skipped, refused). Empty if no file was read.
     notes : list of Note
         Messages to the operator.
     """
@@ -102,10 +102,10 @@ def ingest_broker_logs(  # noqa: PLR0913 three of them have a default
     *,
     listed: LogFolder | None = None,
 ) -> IngestOfBrokerLogs:
-    """Ingest a folder of broker logs into the lake, unless its content has been ingested already.
+    """Ingest a folder of broker logs into the lake. If it has been ingested already and no file is new, do nothing.
 
-    `isr_batch.ingest.ingested_files` decides which rows of earlier ingests are replaced. Lines that could not be read
-    go to table quarantine.
+    `isr_batch.ingest.ingested_files` decides which rows of earlier ingests are replaced. Lines that cannot be parsed go
+    to table quarantine.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def ingest_broker_logs(  # noqa: PLR0913 three of them have a default
     release : str, optional
         Kafka release of all brokers. It overrides the release in their logs and in ``cluster.yaml``.
     options : LogOptions, optional
-        The operator's options about timestamps.
+        The operator's options on how to interpret timestamps.
     listed : LogFolder, optional
         The folder's listing, if the caller already has it.
 
@@ -127,7 +127,7 @@ def ingest_broker_logs(  # noqa: PLR0913 three of them have a default
     NoInputError
         When the folder holds no broker log.
     AccountError
-        When the ingest lost lines or counted lines twice. Nothing is written then.
+        When lines were lost or counted twice. Nothing has been written then.
     """
     with log_sql() as sql:
         return _ingest(SmallTables(lake, sql), folder, cluster_id, release, options, listed)
@@ -141,7 +141,10 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
     options: LogOptions,
     listed: LogFolder | None,
 ) -> IngestOfBrokerLogs:
-    """Plan and run the ingest of a folder; if it has no new files, return the counts that the lake has."""
+    """Plan the ingest of a folder and run it.
+
+    If there are no new files or options, return an outcome with zero counts.
+    """
     lake = small.lake
     if read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"], {"cluster_id": cluster_id}).num_rows:
         raise UsageError(
@@ -155,13 +158,13 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
     )
     if release:
         work.found.given = replace(work.found.given, release=release)
-    # Although no file has changed, the operator's options may have.
+    # Even if no file has changed, the operator's options may have.
     said = release is not None or options != LogOptions()
     if work.nothing_new and not said and all(lake.has(table.name) for table in INPUT_TABLES):
         if not lake.has(SHRINK_EVIDENCE.name):  # the lake was written by an earlier version
             _write_evidence(small, read_lines_of_interest(engine, small.sql, work.found), None, cluster_id)
         return IngestOfBrokerLogs(RunCounts(), [], note_on_shorter_copies(work.shorter))
-    # The survey has unpacked the files, and may have found that the lake already has some of them.
+    # The engine is chosen again: the survey has found the unpacked sizes, and which files the lake already has.
     unpacked = {file.path: file.held.content_bytes for file in work.found.files if file.held}
     engine = ingest_engine_for(lake, small.sql, sum(unpacked.values()))
     with packets_at_once(lake.spark) if isinstance(engine, InSpark) else nullcontext():
@@ -171,7 +174,7 @@ def _ingest(  # noqa: PLR0913, PLR0917 those of `ingest_broker_logs`
 def _read_and_write_broker_logs(
     small: SmallTables, engine: Engine, folder: Path, work: PlanOfFiles, cluster_id: str
 ) -> IngestOfBrokerLogs:
-    """Read the planned files, check that no line was lost, and write the rows to all input tables."""
+    """Read the planned files, check that no line was lost, and write the input tables and the evidence tables."""
     lake = small.lake
     earlier = read_earlier_logs(lake, work, cluster_id)
     work.found.brokers = dict(earlier.brokers)
@@ -194,7 +197,7 @@ def _read_and_write_broker_logs(
     rows = pa.Table.from_pylist(
         [{"cluster_id": cluster_id, **asdict(record)} for record in now], arrow_schema(INGESTED_FILES)
     )
-    # This is written last, so that an ingest that was killed is repeated.
+    # This table is written last: if the ingest is killed before, the next one reads the files again.
     replace_arrow(lake, small.sql, INGESTED_FILES, rows, rows_of_cluster(cluster_id))
     return IngestOfBrokerLogs(
         RunCounts(total_lines(account, READ), rows_out, refused_as_bad(account) + broken), account,
@@ -203,13 +206,13 @@ def _read_and_write_broker_logs(
 
 
 def _write_evidence(small: SmallTables, read: LinesOfInterest, every: LinesOfInterest | None, cluster_id: str) -> None:
-    """Find the lines in server.log and state-change.log that are evidence about shrinks, and write them to the lake."""
+    """Find the lines that show why replicas were dropped from the ISR, and write them to table shrink_evidence."""
     found = find_evidence(small.sql, read, every)
     write_evidence_table(small, cluster_id, evidence_rows(found, cluster_id), found)
 
 
 def _known_broker_logs(lake: Lake, cluster_id: str) -> list[IngestedFile]:
-    """Return the rows of ``ingested_files`` for a cluster: the files that earlier ingests read."""
+    """Return the files of a cluster that earlier ingests have read, using table ingested_files."""
     names = [name for name in INGESTED_FILES.column_names if name != "cluster_id"]
     rows = read_columns(lake, INGESTED_FILES.name, names, {"cluster_id": cluster_id})
     return [IngestedFile(**row) for row in rows.to_pylist(maps_as_pydicts="strict")]
@@ -223,7 +226,7 @@ def _write(
     Returns
     -------
     int, int
-        Number of rows written, without quarantine, and number of rows that broke a table's contract.
+        Number of rows written (not counting quarantine), and number of rows that violate their table's contract.
     """
     refused = {refused.source_file for refused in read.work.found.refused}
     still = {record.source_file for record in read.remaining} - refused
@@ -242,7 +245,7 @@ def _write(
     )  # fmt: skip
     days = ", ".join(f"DATE'{day}'" for day in sorted(read.days))
     if days and small.lake.has(LATE_CHECKS.name):
-        # Old rows may come from a log that has changed since, so they are replaced.
+        # On these days, rows may have been derived from a log that has changed since. They are deleted.
         none = arrow_schema(LATE_CHECKS).empty_table()
         replace_arrow(
             small.lake,
@@ -255,9 +258,9 @@ def _write(
 
 
 def _rows_to_keep(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str) -> str:
-    """Return the SQL condition for the rows of a table that this ingest must keep.
+    """Return the SQL condition that selects the existing rows of a table that this ingest must not replace.
 
-    These rows come from logs that are no longer in the folder, and are not derived again from the logs that are.
+    These rows were derived from logs that are no longer in the folder, and cannot be derived from the remaining logs.
     """
     broker = _BROKER[table.name]
     alone = read.time_of_gone_files(broker, time, _UNTIL.get(table.name))
@@ -267,7 +270,8 @@ def _rows_to_keep(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str
         silent = read.time_of_gone_files(broker, "end_time")
         alone = f"kind = 'silent' AND ({silent}) OR kind <> 'silent' AND ({alone})"
     begins = {each: _EPOCH + timedelta(microseconds=us) for each, us in earlier.begin_us().items()}
-    # Logs rotate separately: the request log of a time may be gone while a new file has server.log lines of that time.
+    # Logs rotate separately: the request log of some hour may be deleted while a new file still has server.log lines of
+    # that hour.
     small = read.small_logs_since(begins)
     since = {
         LEADER_EPOCHS.name: [_since_broker_logs(broker, time, begins)],
@@ -279,13 +283,13 @@ def _rows_to_keep(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str
 
 
 def _since_broker_logs(broker: str, time: str, begins: Mapping[int, datetime]) -> str:
-    """Return the SQL condition that a row's time is at or after the time that ``begins`` has for its broker."""
+    """Return a SQL condition: whether a row's time is not before the instant given for its broker in ``begins``."""
     rows = [f"{broker} = {broker_id} AND {time} >= {sql_instant(at)}" for broker_id, at in sorted(begins.items())]
     return " OR ".join(rows) or "false"
 
 
 def _is_append(row: Mapping[str, Any]) -> str:
-    """Return the SQL condition that selects the row of one append."""
+    """Return the SQL condition that selects the row of one append in table append_log."""
     line = "source_line IS NULL" if row["source_line"] is None else f"source_line = {row['source_line']}"
     same = [line, *(f"{name} = {row[name]}" for name in ("leader_id", "partition_id", "base_offset")),
             *(f"{name} = {sql_literal(row[name])}" for name in ("topic", "source_file"))]  # fmt: skip
@@ -293,12 +297,12 @@ def _is_append(row: Mapping[str, Any]) -> str:
 
 
 def ingested_clusters(lake: Lake) -> set[str]:
-    """Return the names of the clusters whose broker logs are in the lake."""
+    """Return the names of the clusters whose broker logs have been ingested into the lake."""
     return {*read_columns(lake, INGESTED_FILES.name, ["cluster_id"])["cluster_id"].to_pylist()}
 
 
 def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, max_quarantine_ratio: float) -> None:
-    """Fail if an ingest of broker logs had to refuse too large a share of their lines.
+    """Raise an error if an ingest of broker logs refused too large a share of the lines.
 
     Raises
     ------
@@ -313,7 +317,7 @@ def require_clean_broker_logs(lake: Lake, cluster_id: str, counts: RunCounts, ma
 
 
 def brokers_in_tables(lake: Lake, cluster_id: str) -> tuple[set[int], set[int]]:
-    """Return the brokers that ISR changes name, and the brokers whose logs the lake has."""
+    """Return the ids of the brokers named in ISR changes, and of the brokers whose logs have been ingested."""
     of_cluster = {"cluster_id": cluster_id}
     columns = ("leader_id", "isr_before", "isr_after")
     changed = read_columns(lake, OBSERVED_ISR_CHANGES.name, columns, of_cluster).to_pylist()

@@ -1,4 +1,4 @@
-"""Compile the functions of an ingest ahead of time (`make setup`); otherwise the first ingest compiles them.
+"""Compile the numba functions of an ingest ahead of time (`make setup`), so that the first ingest need not do so.
 
 ``python -m isr_batch.ingest.compile_ingest``
 """
@@ -14,7 +14,7 @@ from udfs.request_log import unpacked
 
 
 def compile_ingest() -> None:
-    """Compile the functions of an ingest, by calling each on empty input: no lines, and a fetch without partitions."""
+    """Compile the numba functions of an ingest by calling each with minimal input."""
     load_kernels()
     LogKindFinder(REQUEST).all_requests(b"")
     unpacked.unpacked_fetches(parse_requests(pa.RecordBatch.from_pylist([], LINES)).column("partitions"))

@@ -1,20 +1,21 @@
 """Plan an ingest of a cluster's logs: which rows of earlier ingests it replaces, and which it must keep.
 
-If any file of a folder is new, all its files are read. Fetch sessions, log end offsets and terms continue from one file
-to the next, so the rows of a file depend on its neighbours. Reading all files again yields the same rows as a first
-ingest of all of them, and takes no longer. Files are recognised by their content (`INGESTED_FILES`):
+If any file of a folder is new, all files of the folder are read. Fetch sessions, log end offsets and terms continue
+from one file to the next, so the rows of a file depend on its neighbours. Reading all files again yields the same rows
+as ingesting them together for the first time, and takes no longer. Files are recognised by their content
+(`INGESTED_FILES`). The cases are:
 
 - All files unchanged: nothing is read, nothing is written.
 - A file that has grown, or was rotated or compressed: its old rows are replaced, because its lines are still there.
-- A file that has left the folder, or whose name now has other content: its rows stay, even where the files that
+- A file that has left the folder, or whose name is now used by another file: its rows stay, even where the files that
   are read cover time before and after it. If its name is reused, the new file is called ``name (2)`` in the lake.
 - A shorter copy of a file that has left the folder: it is not read, because the lake already has its rows.
-- A file that has left the folder and overlaps a file that is read by more than a second: they are copies, and
-  the file that is read takes precedence.
+- A file that has left the folder and whose time overlaps that of a file that is read, by more than a second: they are
+  copies, and the file that is read takes precedence.
 
-A fetch or an append comes from one file. A term, an ISR change or a broker event comes from several files. It belongs
-to a period of its broker. Each period is covered either by request logs that are read now, or by request logs that are
-no longer in the folder.
+A fetch or an append comes from one file. A term, an ISR change or a broker event is derived from several files, so it
+belongs to a period of its broker. Each period is covered either by request logs that are read now, or by request logs
+that are no longer in the folder.
 """
 
 import re
@@ -29,19 +30,19 @@ from isr_batch.ingest.folder.log_folder import METADATA, PROPERTIES, REQUEST, Lo
 from isr_batch.lake.ddl import sql_literal
 
 OVERLAP = timedelta(seconds=1)
-"""Two files that overlap by no more than this are not copies of each other: a broker's threads write lines some
-milliseconds out of order, also where a log is rotated."""
+"""Two files that overlap by no more than this are not considered copies. A broker's threads write lines some
+milliseconds out of order, so consecutive files of a rotated log can overlap a little."""
 
 GOES_ON = timedelta(seconds=2)
-"""If a term or a covered period ends within this time before a file begins, or begins within this time after a file
-ends, it continues in that file."""
+"""A term or a covered period is considered to continue in a file if it ends within this time before the file begins, or
+begins within this time after the file ends."""
 
 Span = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True)
 class IngestedFile:
-    """A file that was ingested, as a row of ``ingested_files`` without the cluster. Times are in UTC."""
+    """A file that was ingested: a row of table ingested_files without cluster_id. Times are in UTC."""
 
     source_file: str
     kind: str
@@ -64,24 +65,25 @@ class IngestedFile:
 
 
 def beginnings_of_file(known: Iterable[IngestedFile], file: LogFile) -> list[int]:
-    """Return the lengths, in bytes, that files of the same broker and kind had when earlier ingests read them.
+    """Return the unpacked lengths, in bytes, of the ingested files of the same broker and kind.
 
-    If ``file`` is one of them and has grown since, its first bytes, up to one of these lengths, are unchanged.
+    If ``file`` is one of these files and has grown since, its bytes up to one of these lengths are unchanged.
     """
     return [record.content_bytes for record in known if (record.kind, record.broker_id) == (file.kind, file.broker_id)]
 
 
 def _file_began_as(file: LogFile, record: IngestedFile) -> bool:
-    """Whether a file has the content that an earlier ingest recorded, perhaps with lines added since."""
+    """Return whether a file is the ingested file ``record``, perhaps with lines added since."""
     assert file.held is not None
     same = (record.kind, record.broker_id) == (file.kind, file.broker_id)
     return same and record.content_hash in {file.held.content_hash, *file.held.beginnings}
 
 
 def _is_shorter(file: LogFile, record: IngestedFile) -> bool:
-    """Whether a file is an older, shorter copy of an ingested file.
+    """Return whether a file is a shorter copy of an ingested file.
 
-    The longest prefix of the file that has a hash, which is at least half of the file, must have the same hash in both.
+    For this, the longest prefix of the file that was hashed must have the same hash in the ingested file. It comprises
+    at least half of the file.
     """
     assert file.held is not None
     hashes = file.held.first_hashes
@@ -97,15 +99,15 @@ class PlanOfFiles:
     Parameters
     ----------
     found : LogFolder
-        The folder, with the files to read under the names that they have in the lake.
+        The folder. Its ``files`` are those to read, with the names that they will have in the lake.
     superseded : list of IngestedFile
-        Ingested files whose lines are all in the files to read.
+        Ingested files all of whose lines are in the files to read.
     gone : list of IngestedFile
-        Ingested files with lines that are no longer in the folder.
+        Ingested files that are no longer in the folder.
     shorter : list of LogFile
-        Files of the folder that are not read, because the lake has longer copies of them.
+        Files of the folder that are not read, because longer copies of them have been ingested.
     nothing_new : bool
-        Whether the lake already has the content of all files.
+        Whether all files have been ingested already with the same content.
     """
 
     found: LogFolder
@@ -149,7 +151,7 @@ def plan_files_to_ingest(found: LogFolder, known: list[IngestedFile]) -> PlanOfF
 
 @dataclass(frozen=True)
 class ReadFiles:
-    """The files that an ingest has read. It decides which rows in the lake are replaced, and which stay.
+    """The files that an ingest has read, and SQL conditions for the rows in the lake that they replace.
 
     Parameters
     ----------
@@ -172,10 +174,10 @@ class ReadFiles:
         ]
 
     def records(self, run_id: str, now: datetime) -> list[IngestedFile]:
-        """Return the new rows of ``ingested_files``: the files that were read, and the earlier files whose rows stay.
+        """Return the new rows of table ingested_files: the files that were read, and earlier files whose rows stay.
 
-        ``days`` has the time at which the lines of each day last changed. A day keeps its time if the file has no new
-        lines for it.
+        ``days`` maps each day to the time of the ingest that last added or changed lines of that day in the file. For
+        days without new lines, the time that an earlier ingest recorded is kept.
         """
         rows = []
         for file in self.work.found.files:
@@ -197,9 +199,9 @@ class ReadFiles:
 
     @property
     def remaining(self) -> list[IngestedFile]:
-        """Earlier files that are no longer in the folder and whose rows stay.
+        """Ingested files that are no longer in the folder and whose rows stay.
 
-        Their period is not completely covered by a request log that was read.
+        These are the files whose period is not completely covered by a request log of the same broker that was read.
         """
         return [
             record for record in self.work.gone if not any(_file_swallows(*read, record) for read in self._requests)
@@ -207,7 +209,7 @@ class ReadFiles:
 
     @property
     def overlaps(self) -> list[tuple[str, Span]]:
-        """Pairs of overlapping copies: SQL condition for the earlier file's rows, and period of the new file."""
+        """For each overlap of copies, the SQL condition for the earlier file's rows, and the period of the new file."""
         return [
             (f"leader_id = {file.broker_id} AND source_file = {sql_literal(record.source_file)}", span)
             for file, span in self._requests
@@ -217,13 +219,13 @@ class ReadFiles:
 
     @property
     def days(self) -> set[date]:
-        """Days that the files have lines of, now or when an earlier ingest read them."""
+        """Days of the lines in the files, both now and when earlier ingests read these files."""
         before = {day for record in self.work.superseded for day in record.days}
         return before | {day for of_file in self.times.values() for day in of_file["days"]}
 
     @property
     def _day_bounds(self) -> tuple[date, date] | None:
-        """First and last event_date that rows of the files can have.
+        """First and last event_date that rows of these files can have; None if the files have no days.
 
         One day is added on each side, because a line can belong to the day before or after its timestamp.
         """
@@ -231,7 +233,7 @@ class ReadFiles:
         return (min(days) - timedelta(days=1), max(days) + timedelta(days=1)) if days else None
 
     def rows(self, done_at: Sequence[str]) -> str:
-        """Return the SQL condition for the fetches or appends in the lake that the new rows replace.
+        """Return the SQL condition that selects the fetches or appends in the lake that the new rows replace.
 
         Parameters
         ----------
@@ -247,24 +249,24 @@ class ReadFiles:
 
     @property
     def days_of_rows(self) -> tuple[str, str] | None:
-        """First and last event_date of the rows that `rows` selects, as text; None if they can be of any day."""
+        """First and last event_date of the rows that `rows` selects, as text; None if they can have any date."""
         days = self._day_bounds
         return (str(days[0]), str(days[1])) if days and not self.overlaps else None
 
     def small_logs_since(self, begins: Mapping[int, datetime]) -> dict[int, datetime]:
-        """Return the times from which events and ISR changes are derived again, by broker.
+        """Return, by broker, the time from which this ingest derives events and ISR changes again.
 
-        This is the first timestamp that was read in the broker's logs other than request logs. It is moved later in two
-        cases: if earlier lines of the broker are only known from a later time on (``begins``), and if an earlier
-        metadata log ends later, because no other log has its records.
+        This is the first timestamp in the broker's logs that were read, except request logs. It is moved later in two
+        cases. Earlier lines of the broker may only be known from a later time on (``begins``). And an ingested metadata
+        log that has left the folder may end later: no other log contains its records.
 
         Parameters
         ----------
         begins : mapping of int to datetime
-            Time from which all earlier lines of a broker are known, by broker.
+            By broker, the time from which on the lake stores all lines of earlier logs.
         """
         recorded = [record.span[1] for record in self.work.gone if record.kind == METADATA and record.span]
-        # If no line of a broker is kept from earlier logs, the lines that are read are all its lines.
+        # A broker without files that have left the folder: all its lines are in the files that are read.
         logged = {record.broker_id for record in self.work.gone if record.kind not in {REQUEST, METADATA}}
         new = {file.broker_id for file in self.work.found.files if file.broker_id is not None} - logged
         since: dict[int, datetime] = {}
@@ -280,7 +282,7 @@ class ReadFiles:
 
     @property
     def later_request_logs(self) -> list[str]:
-        """Names of ingested request logs that are newer than a log of the same broker which is only read now."""
+        """Names of ingested request logs that are newer than a request log of the same broker that is only read now."""
         return sorted(
             record.source_file for record in self.work.gone
             if record.kind == REQUEST and record.span
@@ -288,17 +290,17 @@ class ReadFiles:
         )  # fmt: skip
 
     def time_of_gone_files(self, broker: str, time: str, until: str | None = None) -> str:
-        """Return the SQL condition for rows in the time of request logs that are no longer in the folder.
+        """Return the SQL condition that selects rows in periods of request logs that are no longer in the folder.
 
-        The time of request logs that are read now is excluded.
+        Periods that request logs cover that are read now are excluded.
 
         Parameters
         ----------
         broker, time : str
-            Columns with the row's broker and time.
+            Columns with the broker and the time of a row.
         until : str, optional
-            Column with the row's end. A row then belongs to a period if the time from ``time`` to ``until`` overlaps
-            it, or is within `GOES_ON` of it.
+            Column with the end of a row. A row then belongs to a period if the time from ``time`` to ``until`` overlaps
+            the period, or is at most `GOES_ON` away from it.
         """
         requests = [r for r in self.work.gone if r.kind == REQUEST and r.span and r.broker_id is not None]
         kept = []
@@ -311,13 +313,13 @@ class ReadFiles:
 
 
 def _file_swallows(file: LogFile, span: Span, record: IngestedFile) -> bool:
-    """Whether a request log that was read covers the whole period of an earlier log of the same broker."""
+    """Return whether a request log that was read covers the whole period of an ingested one of the same broker."""
     same = record.kind == REQUEST and record.broker_id == file.broker_id and _files_overlap(record.span, span)
     return bool(same and record.span and span[0] <= record.span[0] and record.span[1] <= span[1])
 
 
 def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
-    """Divide the time of a broker between the request logs that are read and those that are no longer in the folder.
+    """Return the periods that belong to the request logs that are read, not to those that have left the folder.
 
     Time between two files belongs to the later one, because a term begins before its first request. Where both kinds
     cover the same time, the files that are read take precedence.
@@ -347,17 +349,17 @@ def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[date
 
 
 def _files_overlap(one: Span | None, other: Span) -> bool:
-    """Whether two periods overlap by more than OVERLAP."""
+    """Return whether two periods overlap by more than OVERLAP."""
     return one is not None and min(one[1], other[1]) - max(one[0], other[0]) > OVERLAP
 
 
 def _file_between(time: str, span: Span) -> str:
-    """Return the SQL condition that a time is in a period, which includes both its ends."""
+    """Return a SQL condition: whether the time in a column is in a period, including both ends."""
     return f"{time} BETWEEN {sql_instant(span[0])} AND {sql_instant(span[1])}"
 
 
 def _files_done(columns: Sequence[str], span: Span) -> str:
-    """Return the SQL condition that a request was completed in a period. The first column that is not null is used."""
+    """Return a SQL condition: whether the first of the columns that is not null is in a period."""
     # Without coalesce: an overwrite by Delta 4.4 whose condition has coalesce in it silently deletes nothing.
     first, *others = columns
     return (
@@ -366,14 +368,17 @@ def _files_done(columns: Sequence[str], span: Span) -> str:
 
 
 def _file_within(time: str, after: datetime | None, upto: datetime | None) -> str:
-    """Return the SQL condition ``after < time <= upto``. None leaves a side unbounded."""
+    """Return the SQL condition ``after < time <= upto``. A bound that is None is omitted."""
     bounds = [f"{time} > {sql_instant(after)}"] if after else []
     bounds += [f"{time} <= {sql_instant(upto)}"] if upto else []
     return " AND ".join(bounds) or "true"
 
 
 def _file_meets(time: str, until: str | None, after: datetime | None, upto: datetime | None) -> str:
-    """Return the SQL condition that a row's time, from column ``time`` to column ``until``, overlaps a period."""
+    """Return a SQL condition: whether a row that lasts from ``time`` to ``until`` overlaps a period.
+
+    If ``until`` is None, a row lasts no time; otherwise the period is extended by `GOES_ON` on both sides.
+    """
     if until is None:
         return _file_within(time, after, upto)
     bounds = [f"{until} > {sql_instant(after - GOES_ON)}"] if after else []

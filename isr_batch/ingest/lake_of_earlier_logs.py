@@ -1,4 +1,4 @@
-"""Load from the lake the state at the end of earlier logs, and store the state at the end of the logs of an ingest."""
+"""Store in the lake the state at the end of an ingest's logs, and load it for an ingest of later logs."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,8 +31,8 @@ from isr_batch.lake.tables.inputs import KEPT_LINES, SESSION_ENDS
 from isr_batch.lake.tables.leaders import COVERAGE
 
 _LAST_US = 120_000_000
-"""How long before the start of a log the followers' last fetches are searched, in microseconds. The gap can be long,
-because a follower may have been stopped.
+"""Length of the period before a log in which each follower's last fetch is searched, in microseconds. It is long
+because a follower may have been stopped before the log begins.
 """
 _NEVER_US = 1 << 62
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -88,13 +88,13 @@ WHERE cluster_id IN (:clusters) AND fetch_offset IS NULL AND source_file IN (:fi
 
 
 def fetches_without_offset(lake: Lake, cluster_id: str, files: Sequence[str]) -> int:
-    """Count the fetches in some request logs whose offset is unknown, because their session began before the log."""
+    """Count the fetches in the given request logs without an offset, whose session began before the log."""
     with LakeSql(lake) as sql:
         return int(sql(_WITHOUT_OFFSET, clusters=[(cluster_id,)], files=[(name,) for name in files])[0]["fetches"])
 
 
 def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> EarlierLogs:
-    """Load from the lake the lines and rows of logs that are no longer in the folder."""
+    """Load from the lake the lines and rows that come from logs that are no longer in the folder."""
     if not work.gone or not lake.has(KEPT_LINES.name):
         return EarlierLogs(brokers=work.found.brokers)
     of_cluster = [(cluster_id,)]
@@ -132,7 +132,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
     read = {file.name for file in work.found.files} | {record.source_file for record in work.superseded}
 
     def last_rows(begins_us: Mapping[int, int]) -> LastRows:
-        """Load, by broker, the last fetches and appends before the time that ``begins_us`` has for it."""
+        """Load the last fetches and appends of each broker before its time in ``begins_us``."""
         if not begins_us:
             return LastRows()
         first, last = (_EPOCH + timedelta(microseconds=us) for us in (min(begins_us.values()), max(begins_us.values())))
@@ -170,7 +170,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
 
 
 def _known_brokers(kept: Iterable[str], found: Mapping[int, Broker]) -> dict[int, Broker]:
-    """Return the brokers of the folder and of the lake. Settings that the folder lacks are taken from the lake."""
+    """Return the settings of all brokers, from the folder (``found``) and, where it lacks one, from stored lines."""
     brokers = dict(found)
     for text in kept:
         before = json.loads(text)
@@ -182,9 +182,9 @@ def _known_brokers(kept: Iterable[str], found: Mapping[int, Broker]) -> dict[int
 
 
 def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, earlier_logs: EarlierLogs) -> None:
-    """Store the state that later logs continue: lines of open terms, fetch sessions and the last requests.
+    """Store the state from which later logs continue: log lines, fetch sessions, last requests and settings.
 
-    The state that an earlier ingest stored for the cluster is replaced.
+    This replaces the state that an earlier ingest stored for the cluster.
 
     Parameters
     ----------
@@ -219,8 +219,8 @@ def keep_for_later_logs(small: SmallTables, cluster_id: str, logs: KafkaLogs, ea
 def _lines_still_needed(sql: ArrowSql, lines: pa.Table) -> pa.Table:
     """Drop the lines that no later log can need.
 
-    A line is dropped if it is older than the broker's last start, because no term continues across a restart. Lines of
-    the last KEPT_US microseconds are always kept.
+    A line is dropped if it is older than the broker's last start, as no term continues across a restart, and older than
+    the last KEPT_US microseconds.
     """
     return sql(
         f"""

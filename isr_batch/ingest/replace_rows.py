@@ -1,4 +1,4 @@
-"""Write the rows of an ingest to the input tables, and delete the existing rows that they replace."""
+"""Write the rows of an ingest to the input tables, in place of existing rows."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -32,8 +32,8 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, BROKER_EVENTS, FETCH_LOG, O
 from isr_batch.lake.tables.leaders import COVERAGE, LEADER_EPOCHS
 
 TABLES_AT_ONCE = 3
-"""Number of tables that are written concurrently. Planning a query and committing a table occupy one core at most, and
-leave Spark idle.
+"""Number of tables that are written concurrently. This uses Spark better: while one table is being planned or
+committed, Spark works on another.
 """
 
 
@@ -62,28 +62,28 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
     replaced_days: Days | None = None,
     left_alone: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, int], int]:
-    """Write rows of a cluster to input tables, in place of the existing rows of the same period.
+    """Write rows of a cluster to input tables, and delete the existing rows that they replace.
 
-    A row that violates its table's contract goes to quarantine. The other rows are still written.
+    A row that violates its table's contract is written to quarantine instead.
 
     Parameters
     ----------
     lake : Lake
         The lake to write to.
     tables : mapping of str to DataFrame, pa.Table or Spread
-        Tables by name, with the columns of `isr_batch.lake.tables.inputs`. Arrow tables are written without Spark if
-        possible. The rows of a `Spread` are written by the Spark workers that hold them.
+        The rows by name of their table, with the columns of `isr_batch.lake.tables.inputs`. Arrow tables are written
+        without Spark if possible. The rows of a `Spread` are written by the Spark workers that compute them.
     cluster_id : str
-        The cluster of all rows.
+        The cluster to which all rows belong.
     small : SmallTables, optional
-        Writer for small tables of the same lake. Required if ``tables`` has Arrow tables.
+        Writer for small tables of the same lake. Without it, Spark writes all tables.
     replaced : mapping of str to str, optional
-        SQL condition for the existing rows to replace, by table. In tables that are not listed, rows in the period of
-        the new rows are replaced, in quarantine all rows of the cluster.
+        By table, the SQL condition that selects the existing rows to replace. In a table that is not listed, the rows
+        in the period of the new rows are replaced. In quarantine, the default is to replace all rows of the cluster.
     replaced_days : (str, str), optional
-        First and last event_date of the rows that ``replaced`` selects; unbounded by default.
+        First and last event_date of the rows that ``replaced`` selects. By default, they can have any date.
     left_alone : mapping of str to str, optional
-        SQL condition for existing rows to keep, by table.
+        By table, the SQL condition that selects existing rows to keep.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
             lake, tables, small, _Replaced(cluster_id, replaced, replaced_days, left_alone), pool
         )
         few, frames, spans = given.few, given.frames, given.spans
-        # The period of the new rows is taken from fetches and appends. Rows of other tables are too few to show it.
+        # Fetches and appends define the period of the new rows. Other tables have too few rows to show it.
         served = [span for name, span in spans.items() if span and name in (FETCH_LOG.name, APPEND_LOG.name)]
 
         def write(cut: tuple[Table, str]) -> int:
@@ -127,7 +127,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
 
         cuts.append((QUARANTINE, ""))
         in_pool = {cut[0].name: pool.submit(write, cut) for cut in cuts if cut[0].name in frames}
-        # While the pool writes tables with Spark, this thread writes those that do not need Spark.
+        # While the pool writes tables with Spark, this thread writes the tables that do not need Spark.
         written = {cut[0].name: write(cut) for cut in cuts if cut[0].name in {*few, *given.files}}
         written |= {name: done.result() for name, done in in_pool.items()}
     for frame in given.cached:
@@ -136,7 +136,7 @@ def replace_covered_rows(  # noqa: PLR0913 four of them have a default
 
 
 class _Replaced(NamedTuple):
-    """Arguments of `replace_covered_rows` that decide which existing rows are replaced and which stay."""
+    """The arguments of `replace_covered_rows` that define which existing rows are replaced."""
 
     cluster_id: str
     where: Mapping[str, str]
@@ -152,13 +152,13 @@ class _Given(NamedTuple):
     few : dict of str to pa.Table
         Tables that are small enough to be written by this process.
     files : dict of str to list of FileOfWorker
-        Tables whose rows workers have already written to files.
+        Files that workers have already written, by table. They must be committed.
     frames : dict of str to DataFrame
         Tables that Spark writes.
     cached : list of DataFrame
         Frames to unpersist after writing.
     spans : dict
-        First and last instant of the rows, by table.
+        First and last instant of the new rows, by table.
     refused : int
         Number of rows that violate their table's contract.
     """
@@ -178,14 +178,15 @@ def _look_at_given_rows(
     replaced: _Replaced,
     pool: ThreadPoolExecutor,
 ) -> _Given:
-    """Decide how each table is written, find the period of its rows, and move invalid rows to quarantine."""
+    """Decide how to write each table, find the period of its rows, and move invalid rows to quarantine."""
     cuts = [(table, time) for table, time in CUT_BY if table.name in tables]
     tables = {
         name: _here_if_few_rows(rows) if small and isinstance(rows, Spread) else rows for name, rows in tables.items()
     }
     few = {name: rows for name, rows in tables.items() if small and isinstance(rows, pa.Table)}
     for table, _ in cuts:
-        # If some rows break a contract, Spark writes the table, because it can convert them to JSON for quarantine.
+        # If some rows violate the contract, the table is written with Spark, which converts them to JSON for
+        # quarantine.
         if small and table.name in few and small.count_broken(
             table, few[table.name], replaced.where.get(table.name, "true")
         ):  # fmt: skip
@@ -226,13 +227,13 @@ def _look_at_given_rows(
 
 
 def _here_if_few_rows(rows: Spread) -> Given:
-    """Return rows as an Arrow table if they are few; otherwise return them unchanged."""
+    """Compute rows as an Arrow table if they are few; otherwise return them unchanged."""
     few = here_if_few(rows, sizes.SPREAD_ROWS)
     return rows if few is None else few
 
 
 def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) -> Store | None:
-    """Return the store to which Spark workers can write a table's files; None if Spark itself must write the table."""
+    """Return the store to which workers can write a table's files; None if Spark must write the table with Delta."""
     if table.name not in replaced.where or table.name in replaced.left_alone:
         return None
     whole = f"{rows_of_cluster(replaced.cluster_id)} AND ({replaced.where[table.name]})"
@@ -243,8 +244,8 @@ def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) ->
 def _written_by_workers(where: Mapping[str, str], share: tuple[Table, Spread, Store]) -> list[FileOfWorker] | None:
     """Have Spark workers write the rows of a table to files, and return these files.
 
-    If a row violates the contract, the files are deleted and the result is None. Spark then writes the table, without
-    the refused rows.
+    If a row violates the contract, the files are deleted and None is returned. Spark must then write the table, without
+    the invalid rows.
     """
     table, rows, store = share
     write = partial(with_files_written, table, store, where[table.name], worker_sql)
@@ -257,7 +258,7 @@ def _written_by_workers(where: Mapping[str, str], share: tuple[Table, Spread, St
 
 
 def _span_of_files(files: list[FileOfWorker], time: str) -> Span | None:
-    """Return the first and last instant of the rows in files that workers wrote, as text; None without files."""
+    """Return the first and last instant, as text, of the rows in files that workers wrote; None without files."""
     first_us = [file.least[time] for file in files]
     last_us = [file.most[_upto(time)] for file in files]
     return (
@@ -268,12 +269,12 @@ def _span_of_files(files: list[FileOfWorker], time: str) -> Span | None:
 
 
 def _rows_in_spark(lake: Lake, rows: Given) -> DataFrame:
-    """Return rows of any kind as a Spark frame."""
+    """Convert rows (an Arrow table, a `Spread` or a frame) to a Spark frame."""
     if isinstance(rows, Spread):
         return spark_frame_of_spread(rows)
     if not isinstance(rows, pa.Table):
         return rows
-    # The schema's NOT NULL is dropped here: nulls in such columns are found when constraints are checked.
+    # NOT NULL is removed from the schema. Nulls in such columns are found when the contract is checked.
     return lake.spark.createDataFrame(pa.Table.from_arrays(rows.columns, names=rows.column_names))
 
 
@@ -298,12 +299,12 @@ def _look_at_frame(frame: DataFrame, time: str, broken: Column) -> _Look:
 
 
 def _upto(time: str) -> str:
-    """Return the name of the column with a row's last instant. It differs from ``time`` only for runs of fetches."""
+    """Return the name of the column with a row's last instant. For other rows than runs of fetches, it is ``time``."""
     return "last_handled_time" if time == "handled_time" else time
 
 
 def _span_of_rows(times: pa.ChunkedArray) -> Span | None:
-    """Return the first and last of several times, as text in Spark's format; None if there are no times."""
+    """Return the earliest and the latest of several times, as text in Spark's format; None if there are no times."""
     if not len(times):
         return None
     plain = times.cast(pa.timestamp("us"))  # as text in Arrow, because Python's datetime lacks the year 0
@@ -311,10 +312,10 @@ def _span_of_rows(times: pa.ChunkedArray) -> Span | None:
 
 
 def _broken(table: Table, within: str) -> Column:
-    """Return a Spark column that names what is wrong with a row; null if nothing is.
+    """Return a Spark column that lists how a row violates its table's contract; null if it does not.
 
-    It lists missing values, violated constraints, and whether the row is outside ``within``, the condition of replaced
-    rows.
+    It lists missing values and violated constraints. It also reports a row that does not meet ``within``, the condition
+    of the rows to replace.
     """
     lacks = [F.when(F.col(c.name).isNull(), F.lit(f"no {c.name}")) for c in table.columns if not c.nullable]
     wrong = [F.when(~F.expr(condition), F.lit(name)) for name, condition in table.constraints.items()]
@@ -323,7 +324,7 @@ def _broken(table: Table, within: str) -> Column:
 
 
 def _refused(frame: DataFrame, why: Column, run_id: str) -> DataFrame:
-    """Convert rows that violate their table's contract to rows of quarantine, with the reason."""
+    """Convert the rows with a non-null ``why`` to rows of quarantine, with ``why`` as the detail."""
     missing = F.lit(None)
     file, line = (F.col(name) if name in frame.columns else missing for name in ("source_file", "source_line"))
     return frame.where(why.isNotNull()).select(
@@ -352,14 +353,14 @@ def _days_replaced(spans: list[Span]) -> Days | None:
 
 
 def replaced_rows_between(time: str, spans: list[Span]) -> str:
-    """Return the SQL condition for the rows between the first and the last instant of several periods.
+    """Return the SQL condition that selects the rows from the first to the last instant of several periods.
 
     Without periods, the condition selects all rows.
     """
     if not spans:
         return "true"
     first, last = _span_of_all(spans)
-    # The days are redundant, but let Delta skip the files of all other days.
+    # The days are redundant, but with them Delta skips the files of all other days.
     return (
         f"event_date BETWEEN DATE'{first[:10]}' AND DATE'{last[:10]}' "
         f"AND {time} BETWEEN TIMESTAMP'{first}' AND TIMESTAMP'{last}'"

@@ -16,7 +16,7 @@ _LAST: Final[Mapping[str, str]] = {
     "handled_time": "last_handled_time",
     "completed_time": "timestamp_micros(unix_micros(completed_time) + CAST({sum} AS BIGINT))",
 }
-"""SQL for an instant of the last fetch of a run, by the column with that instant of the first fetch."""
+"""For each column with an instant of a run's first fetch, SQL for the same instant of the last fetch."""
 _SUM_IN_SPARK: Final = (
     "aggregate(sequence(1, run_length - 1), 0L, (later_us, i) -> later_us + get(later_by, 6 * i - 2))"
 )
@@ -26,15 +26,15 @@ _SUM_HERE: Final = "list_sum(later_by[5 : 6 * run_length : 6])"
 def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] | tuple[datetime, datetime]) -> None:
     """Split each run of fetches that is only partly in a period into one row per fetch.
 
-    Afterwards, the fetches in the period can be replaced without losing those outside it. ``fetch_log`` still has the
-    same fetches.
+    Afterwards, the fetches in the period can be replaced without losing those outside it. Table fetch_log still
+    contains the same fetches.
 
     Parameters
     ----------
     lake : Lake
-        A lake, with or without a ``fetch_log``.
+        The lake. Without a table fetch_log, nothing is done.
     of_rows : str
-        SQL condition for the rows to look at, valid in both Spark and DuckDB.
+        SQL condition that selects the rows to examine, valid in both Spark and DuckDB.
     time : str
         Column that decides whether a fetch is in the period: handled_time or completed_time.
     span : (str, str) or (datetime, datetime)
@@ -57,7 +57,7 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
         first, until = engine.listed(edges)[0].values()
         if first is None:
             return
-        # The affected runs may be on several days, each run within one.
+        # The affected runs may be on several days, but each run is within one day.
         days = (first[:10], until[:10])
         near = (
             f"({of_rows}) AND event_date BETWEEN DATE'{days[0]}' AND DATE'{days[1]}' "
@@ -77,7 +77,7 @@ def take_runs_apart(lake: Lake, of_rows: str, time: str, span: tuple[str, str] |
 
 
 def _take_apart_in_spark(lake: Lake, near: str, across: str) -> None:
-    """Do in Spark the last step of `take_runs_apart`: replace the runs that meet ``across`` by single fetches."""
+    """Among the rows ``near`` the period, replace the runs that meet the condition ``across`` by single fetches."""
     found = lake.read(FETCH_LOG.name).where(near)
     is_across = F.coalesce(F.expr(across), F.lit(False))
     single = single_fetches(found.where(is_across)).withColumns(

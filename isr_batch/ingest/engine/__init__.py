@@ -1,1 +1,1 @@
-"""Process the rows of an ingest, in this process or in Spark's workers."""
+"""Run the operations of an ingest on its rows, in this process or in Spark's workers."""

@@ -1,7 +1,7 @@
-"""Process the rows of an ingest in this process if they are few, in Spark's workers if they are many.
+"""Run the operations of an ingest in this process for small logs, and in Spark's workers for large ones.
 
-Each operation of an ingest is written once, as a function of Arrow batches or as SQL over Arrow tables (DuckDB), and
-runs in both places. For a small log, planning in Spark takes longer than processing the rows
+Each operation is written once, as a function of Arrow batches or as SQL that DuckDB runs on Arrow tables, and works in
+both places. For a small log, planning in Spark takes longer than processing the rows
 (docs/adr/0020-small-logs-in-the-driver.md).
 """
 
@@ -25,18 +25,24 @@ Rows: TypeAlias = pa.Table | Spread
 
 
 class Engine(Protocol):
-    """The operations of an ingest on its rows; `Here` runs them in this process, `InSpark` in Spark's workers."""
+    """The operations that an ingest applies to its rows.
+
+    `Here` runs them in this process, `InSpark` in Spark's workers.
+    """
 
     def over(self, parts: pa.Table, work: OfBatches, schema: pa.Schema) -> Rows:
-        """Read files or ranges of files: call ``work`` on each row of ``parts``, and return the rows that it yields."""
+        """Call ``work`` with the rows of ``parts``, in separate batches, and return the rows that it yields.
+
+        Each row of ``parts`` names a file, or a range of a file, for ``work`` to read.
+        """
 
     def map(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
-        """Apply a function to batches of rows. If the rows are sorted, the function receives them in that order."""
+        """Apply a function to all batches of the rows, in their order, and return the rows that it yields."""
 
     def sql(self, rows: Rows, query: str, schema: pa.Schema, **small: pa.Table) -> Rows:
-        """Run a query separately on each part of the rows.
+        """Divide the rows into parts, run a DuckDB query on each part, and return the results of all parts.
 
-        The query reads the part as table ``rows``. Each table in ``small`` is available to it as a whole.
+        In the query, table ``rows`` is the part. Each table in ``small`` is available under its name, complete.
         """
 
     def select(self, rows: Rows, names: Sequence[str]) -> Rows:
@@ -46,13 +52,14 @@ class Engine(Protocol):
         """Return the rows that meet a SQL condition, which must be valid in both Spark and DuckDB."""
 
     def by_key(self, keys: Sequence[str], work: OfTables, schema: pa.Schema, **tables: Rows) -> Rows:
-        """Call a function with tables that are divided by key: all rows with equal keys are in the same call.
+        """Divide the tables by key, call ``work`` on each division, and return the rows of all results.
 
-        A call can receive several keys. With any engine, small tables may be passed as Arrow tables.
+        All rows with equal keys are passed in the same call, which may include rows of several keys. Small tables may
+        be passed as Arrow tables, even to `InSpark`.
         """
 
     def ordered(self, rows: Rows, keys: Sequence[str], order: Sequence[str]) -> Rows:
-        """Put rows with equal ``keys`` into the same part, and sort each part by ``order``."""
+        """Divide the rows into parts, with rows of equal ``keys`` in the same part, and sort each part by ``order``."""
 
     def union(self, *rows: Rows) -> Rows:
         """Concatenate tables that have the same columns."""
@@ -64,17 +71,20 @@ class Engine(Protocol):
         """Count the rows."""
 
     def keep(self, rows: Rows) -> Rows:
-        """Compute the rows now and store them, so that later operations do not compute them again."""
+        """Compute the rows now and store them.
+
+        Return the stored rows, so that later operations do not compute them again.
+        """
 
     def answers(self, rows: Rows, asked: Mapping[str, Query]) -> dict[str, Rows]:
-        """Run several queries on the rows in one pass, each as `sql` does, and return the results by name."""
+        """Run several queries as `sql` does, in a single pass over the rows. Return their results by name."""
 
     def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:
-        """Do `keep` and `answers` in one pass; return the stored rows and, by name, the results of the queries."""
+        """Do `keep` and `answers` in one pass. Return the stored rows, and the results of the queries by name."""
 
 
 class Here:
-    """Processes the rows of an ingest in this process, as Arrow tables.
+    """Runs the operations of an ingest in this process, on Arrow tables.
 
     Parameters
     ----------
@@ -127,7 +137,10 @@ class Here:
 
 
 def ingest_engine_for(lake: "Lake", sql: ArrowSql, size_bytes: int) -> Engine:
-    """Return the engine that the settings demand; by default, choose it by the size of the log text."""
+    """Return the engine that the lake's settings demand. By default, use Spark only if there is much log text.
+
+    ``size_bytes`` is the size of the uncompressed log text.
+    """
     return InSpark(lake.spark) if lake.engine.by_spark(size_bytes, sizes.LOG_BYTES, "bytes of log text") else Here(sql)
 
 
@@ -140,6 +153,6 @@ def _one_by_one(parts: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 def _rows_in_process(rows: Rows) -> pa.Table:
-    """Narrow the type of rows to an Arrow table, the only kind that occurs in this process."""
+    """Return the rows with the narrower type pa.Table. `Here` never handles a `Spread`."""
     assert isinstance(rows, pa.Table)
     return rows

@@ -1,7 +1,7 @@
-"""Process the rows of an ingest in Spark's workers, for logs that are too large for one process.
+"""Run the operations of an ingest in Spark's workers, for logs that are too large for one process.
 
-Rows pass between Spark stages in packets: one Spark row holds thousands of rows as an Arrow stream. Converting each row
-to Spark and back to Arrow took longer than the workers' own processing (docs/measurements/0020).
+Spark stages exchange packets: a packet is one Spark row with thousands of rows as an Arrow stream. Converting each row
+to Spark and back took longer than the workers' own processing (docs/measurements/0020).
 """
 
 from collections import Counter
@@ -26,38 +26,37 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 OfTables = Callable[..., pa.Table]
-"""A function that takes an `ArrowSql` and tables by name, and returns a table."""
+"""A function that takes an `ArrowSql` and, as keyword arguments, several tables, and returns a table."""
 
 ROWS_AT_ONCE = 100_000
-"""Maximum number of rows that a worker's query processes at once. Its result is then cut into packets."""
+"""Maximum number of rows that a worker passes to one run of a query."""
 PACKET_ROWS = 20_000
 BUCKETS_A_SHARE = 4
 """Number of hash buckets per shuffle partition. Spark merges buckets into tasks."""
 PACKETS_AT_ONCE = 16
-"""Number of packets per batch that Spark passes to a worker: at most 2 MB, unless lines list thousands of partitions.
-"""
+"""Number of packets per batch that Spark passes to a worker. A batch has 2 MB at most, except with huge log lines."""
 
 _PACKETS = pa.schema(
     [("bucket", pa.int32()), ("of_table", pa.string()), ("rows", pa.int64()), ("packet", pa.binary())]
 )  # fmt: skip
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
-"""Compression cuts packets to a fifth. It pays because Spark copies and stores each packet several times."""
+"""Compression to a fifth is worth its CPU time, because Spark copies and stores each packet several times."""
 _AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 class Spread(NamedTuple):
-    """Rows that Spark's workers have yet to compute.
+    """Rows that Spark's workers will compute when they are needed: a Spark frame and a function to apply to it.
 
     Attributes
     ----------
     frame : DataFrame
         The input, usually packets.
     work : callable
-        Computes the rows from batches of ``frame``.
+        Function that computes the rows from the batches of ``frame``.
     schema : pa.Schema
         Schema of the rows.
     packed : int or None
-        Number of rows in the packets of ``frame``; None if unknown.
+        Total number of rows that the packets of ``frame`` contain; None if unknown.
     """
 
     frame: DataFrame
@@ -78,7 +77,7 @@ class Query(NamedTuple):
 
 @contextmanager
 def packets_at_once(spark: SparkSession) -> Iterator[None]:
-    """Within the ``with`` block, limit the batches that Spark passes to Python to PACKETS_AT_ONCE packets."""
+    """Return a context manager that limits the batches which Spark passes to Python to PACKETS_AT_ONCE packets."""
     usual = str(spark.conf.get(_AT_ONCE))
     spark.conf.set(_AT_ONCE, str(PACKETS_AT_ONCE))
     try:
@@ -88,7 +87,7 @@ def packets_at_once(spark: SparkSession) -> Iterator[None]:
 
 
 class InSpark:
-    """Processes the rows of an ingest in Spark's workers.
+    """Runs the operations of an ingest in Spark's workers.
 
     Parameters
     ----------
@@ -178,13 +177,13 @@ class InSpark:
         return kept.pop(""), kept
 
     def _then(self, rows: Rows, work: OfBatches, schema: pa.Schema) -> Rows:
-        """Apply a function to rows: immediately if they are an Arrow table, otherwise later, in the workers."""
+        """Apply a function to rows. If they are a `Spread`, this is done when the workers compute them."""
         if isinstance(rows, pa.Table):
             return table_of_batches(work(iter(rows.to_batches())), schema)
         return Spread(rows.frame, partial(_both_in_spark, rows.work, work), schema, rows.packed)
 
     def _together(self, keys: Sequence[str], tables: dict[str, Rows]) -> DataFrame:
-        """Pack all tables into one Spark frame, and shuffle it so that equal keys are in the same task."""
+        """Pack all tables into one Spark frame, and shuffle it so that rows with equal keys are in the same task."""
         first, *_ = tables.values()
         types = pa.schema([pa.field(key, first.schema.field(key).type) for key in keys])
         every, *others = (
@@ -196,20 +195,20 @@ class InSpark:
         return every.repartition("bucket")
 
     def _packets(self, rows: Rows, pack: OfBatches) -> DataFrame:
-        """Return a Spark frame with the packets into which the function ``pack`` puts the rows."""
+        """Pack the rows with the function ``pack``, and return a Spark frame with the packets."""
         if isinstance(rows, pa.Table):
             return self.spark.createDataFrame(table_of_batches(pack(iter(rows.to_batches())), _PACKETS))
         return _packets_of_spread(rows, pack)
 
 
 def here_if_few(rows: Spread, most: int) -> pa.Table | None:
-    """Return rows as an Arrow table if their input has at most ``most`` packed rows; None if more or unknown."""
+    """Compute rows in this process if their input is known to have at most ``most`` rows; otherwise return None."""
     is_few = rows.packed is not None and rows.packed <= most
     return _collected_from_spark(_packets_of_spread(rows, _packed_for_spark), rows.schema) if is_few else None
 
 
 def reported_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.Table:
-    """Have Spark workers compute the rows and apply ``work`` to them; return all its results in this process."""
+    """Have Spark workers compute the rows and apply ``work`` to them, and collect its results in this process."""
     reports = rows.frame.mapInArrow(
         partial(_worked_in_spark, partial(_both_in_spark, rows.work, work)), from_arrow_schema(schema)
     )
@@ -217,18 +216,18 @@ def reported_by_workers(rows: Spread, work: OfBatches, schema: pa.Schema) -> pa.
 
 
 def spark_frame_of_spread(rows: Spread) -> DataFrame:
-    """Return rows as a plain Spark frame, without packets, so that Spark can write it to a table."""
+    """Return rows as a Spark frame with one Spark row for each of them, so that Spark can write them to a table."""
     return rows.frame.mapInArrow(partial(_worked_in_spark, rows.work), from_arrow_schema(rows.schema))
 
 
 def meeting(sql: ArrowSql, rows: pa.Table, condition: str) -> pa.Table:
-    """Return the rows that meet a SQL condition. The SQL engine only receives the columns that the condition names."""
+    """Return the rows that meet a SQL condition."""
     meets = sql(f"SELECT coalesce({condition}, false) AS meets FROM rows", rows=rows)["meets"]
     return rows if pc.all(meets).as_py() else rows.filter(meets)  # `filter` copies, even if all rows meet the condition
 
 
 def _packets_of_spread(rows: Spread, pack: OfBatches) -> DataFrame:
-    """Return a Spark frame in which workers compute the rows and pack them with the function ``pack``."""
+    """Return a Spark frame of packets: workers compute the rows and pack them with the function ``pack``."""
     if pack is _packed_for_spark and rows.work is _unpacked_in_spark:
         return rows.frame.withColumn("of_table", F.lit(""))  # the rows themselves, not a query's result
     return rows.frame.mapInArrow(
@@ -241,10 +240,10 @@ def _collected_from_spark(packets: DataFrame, schema: pa.Schema) -> pa.Table:
 
 
 def _kept_in_spark(packets: DataFrame, schemas: Mapping[str, pa.Schema], few: int) -> dict[str, Rows]:
-    """Compute the packets now and store them; return each table, as an Arrow table if it has at most ``few`` rows.
+    """Compute and store the packets. Return each table in them, as an Arrow table if it has at most ``few`` rows.
 
     Later stages start from the stored packets instead of the log text. The packets are stored on the executors' disks,
-    because they would fill the heap. The drawback: if an executor is lost, the ingest fails and must be repeated.
+    because they would fill the heap. If an executor is lost, the ingest therefore fails and must be repeated.
     """
     kept = packets.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
     sizes = Counter(dict.fromkeys(schemas, 0))
@@ -270,12 +269,12 @@ def _counted_in_spark(packets: DataFrame) -> int:
 
 @lru_cache(maxsize=1)
 def worker_sql() -> ArrowSql:
-    """Return the SQL engine of the worker process, which the first call opens."""
+    """Return this process's SQL engine for the queries of an ingest. The first call opens it."""
     return log_sql()
 
 
 def _worked_in_spark(work: OfBatches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run ``work`` on a worker's batches, after loading the compiled functions that it needs."""
+    """Apply ``work`` to the batches of a Spark task. The compiled functions are loaded first."""
     load_kernels()
     yield from work(batches)
 
@@ -285,7 +284,6 @@ def _both_in_spark(first: OfBatches, then: OfBatches, batches: Iterator[pa.Recor
 
 
 def _some_batches(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -> Iterator[pa.Table]:
-    """Join batches into tables of at most ``rows`` rows, unless a single batch has more."""
     parts: list[pa.RecordBatch] = []
     for batch in batches:
         if parts and sum(part.num_rows for part in parts) + batch.num_rows > rows:
@@ -297,7 +295,7 @@ def _some_batches(batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE) -
 
 
 def _mapped_in_spark(work: OfBatches, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Apply a function to batches in a worker, and cast its results to a schema."""
+    """Apply ``work`` to batches, and yield its results, cast to a schema."""
     for batch in work(batches):
         yield from cast_rows(pa.table(batch), schema).to_batches()
 
@@ -320,7 +318,7 @@ def _selected_in_spark(names: list[str], batches: Iterator[pa.RecordBatch]) -> I
 
 
 def _packet_for_spark(bucket: int, name: str, rows: pa.Table) -> pa.RecordBatch:
-    """Return a packet as a batch of one row: hash bucket, table name, row count, and the rows as an Arrow stream."""
+    """Make a packet, a batch of one row: hash bucket, table name, row count, and the rows as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())
@@ -344,7 +342,10 @@ def _packed_for_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 def _packed_with(
     asked: Mapping[str, Query], batches: Iterator[pa.RecordBatch], *, with_rows: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield packets with the results of the queries on the rows; if ``with_rows``, also packets of the rows."""
+    """Yield packets of the queries' results and, if ``with_rows`` is true, packets of the rows.
+
+    If ``with_rows``, also yield packets of the rows.
+    """
     for rows in _some_batches(batches):
         answers = {name: cast_rows(worker_sql()(query.text, rows=rows), query.schema) for name, query in asked.items()}
         for name, table in (({"": rows} if with_rows else {}) | answers).items():
@@ -355,7 +356,7 @@ def _packed_with(
 def _packets_in_buckets(
     name: str, keys: pa.Schema, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in packets, each with rows of one hash bucket of the keys."""
+    """Divide the rows into buckets by the hash of their keys, and yield each bucket in packets."""
     query = f"SELECT CAST(hash({', '.join(keys.names)}) % {buckets} AS INTEGER) AS bucket FROM rows"
     for rows in _some_batches(batches):
         number = worker_sql()(query, rows=cast_rows(rows, keys))["bucket"].to_numpy()
@@ -368,7 +369,6 @@ def _packets_in_buckets(
 
 
 def _unpacked_in_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that packets hold."""
     for batch in batches:
         for packet in batch.column("packet"):
             # Kernels are only compiled for aligned arrays. A stream's length is a multiple of 8, so packets usually
@@ -380,7 +380,7 @@ def _unpacked_in_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 def _worked_by_key(
     work: OfTables, schemas: dict[str, pa.Schema], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Call ``work`` once with all rows of a task, as one table per input."""
+    """Call ``work`` once, with all rows of the Spark task as one table per input, and yield its result."""
     parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
     for batch in batches:
         for name in schemas:
@@ -393,7 +393,7 @@ def _worked_by_key(
 def _sorted_in_spark(
     order: list[tuple[str, str]], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Sort all rows of a task by the columns in ``order``."""
+    """Sort all rows of the Spark task by the columns in ``order``."""
     rows = table_of_batches(_unpacked_in_spark(batches), schema).combine_chunks()
     places = pc.sort_indices(rows, sort_keys=order)
     for begin in range(0, rows.num_rows, ROWS_AT_ONCE):  # in parts, so that memory holds no second copy of all rows

@@ -1,4 +1,4 @@
-"""Convert the rows of an ingest to the columns of an input table: ``x_time`` is derived from microseconds ``x_us``."""
+"""Convert the rows of an ingest to the columns of an input table. For example, ``x_time`` is computed from ``x_us``."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -25,17 +25,17 @@ _INSTANTS = {
 
 
 def with_input_columns(engine: Engine, rows: Rows, table: Table, constants: Mapping[str, str]) -> Rows:
-    """Convert rows to exactly the columns of an input table.
+    """Convert rows to the schema of an input table: its columns in its order, with times as timestamps.
 
     Parameters
     ----------
     engine : Engine
     rows : Rows
-        Rows whose times are microseconds since 1970.
+        Rows with times in microseconds since 1970, in columns such as ``handled_us``.
     table : Table
         One of `isr_batch.lake.tables.inputs.INPUT_TABLES`.
     constants : mapping of str to str
-        Columns with the same value in all rows, with this value.
+        Value of each column that is the same in all rows, by column name.
 
     Returns
     -------

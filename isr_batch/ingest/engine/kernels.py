@@ -1,4 +1,4 @@
-"""Load the compiled functions of an ingest from disk, in each process that calls them.
+"""Load the numba functions of an ingest from disk, in each process that calls them.
 
 `isr_batch.ingest.compile_ingest` compiles them (`make setup`). If it has not run, the first ingest compiles them.
 """
@@ -17,5 +17,8 @@ ENTRIES = (
 
 @lru_cache(maxsize=1)
 def load_kernels() -> None:
-    """Load the functions' machine code from disk into this process; what numba has to compile is saved there."""
+    """Load the machine code of `ENTRIES` from disk into this process.
+
+    If it is not there, numba compiles and saves it.
+    """
     keep_compiled_by_numba(ENTRIES)

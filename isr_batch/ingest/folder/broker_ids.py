@@ -1,4 +1,4 @@
-"""Find the broker that wrote the lines of a file. The lines themselves are the best evidence."""
+"""Find the broker that wrote the lines of a file, from the lines, files next to it, and names."""
 
 import re
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ from isr_batch.ingest.log_files.look import Look, SeenByLook
 
 @dataclass(frozen=True)
 class Refused:
-    """A file, line or setting that was not used or is doubtful, with the reason."""
+    """A file, line or setting that is not used or is doubtful, with the reason."""
 
     source_file: str
     reason: str
@@ -22,7 +22,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Lines of a file whose broker is to be found: all lines, or those of one container or host.
+    """Lines of one file that one broker has written: all of them, or those of one container or host.
 
     Parameters
     ----------
@@ -33,15 +33,15 @@ class Candidate:
     label : str
         Name of ``folder`` in messages; empty for the top folder.
     look : Look
-        Findings about the whole file.
+        Result of examining the whole file.
     default : str
         The kind of log that the file's name suggests.
     known_name : bool
-        Whether the name is one of those that Kafka's logs usually have.
+        Whether the file has a usual name of a Kafka log.
     source : str or None
-        Container or host.
+        Container or host that wrote the lines; None for all lines of a file.
     seen : SeenByLook
-        Findings about these lines.
+        Result of examining these lines.
     """
 
     name: str
@@ -55,14 +55,17 @@ class Candidate:
 
     @property
     def stem(self) -> str:
-        """The part of a name that all logs of a broker share: the name without folder, kind of log, date and suffix."""
+        """The part of the file's name that all logs of its broker share.
+
+        Folder, kind of log, date and suffix are removed from the name.
+        """
         text = self.source or Path(self.name).name
         text = re.sub(r"(kafka-)?(request|server|state-change|stdout)|\.(log|txt|out|gz|zst|xz|bz2|json)\b", "", text)
         return _name_without_dates(text).strip(".-_ ")
 
     @property
     def in_names(self) -> int | None:
-        """The number in a name that may be the broker's id; None if the names have no such number.
+        """The number in a name that may be the broker's id; None if no name contains one.
 
         The names of the container, the folders and the file are tried in this order. The number must be at the name's
         end, or follow a hyphen or underscore.
@@ -70,7 +73,7 @@ class Candidate:
         folders = [_name_without_dates(name) for name in reversed(self.label.split("/"))]
         stem = "" if self.label and self.stem.isdigit() else self.stem  # a pod's 0.log has the number of a restart
         for text in (self.source or "", *folders, stem):
-            # Such as kafka-1, my-kafka-1_uid and b-1.cluster.example.com.
+            # For example, kafka-1, my-kafka-1_uid and b-1.cluster.example.com.
             found = re.search(r"(\d+)$", text) or re.search(r"[-_](\d+)(?=[_.])", text)
             if found:
                 return int_setting(found[1])
@@ -86,11 +89,11 @@ def _name_without_dates(name: str) -> str:
 
 NO_PROPERTIES = "no server.properties"
 SHARED = 2
-"""A folder whose files have lines of at least this many brokers is shared by them."""
+"""A folder belongs to several brokers if its files have lines of at least this many."""
 
 
 class Owner(NamedTuple):
-    """The broker that wrote a candidate's lines (None if unknown), and remarks on missing or contradictory evidence."""
+    """The broker that wrote a candidate's lines, or None, and remarks on missing or contradictory evidence."""
 
     broker_id: int | None
     remarks: list[Refused]
@@ -105,7 +108,7 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
     2. the lines of other files in its folder, if they all name one broker;
     3. the lines of files with the same stem in other folders, if its folder has several stems;
     4. server.properties in its folder;
-    5. a number in a name.
+    5. a number in the name of the container, a folder or the file.
 
     Parameters
     ----------
@@ -129,7 +132,7 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
     found, noted = [], set()
     for each in candidates:
         beside = set(by_folder.get(each.folder, ()))
-        # A file's name only identifies its broker in a folder that several brokers share.
+        # A file's name identifies its broker only in a folder that several brokers share.
         alike = set(by_stem.get(each.stem, ())) if len(stems[each.folder]) > 1 else set()
         own = properties.get(each.folder)
         stated = int_setting(broker_id_of(own)) if own else None
@@ -142,7 +145,7 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
         broker_id = next((n for n in (by_lines, stated, in_names) if n is not None), None)
         first = each.folder not in noted and each.source is None
         noted.add(each.folder)
-        # The name of a shared folder identifies no broker.
+        # If several brokers share a folder, its name identifies none of them.
         name_says = in_names if len(beside) < SHARED else None
         remarks = list(_remarks_on_broker_id(each.label, by_lines, stated, name_says, sorted(beside))) if first else []
         found.append(Owner(broker_id, remarks))
@@ -173,5 +176,5 @@ def _remarks_on_broker_id(
 
 
 def broker_id_of(properties: Mapping[str, str]) -> str:
-    """Return node.id or broker.id from the settings in server.properties, as text; empty if both are missing."""
+    """Return the text of node.id or broker.id in server.properties; empty if both are missing."""
     return properties.get("node.id") or properties.get("broker.id") or ""

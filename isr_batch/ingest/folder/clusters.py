@@ -1,4 +1,4 @@
-"""Find the clusters in a folder of logs. Spark is not started, so a wrong folder is reported at once."""
+"""Find the clusters in a folder of logs, before Spark is started, so that a wrong folder is reported at once."""
 
 import re
 from collections import defaultdict
@@ -11,23 +11,23 @@ from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.log_files.archives import member_name
 
 BROKER_DEPTH = 2
-"""Number of parts in a path ``broker/file``. If paths are longer, their first folder may be that of a cluster."""
+"""Number of parts in a path ``broker/file``. In a longer path, the first folder may be that of a cluster."""
 
 
 def find_clusters(
     folder: Path, cluster_id: str | None = None, options: LogOptions = LogOptions()  # noqa: B008 frozen
 ) -> dict[str, tuple[Path, LogFolder]]:  # fmt: skip
-    """Find the clusters in a folder: the folder itself is one, or each subfolder that has folders of brokers.
+    """Find the clusters in a folder: the folder belongs to one cluster, or each subfolder to a different one.
 
-    Subfolders are different clusters if two of them have logs of the same broker, unless a subfolder is named after a
-    day or an hour.
+    Subfolders belong to different clusters if two of them contain logs of brokers with the same id. This is not
+    concluded if a subfolder is named after a day or an hour.
 
     Parameters
     ----------
     folder : Path
         Folder with the logs of one cluster's brokers, or with one subfolder per cluster.
     cluster_id : str, optional
-        Name for the only cluster. By default a cluster has the name of its folder.
+        Name of the cluster, if there is only one. By default, a cluster is named after its folder.
     options : LogOptions, optional
         The operator's options about timestamps.
 
@@ -80,7 +80,7 @@ def find_clusters(
 
 
 def _folders_on_disk(file: LogFile) -> tuple[str, ...]:
-    """Return the parts of a file's path in the folder. For a file in an archive, they are those of the archive."""
+    """Return the parts of a file's path relative to the folder. For a file in an archive, use the archive's path."""
     member = member_name(file.path)
     return Path(file.name.partition(f"!/{member}")[0] if member else file.name).parts
 
@@ -90,5 +90,5 @@ def _folder_ends_in_number(folder: str) -> bool:
 
 
 def _is_folder_of_date(folder: str) -> bool:
-    """Whether a folder is named after a year, a day or an hour."""
+    """Return whether a folder is named after a year, a month, a day or an hour."""
     return bool(re.search(DATE, folder) or re.fullmatch(r"(\w+=)?(20)?\d\d(-\d\d)?", folder))

@@ -1,4 +1,4 @@
-"""Check before Spark starts whether a folder of logs can be replayed, which takes follower fetches in a request log."""
+"""Check, before Spark is started, whether logs can be replayed. This requires follower fetches in a request log."""
 
 import re
 from collections.abc import Iterable
@@ -10,8 +10,8 @@ from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.limits import UNREADABLE, BadFileError
 
 LOOK_AT_BYTES = 64 << 20
-"""Bytes per file that are searched for a follower's fetch. They cover enough time, as a follower fetches at least twice
-a second."""
+"""Number of bytes per file that are searched for a follower's fetch. As followers fetch at least twice a second, one is
+found in far fewer bytes."""
 
 _FOLLOWER = re.compile(rb'"replicaId\\?": ?\d|[,{]replica_id=\d|; ReplicaId: \d')
 _OVERLAP_BYTES = 64
@@ -23,12 +23,12 @@ _GETTING_LOGS = (
 
 
 def require_follower_fetches(given: str, found: Iterable[LogFolder]) -> None:
-    """Raise an error if no request log has a follower's fetch, because there would be nothing to replay.
+    """Raise an error if no log contains a follower's fetch, because there would be nothing to replay.
 
     Raises
     ------
     NothingToReplayError
-        If no such fetch is found. The message says what is missing, and how to get it.
+        If no follower's fetch is found. The message explains which logs are missing and how to get them.
     """
     found = list(found)
     files = [
@@ -36,7 +36,7 @@ def require_follower_fetches(given: str, found: Iterable[LogFolder]) -> None:
         if file.kind in BROKER_KINDS and not file.layout.whole_seconds
     ]  # fmt: skip
     requests = [file for file in files if file.kind == REQUEST]
-    # The request logger may have been switched on after the first lines of a container's output.
+    # Files that begin without requests are searched too: the request logger may have been switched on later.
     paths = dict.fromkeys(file.path for file in [*requests, *files])
     if not any(map(has_follower_fetch, paths)):
         coarse = [each for cluster in found for each in cluster.refused if each.reason == WHOLE_SECONDS]
@@ -57,12 +57,12 @@ def require_follower_fetches(given: str, found: Iterable[LogFolder]) -> None:
 
 
 def require_readable_logs(found: LogFolder) -> None:
-    """Raise an error if the folder has a broker log that cannot be read.
+    """Raise an error if the folder contains a broker log that cannot be parsed.
 
     Raises
     ------
     QualityGateError
-        If there is such a log. The message has the files and the reasons, and the supported layouts.
+        If there is such a log. The message lists the files with reasons, and describes the supported layouts.
     """
     if not found.unreadable:
         return
@@ -80,7 +80,7 @@ def require_readable_logs(found: LogFolder) -> None:
 
 
 def has_follower_fetch(path: str) -> bool:
-    """Whether the first LOOK_AT_BYTES of a file have a follower's fetch."""
+    """Return whether the first LOOK_AT_BYTES of a file contain a follower's fetch."""
     read, tail = 0, b""
     try:
         for chunk in content_chunks(path):

@@ -1,4 +1,4 @@
-"""Warn about missing or contradictory logs in a folder: `look` does so before a run, `run` with its answer."""
+"""Warn about missing or contradictory logs. `look` prints these warnings before a run, `run` next to its results."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,19 +14,21 @@ from isr_batch.ingest.folder.partition_listing import listing_sentence, read_lis
 from isr_batch.ingest.folder.settings_files import FETCH_WAIT
 
 _SHOWN = 300
-"""Number of characters of a line that a warning shows."""
+"""Maximum number of characters of a log line that a warning quotes."""
 
 
 def folder_warnings(found: LogFolder, named: Iterable[int] = (), known: Iterable[int] = ()) -> list[str]:
-    """Return warnings on why results will be doubtful or incomplete, from the first and last lines of each file.
+    """Return warnings that the results of a run will be doubtful or incomplete, each with the reason.
+
+    Only the first and last lines of each file are examined.
 
     Parameters
     ----------
     found : LogFolder
     named : iterable of int, optional
-        Brokers that the tables name after an ingest.
+        Brokers that ISR changes in the lake name, if the logs have been ingested.
     known : iterable of int, optional
-        Brokers whose logs the lake has.
+        Brokers whose logs are in the lake.
     """
     files = [file for file in found.files if file.kind in BROKER_KINDS]
     seen = {broker for file in files for broker in found.seen(file).named}
@@ -40,7 +42,10 @@ def folder_warnings(found: LogFolder, named: Iterable[int] = (), known: Iterable
 
 
 def unread_lines_seen(found: LogFolder) -> list[str]:
-    """Return the warning about ISR lines in an unknown format, among the first and last lines of each file."""
+    """Search the first and last lines of each file for ISR lines in an unknown format; return a warning about them.
+
+    The list is empty if there are no such lines.
+    """
     files = [file for file in found.files if file.kind in BROKER_KINDS]
     return unread_sentence([*dict.fromkeys((file.name, *line) for file in files for line in found.seen(file).unread)])
 
@@ -51,7 +56,7 @@ def refusal_sentence(refused: Refused) -> str:
 
 
 def release_unknown_sentence(printed: str) -> str:
-    """Return the warning that the version ``printed`` in the logs belongs to no Kafka release known to isr-batch."""
+    """Return the warning that isr-batch does not know the Kafka release of the version ``printed``."""
     return f"{printed} is not a known release: state the release of Kafka with --release."
 
 
@@ -61,13 +66,13 @@ def release_not_logged_sentence(least: str | None = None) -> str:
     Parameters
     ----------
     least : str, optional
-        Oldest release that logs such lines.
+        The oldest release that the brokers can have, judging by their requests.
     """
     return f"No log names the release{f' ({least} or later)' if least else ''}; state it with --release."
 
 
 def assumed_lag_time_sentence(ms: int) -> str:
-    """Return the warning that the lag time is unknown and a default was assumed."""
+    """Return the warning that the lag time is unknown, so that a default of ``ms`` milliseconds was assumed."""
     return (
         f"No log has replica.lag.time.max.ms: {ms:,}, Kafka's default, is assumed; add server.properties to the "
         "brokers' folders if it differs."
@@ -75,12 +80,12 @@ def assumed_lag_time_sentence(ms: int) -> str:
 
 
 def unread_sentence(lines: Sequence[tuple[str, int | None, str]]) -> list[str]:
-    """Return the warning about log lines that mention an ISR in an unknown format; an empty list without such lines.
+    """Return a warning about log lines that mention an ISR in an unknown format; an empty list if there are no lines.
 
     Parameters
     ----------
     lines : sequence of (str, int or None, str)
-        File, line number (None if unknown) and text.
+        For each of these lines: file, line number (None if unknown) and text.
     """
     if not lines:
         return []
@@ -92,12 +97,12 @@ def unread_sentence(lines: Sequence[tuple[str, int | None, str]]) -> list[str]:
 
 
 def _warnings_of_doubtful_files(found: LogFolder) -> Iterator[Refused]:
-    """Yield the refused files. `_warnings_of_releases` reports a missing server.properties if it matters."""
+    """Yield the refused files. A missing server.properties is left to `_warnings_of_releases`."""
     yield from (each for each in found.refused if each.reason != NO_PROPERTIES)
 
 
 def _warnings_of_releases(found: LogFolder) -> Iterator[str]:
-    """Warn if the release is unknown, and if the lag time is unknown, so that Kafka's default is assumed."""
+    """Yield a warning if the release is unknown, and one if Kafka's default must be assumed for the lag time."""
     files = [file for file in found.files if file.broker_id is not None and file.kind in BROKER_KINDS]
     versions = {version for file in files for version in found.seen(file).versions}
     unknown = sorted(version for version in versions if vendor_release(version) is None)
@@ -113,16 +118,16 @@ def _warnings_of_releases(found: LogFolder) -> Iterator[str]:
 
 
 def _warns_of_lag_time(found: LogFolder) -> bool:
-    """Whether some broker's lag time is neither in server.properties nor given by the user."""
+    """Return whether the lag time of some broker is neither in server.properties nor given by the user."""
     return found.given.replica_lag_time_max_ms is None and any(
         broker.replica_lag_time_max_ms is None for broker in found.brokers.values()
     )
 
 
 def _warnings_of_long_waits(found: LogFolder) -> Iterator[str]:
-    """Warn, as KIP-501 advises, about a follower's fetch that may wait for data for as long as a leader's lag time.
+    """Yield a warning for each follower whose fetches may wait for data as long as a leader's lag time (KIP-501).
 
-    Kafka compares the two settings of one broker only, and allows equal ones.
+    Kafka itself only compares the two settings of the same broker, and allows equal values.
     """
     given, brokers = found.given, found.brokers.values()
     waits = {each.broker_id: given.replica_fetch_wait_max_ms or each.replica_fetch_wait_max_ms for each in brokers}
@@ -141,7 +146,10 @@ def _warnings_of_long_waits(found: LogFolder) -> Iterator[str]:
 
 
 def _warnings_of_missing_logs(found: LogFolder) -> list[str]:
-    """Return warnings about shrinks that are hidden because logs are missing, as `run` does from ingested tables."""
+    """Return the warnings that shrinks cannot be seen because logs are missing.
+
+    `run` gets them from ingested tables.
+    """
     begins: dict[tuple[int, str], list[datetime]] = defaultdict(list)
     for file in found.files:
         if file.broker_id is None or file.kind not in BROKER_KINDS:
@@ -154,12 +162,12 @@ def _warnings_of_missing_logs(found: LogFolder) -> list[str]:
 
 
 def listing_sentences(found: LogFolder) -> list[str]:
-    """Return a sentence about the replicas outside the ISR for each listing of partitions in a folder."""
+    """Return a sentence for each listing of partitions in a folder: which replicas were outside the ISR."""
     return [listing_sentence(file.name, read_listing(file.path)[0]) for file in found.of_kind(SNAPSHOT)]
 
 
 def brokers_with_logs(found: LogFolder) -> tuple[set[int], set[int]]:
-    """Return the brokers that have logs in a folder, and those among them whose logs have lines of server.log."""
+    """Return the brokers that have logs in a folder, and those that have a server.log."""
     of_kind = [(file.broker_id, file) for file in found.files if file.broker_id is not None]
     return {broker for broker, _ in of_kind}, {
         broker for broker, file in of_kind if file.kind == SERVER and found.seen(file).first_of

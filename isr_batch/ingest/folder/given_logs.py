@@ -1,4 +1,4 @@
-"""Copy the logs that ``--logs`` names into one folder, from streams (such as kubectl's output) or from a store."""
+"""Copy logs from streams (such as kubectl's output) or from an object store into one folder, for ``--logs``."""
 
 import errno
 import re
@@ -21,7 +21,7 @@ STDIN = "-"
 _NAMED = re.compile(r"([\w][\w.-]*)=(.+)")
 _HOW = "give one folder, or streams: --logs - or --logs kafka-0=FILE --logs kafka-1=FILE"
 _DECORATION = re.compile("\x1b\\[[0-9;]*m|↳")
-"""Colours and arrows in the messages of delta-rs."""
+"""Pattern of the colour codes and arrows in error messages of delta-rs."""
 _NO_LIBRARY = re.compile(r"dlopen|lib(?:hdfs|jvm)\.|(?i:classpath)|NoClassDefFound")
 _FROM_HDFS = (
     "Arrow needs Java and Hadoop's libhdfs for HDFS: set JAVA_HOME, HADOOP_HOME and CLASSPATH (`hadoop classpath "
@@ -32,13 +32,13 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _GivenLogsBudget:
-    """Limits on the bytes and the number of files that are copied. They are the same as for unpacking an archive."""
+    """How many bytes and files may still be copied. The limits are the same as for unpacking an archive."""
 
     def __init__(self) -> None:
         self.bytes, self.files = MAX_UNPACKED_BYTES, MAX_MEMBERS
 
     def copy(self, stream: IO[bytes] | Any, to: Path) -> None:  # noqa: ANN401 pyarrow's streams have no type
-        """Copy a stream to a file. Raise an error if a limit is exceeded."""
+        """Copy a stream to the file ``to``, and raise an error if a limit is exceeded."""
         self.files -= 1
         if self.files < 0:
             raise UsageError(f"there are more than {MAX_MEMBERS:,} files", _IN_PARTS)
@@ -55,20 +55,20 @@ _IN_PARTS = "copy them to a folder and give that, or give parts of them one afte
 
 @contextmanager
 def given_logs(places: Sequence[str]) -> Iterator[Path]:
-    """Yield a folder with the logs that ``--logs`` names.
+    """Return a context manager that yields a folder with the logs given by ``--logs``.
 
-    Logs from streams or stores are copied to a temporary folder, which is deleted at the end of the ``with`` block.
+    Logs from streams or stores are copied to a temporary folder, which is deleted when the context ends.
 
     Parameters
     ----------
     places : sequence of str
-        One folder, one address in an object store, or ``-`` for stdin. Otherwise any number of ``NAME=FILE``, where
-        FILE is a file, a pipe or ``-``, and NAME the broker or container whose log it is.
+        Either one folder, one address in an object store, or ``-`` for stdin; or several ``NAME=FILE``. FILE is then a
+        file, a pipe or ``-``, and NAME the broker or container that wrote the log.
 
     Raises
     ------
     UsageError
-        If these places cannot be combined.
+        If the places cannot be combined.
     NoInputError
         When a file or an address cannot be read.
     """
@@ -98,7 +98,7 @@ def given_logs(places: Sequence[str]) -> Iterator[Path]:
 
 
 def shown_places(places: Sequence[str]) -> str:
-    """Return the given places as text for a message."""
+    """Return the values of ``--logs`` as text for a message, with stdin instead of ``-``."""
     return ", ".join("stdin" if place == STDIN else place for place in places)
 
 
@@ -127,7 +127,7 @@ def _copy_stream(source: str, folder: Path, budget: _GivenLogsBudget) -> None:
 
 
 def _copy_store(address: str, folder: Path, budget: _GivenLogsBudget) -> None:
-    """Copy all files below an address in a store, using the credentials in the environment."""
+    """Copy all files below an address in an object store, using the credentials in the environment."""
     from isr_batch.lake.delta_files.stores import store_of  # imports Spark, which logs in a folder do not need
 
     require_no_credentials(address)

@@ -1,4 +1,4 @@
-"""Read log files as numbered lines, block by block. A task reads a compressed file, or a range of any other file."""
+"""Read log files as numbered lines. An uncompressed file is divided into ranges, so that several tasks can read it."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from udfs.arrow_types import arrow_columns
 
 BLOCK_BYTES = 4 << 20
 MAX_LINE_BYTES = 8 << 20
-"""Longer lines are refused. A fetch of 4,000 partitions, as many as a broker should lead, takes 2 MB."""
+"""Longer lines are refused. A fetch of 4,000 partitions, the most that a broker should lead, is a line of 2 MB."""
 
 HEAD_BYTES = 200
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -33,8 +33,8 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LINES = arrow_columns(
     "broker_id INT, source_file STRING, source_line BIGINT, value STRING, problem STRING, detail STRING"
 )
-"""Schema of lines. ``problem`` has the reason if a line could not be read, or a whole file (``source_line`` is null
-then)."""
+"""Schema of lines. ``problem`` is the reason why a line could not be read. In the row for a whole file that could not
+be read, ``source_line`` is null."""
 
 _LOGGED = LINES.append(pa.field("log", pa.string()))
 _FILES = arrow_columns(
@@ -63,19 +63,19 @@ WHOLE = FileRange()
 
 
 class Selection(NamedTuple):
-    """Which lines of a file are read, and how they are laid out.
+    """Which lines of a file to read, and the layout of the file.
 
     Attributes
     ----------
     layout : Layout
     default : str
-        The kind of log of lines that do not show theirs.
+        Kind of log of the lines that do not show theirs.
     kind : str or None
-        Only lines of this kind of log are read; None for all kinds.
+        Kind of log whose lines are read; None for all kinds.
     source : str or None
-        Only lines of this container or host are read; None for all.
+        Container or host whose lines are read; None for all lines.
     first : bool
-        Whether problems of the whole file are reported.
+        Whether to report problems of the whole file.
     """
 
     layout: Layout = KAFKAS_OWN
@@ -105,14 +105,14 @@ class LongLine:
 
 
 def fingerprint_files(engine: Engine, files: list[LogFile], beginnings: list[list[int]]) -> list[LogFile]:
-    """Compute the fingerprints of files.
+    """Compute the fingerprints of files, and divide files with lines of several logs by kind of log.
 
     Parameters
     ----------
     engine : Engine
     files : list of LogFile
     beginnings : list of list of int
-        For each file, the lengths of its beginnings to hash, in bytes.
+        For each file, lengths in bytes. The fingerprint contains a hash of the file's first bytes for each length.
 
     Returns
     -------
@@ -163,7 +163,7 @@ def _fingerprints_of_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def count_lines(path: str, beginnings: Sequence[int], selected: Selection) -> tuple[Fingerprint, Counter[str]]:
-    """Compute the fingerprint of a file, and count its lines by kind of log, in one pass."""
+    """Compute the fingerprint of a file and the number of its lines by kind of log, in one pass."""
     taken = Fingerprinter(path, beginnings)
     counts: Counter[str] = Counter()
     if selected.default not in BROKER_KINDS:
@@ -182,11 +182,6 @@ def count_lines(path: str, beginnings: Sequence[int], selected: Selection) -> tu
 
 
 def _codes_of_blocks(blocks: Iterator[bytes | LongLine], kinds: LogKindFinder) -> Iterator[Codes]:
-    """Yield the kinds of log of the lines of each block.
-
-    Most blocks have only requests. `LogKindFinder.all_requests` recognises such a block without splitting it into
-    lines.
-    """
     try:
         for block in blocks:
             if isinstance(block, LongLine):
@@ -199,16 +194,16 @@ def _codes_of_blocks(blocks: Iterator[bytes | LongLine], kinds: LogKindFinder) -
 
 
 def read_lines(engine: Engine, files: list[LogFile]) -> Rows:
-    """Read the lines of all files, with the columns of `LINES` and the kind of log in ``log``.
+    """Read the lines of files, with the columns of `LINES` and, as ``log``, the kind of log.
 
-    Each file is read up to the size in its fingerprint. A damaged or binary file yields the lines before the damage,
-    and a row with ``problem``.
+    Each file is read up to the size in its fingerprint, as it may be growing. A damaged or binary file yields the lines
+    before the damage, and a row that reports it in ``problem``.
     """
     return engine.over(ranges_of(files), lines_of_ranges, _LOGGED)
 
 
 def ranges_of(files: list[LogFile]) -> pa.Table:
-    """Return the ranges in which files are read, as input for `lines_of_ranges`."""
+    """Divide files into ranges that separate tasks can read, as input for `lines_of_ranges`."""
     return _table_of_lines(_PARTS, [
         (file.broker_id, file.name, file.path, *part, file.layout.to_text(), file.default, file.kind, file.alone,
          file.source, file.first)
@@ -217,12 +212,14 @@ def ranges_of(files: list[LogFile]) -> pa.Table:
 
 
 def _table_of_lines(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.Table:
-    """Return tuples of values, in the order of the schema's columns, as a table."""
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
 
 def _ranges_of_file(file: LogFile) -> Iterator[FileRange]:
-    """Yield the ranges of a file that separate tasks can read: only one, if it is not in Kafka's own layout."""
+    """Yield the ranges of a file that separate tasks can read.
+
+    A file in another layout than Kafka's has only one.
+    """
     assert file.held is not None
     if not file.layout.unchanged:  # a line may be split into parts, or depend on the line before it
         yield FileRange(0, file.held.size_bytes)
@@ -233,7 +230,10 @@ def _ranges_of_file(file: LogFile) -> Iterator[FileRange]:
 
 
 def lines_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the lines in ranges of files. The batches have the rows of `ranges_of`."""
+    """Yield the lines in ranges of files, with the columns of `LINES` and ``log``.
+
+    The batches are rows of `ranges_of`.
+    """
     for batch in batches:
         for part in batch.to_pylist():
             selected = Selection(
@@ -255,7 +255,10 @@ def lines_of_file(  # noqa: PLR0913 a file, and how it is read
     block_bytes: int = BLOCK_BYTES,
     selected: Selection = Selection(),  # noqa: B008 frozen
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the selected lines of a file, or of a range of it, in Kafka's own layout, and a row for each problem."""
+    """Yield the selected lines of a file or a range of it, in Kafka's own layout, and a row for each problem.
+
+    The columns are those of `LINES`.
+    """
     wanted = None if selected.kind is None else BROKER_KINDS.index(selected.kind)
     empty = part.first_line == 1
     stream = content_chunks(path, part.start, part.end)
@@ -290,16 +293,16 @@ def _lines_of_stream(
     Yields
     ------
     LinesInKafkasLayout, LongLine or BadFileError
-        A block of lines, a line that is too long, or finally the damage that stopped reading.
+        A block of lines, a line that is too long, or, as the last element, the damage that stopped reading.
     array or None
-        The kind of log of each line, if ``is_mixed``.
+        Code of the kind of log of each line; None unless ``is_mixed`` is true.
     """
     converter = LayoutConverter(selected.layout, selected.source)
     kinds = LogKindFinder(selected.default) if is_mixed else None
     number, bad = first_line, None
 
     def sort(lines: LinesInKafkasLayout) -> tuple[LinesInKafkasLayout, Codes | None]:
-        """Return the lines and, if the stream has lines of several logs, the kind of log of each line."""
+        """Return the lines and, if ``is_mixed`` is true, the code of the kind of log of each line."""
         return lines, kinds.codes(lines.values) if kinds else None
 
     try:
@@ -325,7 +328,6 @@ def _lines_of_stream(
 
 
 def _split_into_lines(block: bytes) -> pa.Array:
-    """Split a block of bytes into lines. Bytes that are not UTF-8 become replacement characters."""
     text = pa.Array.from_buffers(
         pa.binary(), 1, [None, pa.py_buffer(np.array([0, len(block)], np.int32)), pa.py_buffer(block)]
     )
@@ -340,7 +342,6 @@ def _split_into_lines(block: bytes) -> pa.Array:
 def _line_with_problem(
     broker_id: int | None, name: str, line: int | None, problem: str, detail: str | None
 ) -> pa.RecordBatch:
-    """Return the row that reports a problem of a line, or of a whole file if ``line`` is None."""
     number = pa.array([line], pa.int64())
     return _batch_of_lines(
         broker_id, name, number, pa.nulls(1, pa.string()), pa.array([problem]), pa.array([detail], pa.string())
@@ -348,7 +349,6 @@ def _line_with_problem(
 
 
 def _batch_of_lines(broker_id: int | None, name: str, *columns: pa.Array) -> pa.RecordBatch:
-    """Return a batch with the columns of `LINES`. If problem and detail are not given, they are null."""
     rows = len(columns[0])
     same = pa.repeat(pa.scalar(broker_id, pa.int32()), rows), pa.repeat(pa.scalar(name), rows)
     missing = [pa.nulls(rows, pa.string())] * (len(LINES) - len(same) - len(columns))
@@ -356,12 +356,14 @@ def _batch_of_lines(broker_id: int | None, name: str, *columns: pa.Array) -> pa.
 
 
 def _whole_lines(stream: Iterator[bytes], block_bytes: int) -> Iterator[bytes | LongLine]:
-    """Split a stream into blocks of whole lines, without the last newline. A line that is too long is cut to its head.
+    """Split a stream into blocks of whole lines, each without its last newline.
+
+    Yield a line that is too long as `LongLine`.
 
     Raises
     ------
     BadFileError
-        After all lines before the damage have been yielded.
+        If the stream is damaged, after all lines before the damage have been yielded.
     """
     pending: list[bytes] = []  # joined only once per block, because copying costs as much as all else
     size = 0

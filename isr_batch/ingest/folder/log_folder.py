@@ -1,4 +1,4 @@
-"""Find the broker logs in a folder, whatever their names, and read server.properties and cluster.yaml."""
+"""Find the broker logs in a folder by their content, and read server.properties and cluster.yaml."""
 
 import re
 from collections import Counter
@@ -37,17 +37,17 @@ LOG_NAMES = {
     SERVER: re.compile(rf"server\.log{_ROTATED}"),
     STATE_CHANGE: re.compile(rf"state-change\.log{_ROTATED}"),
 }
-"""File names that log4j and log rotation use; Kafka's own configuration writes kafka-request.log."""
+"""File names that log4j and log rotation use. With Kafka's default configuration, it is kafka-request.log."""
 NOT_NEEDED = re.compile(r"(controller|log-cleaner|kafka-authorizer|zookeeper|connect)\.log([.-].+)?")
-"""File names of other logs of Kafka, which are not read."""
+"""File names of Kafka's other logs, which are not read."""
 GC_NAME = re.compile(r".*(gc|safepoint)\.log.*")
-"""File names of JVM logs."""
+"""File names of logs that the JVM writes about its pauses."""
 DOCUMENT = re.compile(r"readme.*|.*\.(md|rst|adoc|html?|pdf|docx?|xlsx?|csv|png|jpe?g|svg|py|sh|sql)", re.IGNORECASE)
-"""File names of documents that users put next to logs; such a file may quote log lines, and is not read."""
+"""File names of documents. They are not read, even if they quote log lines."""
 
 METADATA_NAME = re.compile(r".*(metadata|checkpoint).*\.(txt|log|json)(\.gz|\.zst)?")
 NOT_LOST = re.compile(rf"cluster\.yaml|.+\.properties|{METADATA_NAME.pattern}")
-"""File names of settings and metadata dumps: like logs, they are reported if they cannot be read."""
+"""File names of settings and metadata dumps. If such a file cannot be read, this is reported as for a log."""
 TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
 CLUSTER_FILE = "cluster.yaml"
 WHOLE_SECONDS = "requests with time stamps of whole seconds"
@@ -65,28 +65,28 @@ MAX_DEPTH, SHOWN = 6, 3
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file to read. A file with lines of several logs, such as a container's output, has one entry per kind of log.
+    """Lines of one kind of log in a file. A file with several logs, such as a container's output, has several entries.
 
     Parameters
     ----------
     kind : str
     broker_id : int or None
-        The broker that wrote these lines; None if the file belongs to no broker.
+        The broker that wrote these lines; None for files without a broker, such as a metadata log.
     name : str
         Path relative to the folder, followed by the source in brackets if the file has several sources.
     path : str
         Path on disk, or in an archive (`isr_batch.ingest.log_files.archives.archive_members`).
     held : Fingerprint, optional
-        Fingerprint of the file. Its number of lines only counts this kind of log. None until it is computed.
+        Fingerprint of the file, whose number of lines only counts this kind of log; None until it is computed.
     layout : Layout
     default : str
         The kind of log of lines that do not show theirs.
     source : str or None
         The container or host that wrote these lines; None for all lines of the file.
     alone : bool
-        Whether all lines of the source are of this kind.
+        Whether all lines of this source belong to this kind of log.
     first : bool
-        Whether problems of the whole file are reported with this entry.
+        Whether this is the entry with which problems of the whole file are reported.
     """
 
     kind: str
@@ -105,8 +105,9 @@ class LogFile:
 class LogFolder:
     """The broker logs and settings in a folder.
 
-    ``refused`` lists files and lines for quarantine, ``unreadable`` broker logs in an unknown layout, and ``left_out``
-    files that are not needed, each with the reason. ``given`` is the content of ``cluster.yaml``.
+    Three lists name files that are not used, each with the reason: ``refused`` those for quarantine, ``unreadable``
+    broker logs in an unknown layout, and ``left_out`` files that are not needed. ``given`` contains the settings in
+    ``cluster.yaml``.
     """
 
     files: list[LogFile] = field(default_factory=list)
@@ -122,13 +123,13 @@ class LogFolder:
         return [file for file in self.files if file.kind == kind]
 
     def seen(self, file: LogFile) -> SeenByLook:
-        """Return the findings of `look` about the lines of this entry's container or host."""
+        """Return the result of examining the first and last lines of a file, for the entry's container or host."""
         look = look_at(file.path, file.default, self.stamp_format, self.given.events)
         return look.sources.get(file.source, SeenByLook())
 
 
 def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  # noqa: B008 frozen
-    """Find the broker logs in a folder and its subfolders, judging by their lines, and the settings next to them."""
+    """Find the broker logs in a folder and its subfolders by their content, and read the settings next to them."""
     found = LogFolder(stamp_format=options.stamp_format)
     root = folder.resolve()
     if _why_not_opened(root, folder / CLUSTER_FILE) is None:
@@ -166,7 +167,7 @@ def find_logs(folder: Path, options: LogOptions = LogOptions()) -> LogFolder:  #
 def _files_of_folder(
     found: LogFolder, root: Path, folder: Path, top: Path, visited: tuple[set[tuple[int, int]], int]
 ) -> Iterator[Path]:
-    """Yield the files of a folder and its subfolders. Links are followed, but each folder is visited only once."""
+    """Yield the files in a folder and its subfolders. Links are followed, but no folder is visited twice."""
     folders, depth = visited
     try:
         stat = folder.stat()
@@ -197,14 +198,14 @@ def _files_of_folder(
 
 
 def _name_in(top: Path, path: Path) -> str:
-    """Return the name of a file in the lake: its path relative to the folder."""
+    """Return the name that a file has in the lake: its path relative to the folder ``top``."""
     return path.name if top in {path, path.parent} else str(path.relative_to(top))
 
 
 def _candidates(
     found: LogFolder, folder: Path, path: Path, options: LogOptions, properties: dict[Path, Properties]
 ) -> Iterator[Candidate]:
-    """Yield the logs in a file, or in all files of an archive, as candidates, and add other files to ``found``."""
+    """Yield the logs in a file or archive as candidates. Files that are not logs are added to ``found``."""
     paths = [str(path.resolve())]
     if is_archive(path.name):
         try:
@@ -233,7 +234,7 @@ def _candidates(
 
 
 def _sources_of(found: LogFolder, folder: Path, name: str, path: str, options: LogOptions) -> Iterator[Candidate]:
-    """Yield the lines of a file as candidates, separately for each container or host."""
+    """Yield a candidate for each container or host that has usable lines in a file. Others are added to ``found``."""
     kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(Path(name).name)), None)
     look = look_at(path, kind or SERVER, options.stamp_format, found.given.events)
     if isinstance(look.layout, Layout) and look.layout.by_writer:
@@ -252,12 +253,12 @@ def _sources_of(found: LogFolder, folder: Path, name: str, path: str, options: L
 
 
 def is_metadata_dump(path: str) -> bool:
-    """Whether the first lines of a file show that it is a decoded metadata log."""
+    """Return whether the first lines of a file show that it is a metadata log decoded by kafka-dump-log.sh."""
     return bool(re.search(METADATA_LINES, head_of(path).decode(errors="replace")))
 
 
 def _refused_by_name(name: str, path: str) -> Refused | None:
-    """Return why a file is not read, if its name shows that it is not needed or is a document; None otherwise."""
+    """Return the reason for not reading a file if its name is that of an unneeded log or a document; otherwise None."""
     if NOT_NEEDED.fullmatch(Path(name).name):
         return Refused(name, "not needed", "it has no lines about fetches or the ISR")
     if DOCUMENT.fullmatch(Path(name).name) and not is_export_file(path):
@@ -270,7 +271,7 @@ def _refused_by_name(name: str, path: str) -> Refused | None:
 def _add_candidate_logs(
     found: LogFolder, folder: Path, candidates: list[Candidate], properties: dict[Path, Properties], options: LogOptions
 ) -> None:
-    """Find the brokers of all candidates. Add logs with a known broker, and remarks on missing or doubtful evidence."""
+    """Find the broker of each candidate. Add the logs whose broker is known, and the remarks, to ``found``."""
     of_folder = {path.parent: own.settings for path, own in properties.items() if broker_id_of(own.settings)}
     for each, owner in zip(candidates, broker_ids(candidates, of_folder), strict=True):
         found.refused += owner.remarks
@@ -291,7 +292,7 @@ def _add_candidate_logs(
 
 
 def _add_candidate_log(found: LogFolder, each: Candidate, broker_id: int, options: LogOptions) -> None:
-    """Add to ``found`` the logs of one broker that a candidate's lines belong to, one entry per kind of log."""
+    """Add the logs in a candidate's lines to ``found``, one entry per kind of log."""
     layout = each.look.layout
     if isinstance(layout, UnreadableLayout):
         if layout.reason not in {"empty file", "binary file"} and each.known_name:
@@ -313,12 +314,12 @@ def _add_candidate_log(found: LogFolder, each: Candidate, broker_id: int, option
 
 
 def _read_kinds(kinds: Iterable[str], layout: Layout) -> list[str]:
-    """Return the kinds of log to read. Requests whose timestamps are whole seconds are too coarse for a replay."""
+    """Remove request logs from ``kinds`` if their timestamps are whole seconds, which are too coarse for a replay."""
     return [kind for kind in kinds if not (kind == REQUEST and layout.whole_seconds)]
 
 
 def _find_brokers_of_jvms(found: LogFolder) -> None:
-    """Assign each gc.log to a broker, if all other logs in its folder are of that broker."""
+    """Assign each gc.log to the broker that wrote the other logs in its folder. Leave it out if there are several."""
     of_jvms = found.of_kind(GC)
     found.files = [file for file in found.files if file.kind != GC]
     beside = [(Path(file.name).parent, file.broker_id) for file in found.files if file.broker_id is not None]
@@ -333,7 +334,7 @@ def _find_brokers_of_jvms(found: LogFolder) -> None:
 
 
 def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Counter[str]]) -> list[LogFile]:
-    """Return one entry per file and kind of log, with the number of lines of that kind.
+    """Divide files by kind of log: return one entry per file and kind, with the number of lines of that kind.
 
     Files that are not in ``counts`` are returned unchanged.
 
@@ -342,7 +343,7 @@ def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Co
     files : iterable of LogFile
         Files with fingerprints.
     counts : dict
-        Number of lines per kind of log, by path and source of the file.
+        For path and source of a file, the number of its lines by kind of log.
     """
     listed: list[LogFile] = []
     seen: set[tuple[str, str | None]] = set()
@@ -368,7 +369,7 @@ def _add_file(found: LogFolder, kind: str, name: str, path: str, broker_id: int 
 
 
 def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path, name: str, path: str) -> None:
-    """Read a properties file into ``known``. If it cannot be read, add it to the refused files."""
+    """Add the settings in a properties file to ``known`` or, if it cannot be read, the file to the refused ones."""
     try:
         known[place] = read_properties(path)
     except BadFileError as bad:
@@ -376,7 +377,7 @@ def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path
 
 
 def _why_not_opened(root: Path, path: Path) -> str | None:
-    """Return why a file must not be opened; None if it may be opened. To open a FIFO would block."""
+    """Return the reason for not opening a file, such as a FIFO, on which ``open`` blocks; None if it may be opened."""
     try:
         if _printable(str(path.resolve())) != str(path.resolve()):
             return "file name is not text"
@@ -388,5 +389,5 @@ def _why_not_opened(root: Path, path: Path) -> str | None:
 
 
 def _printable(name: str) -> str:
-    """Return the name of a file as valid text; to the system, names are bytes."""
+    """Return a file's name as valid text. Bytes that are not UTF-8 are replaced."""
     return name.encode(errors="surrogateescape").decode(errors="replace")

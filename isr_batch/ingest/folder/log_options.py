@@ -10,14 +10,14 @@ from isr_batch.ingest.log_files.stamps import stamp_form, stamp_zone
 
 @dataclass(frozen=True)
 class LogOptions:
-    """The user's options about the timestamps of the logs.
+    """The user's options on how to interpret timestamps in logs.
 
     Parameters
     ----------
     stamp_format : str, optional
-        Format of timestamps that could be read in several ways, in Python's strftime syntax.
+        Format of the timestamps, in Python's strftime syntax, if they are ambiguous or in an unknown format.
     zones : dict of (int or None) to str
-        Time zone of timestamps that name none, by broker. The zone of key None applies to all other brokers.
+        By broker id, the time zone of timestamps that do not show one. Key None applies to all other brokers.
     """
 
     stamp_format: str | None = None
@@ -35,7 +35,7 @@ class LogOptions:
         ----------
         stamp_format : str, optional
         zones : iterable of str
-            Each is ``ZONE`` for all brokers, or ``BROKER=ZONE`` for one.
+            Values of ``--time-zone``: ``ZONE`` for all brokers, or ``BROKER=ZONE`` for one broker.
 
         Raises
         ------

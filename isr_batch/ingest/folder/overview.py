@@ -1,4 +1,4 @@
-"""Describe a folder of logs without reading it all: files, layouts, brokers, times, and possible analyses."""
+"""Describe a folder of logs from parts of its files: layouts, brokers, times, and possible analyses."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -20,16 +20,16 @@ CAPABILITY_COLUMNS = ("about", "found", "next")
 
 
 class Capability(NamedTuple):
-    """An analysis that the logs allow, or one that they do not suffice for.
+    """An analysis, and whether the logs suffice for it.
 
     Attributes
     ----------
     about : str
-        The analysis, broker or kind of log.
+        Subject: an analysis, a broker, or a kind of log.
     found : str
-        Result of the examination.
+        Whether the analysis is possible, or what is missing or contradictory.
     next : str
-        How to get the logs that are missing; empty if none are.
+        How to get the missing logs; empty if no logs are missing.
     """
 
     about: str
@@ -38,7 +38,10 @@ class Capability(NamedTuple):
 
 
 def file_rows(found: LogFolder) -> list[dict[str, Any]]:
-    """Return the files that are read, as rows with the keys `FILE_COLUMNS`; times are those of first and last line."""
+    """Return a row for each file that a run reads, with the keys `FILE_COLUMNS`.
+
+    ``from`` and ``until`` are the times of the first and last line, as far as they were examined.
+    """
     rows = []
     kinds: dict[str, list[str]] = defaultdict(list)
     for file in found.files:
@@ -57,7 +60,7 @@ def file_rows(found: LogFolder) -> list[dict[str, Any]]:
 
 
 def left_out_rows(found: LogFolder) -> list[dict[str, Any]]:
-    """Return the files that are not read, with the reason."""
+    """Return a row for each file that a run does not read, with the keys `LEFT_OUT_COLUMNS`."""
     return [
         {"file": each.source_file, "reason": each.reason, "detail": each.detail}
         for each in [*found.unreadable, *found.left_out]
@@ -65,7 +68,7 @@ def left_out_rows(found: LogFolder) -> list[dict[str, Any]]:
 
 
 def capabilities(found: LogFolder) -> Iterator[Capability]:
-    """Yield the possible analyses of a folder's logs, and the logs that are missing or contradictory."""
+    """Yield the analyses that the logs of a folder suffice for, and the logs that are missing or contradictory."""
     yield from (
         Capability(each.source_file, f"{each.reason}: {each.detail}", "")
         for each in found.refused if each.reason == NO_PROPERTIES
@@ -106,19 +109,19 @@ def capabilities(found: LogFolder) -> Iterator[Capability]:
 
 
 def _releases_of_folder(given: str | None, versions: Iterable[str]) -> list[str]:
-    """Return the Kafka releases of the brokers: the one that the user gave, otherwise all that their logs name."""
+    """Return the release that the user gave or, if none was given, all releases that the logs name."""
     return [given] if given else [release for release in map(vendor_release, sorted(versions)) if release]
 
 
 def _analysable_by_logs(logs: set[str]) -> str:
-    """Describe in words the analyses that are possible without request logs."""
+    """Describe what can be analysed without request logs, given the broker's other kinds of log."""
     if SERVER in logs:
         return "only what server.log shows of shrinks"
     return "only which replicas the controller removed, from state-change.log" if STATE_CHANGE in logs else "nothing"
 
 
 def _last_time_of_log(seen: SeenByLook) -> str:
-    """Return the time of the last line that was examined, preceded by "after" if the log continues."""
+    """Return the time of the last examined line. It is preceded by "after" if the file continues behind this line."""
     # The end of a compressed file is not examined.
     return f"after {_time_in_overview(seen.last)}" if seen.goes_on and seen.last else _time_in_overview(seen.last)
 

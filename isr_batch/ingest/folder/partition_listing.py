@@ -1,4 +1,4 @@
-"""Parse the output of ``kafka-topics --describe`` that an operator put next to the logs.
+"""Parse a file with the output of ``kafka-topics --describe`` (a listing), which an operator has put next to the logs.
 
 =========  ==============================================================================================
 release    format
@@ -31,7 +31,7 @@ _MIN_ISR = re.compile(r"\bmin\.insync\.replicas=(\d{1,9})\b")
 
 
 class Listed(NamedTuple):
-    """A partition in a listing. ``leader_id`` is -1 if it has no leader; ``elr`` is None if no ELR is listed."""
+    """A partition in a listing. ``leader_id`` is -1 without a leader; ``elr`` is None if the line shows no ELR."""
 
     topic: str
     partition_id: int
@@ -51,26 +51,26 @@ class Listing(NamedTuple):
 
 
 def is_listing(path: Path | str) -> bool:
-    """Whether a file begins like the output of ``kafka-topics --describe``."""
+    """Return whether the first lines of a file look like the output of ``kafka-topics --describe``."""
     text, _ = _read_listing(path, LOOK_AT_BYTES)
     return any(_listed_partition(line) for line in text.splitlines())
 
 
 def read_listing(path: Path | str) -> tuple[Listing, BadFileError | None]:
-    """Parse a listing file as far as it can be read. Lines in other formats are skipped.
+    """Parse a file with a listing, up to any damage. Lines in other formats are skipped.
 
     Returns
     -------
     Listing
     BadFileError or None
-        Why the rest of the file could not be read.
+        The damage that stopped reading; None if the file was read completely.
     """
     text, bad = _read_listing(path, MAX_BYTES)
     return parse_listing(text.splitlines()), bad
 
 
 def _read_listing(path: Path | str, most_bytes: int) -> tuple[str, BadFileError | None]:
-    """Return the text of a listing file, at most ``most_bytes``, and the error that stopped reading, if any."""
+    """Return up to ``most_bytes`` of a file as text, and the error that stopped reading, if there was one."""
     data, bad = b"", None
     try:
         for chunk in content_chunks(str(path)):
@@ -83,7 +83,7 @@ def _read_listing(path: Path | str, most_bytes: int) -> tuple[str, BadFileError 
 
 
 def parse_listing(lines: Iterable[str]) -> Listing:
-    """Parse the lines of a listing."""
+    """Parse the lines of a listing. Lines in other formats are skipped."""
     found = Listing([], {}, {})
     for line in lines:
         fields = _fields_of_listing(line)
@@ -99,7 +99,7 @@ def parse_listing(lines: Iterable[str]) -> Listing:
 
 
 def listing_sentence(name: str, listing: Listing) -> str:
-    """Return a sentence about the replicas outside the ISR at the time of the listing. A listing shows no shrinks."""
+    """Return a sentence that names the replicas outside the ISR in a listing, and the file ``name`` of the listing."""
     out: dict[int, list[str]] = {}
     for each in listing.partitions:
         for broker in sorted(set(each.replicas) - set(each.isr)):
@@ -119,7 +119,7 @@ def listing_sentence(name: str, listing: Listing) -> str:
 
 
 _NAMED = 5
-"""Maximum number of partitions per broker that a sentence names."""
+"""Maximum number of partitions that a sentence names for each broker."""
 _ID_CHARACTERS = 22
 _NOT_LISTED = "N/A"
 
@@ -130,7 +130,7 @@ def _fields_of_listing(line: str) -> dict[str, str]:
 
 
 def _listed_partition(line: str) -> Listed | None:
-    """Parse the line of a partition; return None for any other line."""
+    """Parse a line about a partition; return None for any other line."""
     fields = _fields_of_listing(line)
     try:
         replicas, isr = (_listed_brokers(fields[name]) for name in ("Replicas", "Isr"))
@@ -150,7 +150,7 @@ def _listed_brokers(text: str) -> tuple[int, ...]:
 
 
 def _listed_number(text: str) -> int:
-    """Parse the number of a broker or a partition. Raise ValueError for any other text."""
+    """Parse the id of a broker or partition. Raise ValueError if the text is not a number of up to nine digits."""
     if not re.fullmatch(r"\d{1,9}", text):
         message = f"{text} is not the number of a broker or partition"
         raise ValueError(message)

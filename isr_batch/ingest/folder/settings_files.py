@@ -13,7 +13,7 @@ from isr_batch.ingest.log_files.events import EventFields
 FETCHERS = "num.replica.fetchers"
 FETCH_WAIT = "replica.fetch.wait.max.ms"
 BROKER_NUMBERS = (LAG_TIME, MIN_ISR, FETCHERS, FETCH_WAIT)
-"""The numbers in server.properties that are read, in the order of `Broker`'s fields."""
+"""Names of the numeric settings that are read from server.properties, in the order of `Broker`'s fields."""
 PROPERTIES_BYTES = 1 << 20
 MAX_INT = (1 << 31) - 1
 EVENTS = "events"
@@ -22,7 +22,7 @@ _EVENT_FIELDS = {"time": "stamp", "message": "message", "logger": "logger", "lev
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker's settings that a replay needs. A setting is None if it is not in server.properties."""
+    """The settings of a broker that a replay needs. A setting that is not in server.properties is None."""
 
     broker_id: int
     replica_lag_time_max_ms: int | None
@@ -33,7 +33,7 @@ class Broker:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """The release, settings and formats that the user stated in ``cluster.yaml`` or as options."""
+    """The release, the settings and the fields of JSON events that the user gave in ``cluster.yaml`` or as options."""
 
     release: str | None = None
     replica_lag_time_max_ms: int | None = None
@@ -46,12 +46,13 @@ class ClusterSettings:
 def read_cluster_settings(path: Path) -> ClusterSettings:
     """Read ``cluster.yaml``.
 
-    It may have ``release``, settings under their Kafka names, and ``events``, the names of the fields in JSON events.
+    The file may contain ``release``, settings under their Kafka names, and ``events``, which names the fields of JSON
+    events.
 
     Raises
     ------
     UsageError
-        If the file cannot be read or has mistakes. The message lists all mistakes.
+        If the file cannot be read or is invalid. The message lists all mistakes in it.
     """
     import yaml  # imported here, because executors read lines of logs without YAML
 
@@ -88,9 +89,9 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
 
 
 def _event_fields(stated: object) -> EventFields | None:
-    """Parse ``events`` in ``cluster.yaml``: names of fields in a JSON event, nested names written with slashes.
+    """Parse ``events`` in ``cluster.yaml``: paths of fields in JSON events, with slashes for nesting.
 
-    Return None if it is not such a mapping.
+    Return None unless it is a mapping with the keys ``time`` and ``message`` and no unknown keys.
     """
     if not isinstance(stated, dict) or not {"time", "message"} <= stated.keys() <= _EVENT_FIELDS.keys():
         return None
@@ -100,25 +101,25 @@ def _event_fields(stated: object) -> EventFields | None:
 
 
 def is_release(text: str) -> bool:
-    """Whether a text is a Kafka release number, from 0.8 on, the first release that has a rule."""
+    """Return whether a text is the number of a Kafka release (for example, 3.6.2), from 0.8 on."""
     numbers = [int(number) for number in text.split(".")] if re.fullmatch(r"\d{1,2}(\.\d{1,3}){1,3}", text) else []
     return numbers >= [0, 8]
 
 
 def require_release(text: str | None) -> None:
-    """Raise an error if the value of an option is not a Kafka release.
+    """Raise an error if the value of an option is neither None nor a Kafka release (`is_release`).
 
     Raises
     ------
     UsageError
-        If it is not. The message has an example of a release.
+        If the value is not a release. The message shows an example.
     """
     if text is not None and not is_release(text):
         raise UsageError(f"{text} is not a Kafka release from 0.8 on", "write it like 3.6.2")
 
 
 class Properties(NamedTuple):
-    """A properties file: its path, possibly that of a member of an archive, and its settings."""
+    """A properties file: its path (on disk or in an archive), and its settings by name."""
 
     path: str
     settings: dict[str, str]
@@ -143,10 +144,10 @@ def read_properties(path: str) -> Properties:
 
 
 def number_setting(settings: dict[str, str], name: str) -> int | None:
-    """Return a setting as a number; None if it is missing or not a number."""
+    """Return a setting as a number; None if it is missing or not a number from 0 to 2^31 - 1."""
     return int_setting(settings.get(name, ""))
 
 
 def int_setting(text: str) -> int | None:
-    """Parse a value of Kafka's type INT that is not negative; return None for any other text."""
+    """Parse a whole number from 0 to 2^31 - 1; return None for any other text."""
     return int(text) if re.fullmatch("[0-9]{1,10}", text) and int(text) <= MAX_INT else None

@@ -1,8 +1,8 @@
-"""Find brokers whose timestamps are in a local time zone, although their lines name no zone.
+"""Find the brokers that write local timestamps without a time zone, which would be misread as UTC.
 
-There are two kinds of evidence. The lastCaughtUpTimeMs in a Shrinking line (since 3.6) is in UTC, whereas the line's
+Two comparisons show a shift. In a Shrinking line (since 3.6), lastCaughtUpTimeMs is in UTC, whereas the line's
 timestamp is in the broker's zone. And all brokers log the beginning of a leader epoch within milliseconds of each
-other, so their timestamps should agree. Offsets of time zones are multiples of 15 minutes.
+other, so their timestamps should agree. A shift is a multiple of 15 minutes, as the offsets of time zones are.
 """
 
 import re
@@ -23,13 +23,13 @@ from isr_batch.ingest.log_files.layout_converter import LayoutConverter
 from isr_batch.ingest.log_files.limits import BadFileError
 
 LOOK_AT_BYTES = 16 << 20
-"""Number of bytes at the beginning of each file that are searched. The search ends early after `MAX_LINES` lines."""
+"""Number of bytes at the beginning of each file that are searched, unless `MAX_LINES` lines are found earlier."""
 MAX_LINES = 2_000
 QUARTER_MS = 900_000
 _AGREE = 0.9
 _NEAR_MS = 5_000
-"""Brokers in the same time zone log a leader epoch at most this many milliseconds apart, even if their clocks differ
-slightly."""
+"""Maximum difference, in milliseconds, between the times at which brokers in the same time zone log a leader epoch. It
+allows for clocks that differ slightly."""
 _STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)[,.](\d{3})\]")
 _CAUGHT_UP = re.compile(CAUGHT_UP)
 _TERMS = "|".join({LEADER.mark, FOLLOWER.mark})
@@ -38,7 +38,7 @@ _MARKS = {SERVER: re.compile(b"lastCaughtUpTimeMs: "), STATE_CHANGE: re.compile(
 
 @dataclass(frozen=True)
 class Shift:
-    """How far a broker's timestamps are ahead of UTC, or of another broker's timestamps, with the evidence."""
+    """By how many minutes a broker's timestamps are ahead of UTC, or of another broker's, and the evidence in words."""
 
     broker_id: int
     minutes: int
@@ -52,12 +52,12 @@ class Shift:
 
 
 def time_zone_shifts(files: Iterable[LogFile]) -> list[Shift]:
-    """Find the brokers whose timestamps are not in UTC, judging by the first lines of their logs.
+    """Find the brokers whose timestamps are not in UTC, using the beginnings of their logs. Return their shifts.
 
     Parameters
     ----------
     files : iterable of LogFile
-        Log files, whose layouts include the time zones that the operator gave.
+        Log files. Their layouts contain the time zones that the operator gave, which are applied first.
     """
     behind: dict[int, list[int]] = defaultdict(list)
     begun: dict[tuple[str, ...], dict[int, int]] = defaultdict(dict)
@@ -86,12 +86,12 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
     files : iterable of LogFile
         Log files of one cluster.
     cluster : str, optional
-        Name of the cluster, if there are several.
+        Name of the cluster for the message, if there are several clusters.
 
     Raises
     ------
     UsageError
-        If there is such a broker. The message has the shift, the evidence, and the option that corrects it.
+        If there is such a broker. The message shows the shift, the evidence, and the option to give.
     """
     files = list(files)
     found = time_zone_shifts(files)
@@ -99,7 +99,7 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
         return
     brokers = {file.broker_id for file in files if file.broker_id is not None}
     zones = {shift.zone for shift in found}
-    # An option without a broker is only suggested if it fits all brokers: it would shift timestamps that are right.
+    # An option for all brokers is only suggested if all have this shift. It would spoil correct timestamps.
     is_same = len(zones) == 1 and {shift.broker_id for shift in found} == brokers
     options = [zones.pop()] if is_same else [f"{shift.broker_id}={shift.zone}" for shift in found]
     given = " ".join(f"--time-zone {option}" for option in options)
@@ -112,7 +112,7 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
 
 
 def _lines_with_mark(file: LogFile, mark: re.Pattern[bytes]) -> Iterator[tuple[int, str]]:
-    """Yield the lines near a file's beginning that match ``mark``, each after its timestamp in ms since 1970."""
+    """Search the beginning of a file: yield the lines that match ``mark``, as (timestamp in ms since 1970, line)."""
     lines: list[str] = []
     read, tail = 0, b""
     try:
@@ -140,7 +140,7 @@ def _lines_with_mark(file: LogFile, mark: re.Pattern[bytes]) -> Iterator[tuple[i
 
 
 def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
-    """Return a broker's shift from UTC, derived from its Shrinking lines; None if they show no shift.
+    """Derive a broker's shift from UTC from its Shrinking lines; return None if they show no shift.
 
     The timestamp of such a line should be some seconds after the line's lastCaughtUpTimeMs, which is in UTC.
 
@@ -148,7 +148,7 @@ def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
     ----------
     broker_id : int
     ahead_ms : list of int
-        For each such line, the timestamp minus lastCaughtUpTimeMs.
+        For each dropped replica in these lines, the line's timestamp minus lastCaughtUpTimeMs.
     """
     quarters, times = Counter(ms // QUARTER_MS for ms in ahead_ms).most_common(1)[0] if ahead_ms else (0, 0)
     if not quarters or times < _AGREE * len(ahead_ms):
@@ -163,14 +163,14 @@ def _from_utc(broker_id: int, ahead_ms: list[int]) -> Shift | None:
 
 
 def _between_brokers(begun: dict[tuple[str, ...], dict[int, int]], known: Container[int]) -> list[Shift]:
-    """Return the shifts of brokers from a reference broker, derived from their lines about the same leader epochs.
+    """Compare when brokers logged the same leader epochs; return their shifts from a reference broker.
 
-    The reference is the broker with most of these lines. Brokers whose own shift from UTC is known are preferred.
+    The reference is the broker that logged most leader epochs, among the brokers in ``known`` if they logged any.
 
     Parameters
     ----------
     begun : dict
-        Times at which each broker logged the beginning of a leader epoch, by leader epoch.
+        For each leader epoch of a partition, the time in ms at which each broker logged its beginning.
     known : container of int
         Brokers whose shift from UTC is known.
     """
@@ -200,6 +200,6 @@ def _between_brokers(begun: dict[tuple[str, ...], dict[int, int]], known: Contai
 
 
 def _zone_hours_in_words(minutes: int) -> str:
-    """Return a number of minutes as text, in hours and minutes."""
+    """Return minutes as text, such as ``5 h 30 min``, without the sign."""
     hours, rest = divmod(abs(minutes), 60)
     return " ".join([*([f"{hours} h"] if hours else []), *([f"{rest} min"] if rest else [])])

@@ -1,1 +1,1 @@
-"""Read broker logs into the input tables: request.log, server.log, state-change.log and a decoded metadata log."""
+"""Derive the input tables from request.log, server.log, state-change.log, gc.log and a decoded metadata log."""

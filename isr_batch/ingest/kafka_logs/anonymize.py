@@ -1,4 +1,4 @@
-"""Copy a folder of logs with made-up names, for `anonymize`. Lines that an ingest does not read lose their text."""
+"""Copy a folder of logs with made-up names (command `anonymize`). Lines that an ingest skips lose their text."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _NAMES: Final = {METADATA: "metadata.txt", SNAPSHOT: "topics.txt", GC: "gc.log"}
 
 
 def find_names(found: LogFolder, names: MadeUpNames) -> None:
-    """Collect in ``names`` all names that the logs of a folder contain and that a copy must replace."""
+    """Collect the names in the logs of a folder that a copy must replace, and add them to ``names``."""
     for file in _logs_to_copy(found):
         for lines, kept in _lines_to_copy(file):
             for line, is_kept in zip(lines.to_pylist(), kept.to_pylist(), strict=True):
@@ -36,9 +36,9 @@ def write_copy(found: LogFolder, names: MadeUpNames, out: Path) -> int:
     Parameters
     ----------
     found : LogFolder
-        The logs. Their timestamps are written in UTC.
+        The logs to copy. Timestamps are written in UTC.
     names : MadeUpNames
-        All names in these logs (`find_names`).
+        The names to replace, which `find_names` has collected from these logs.
     out : Path
         Folder of the copy, which must not exist.
 
@@ -65,7 +65,7 @@ def write_copy(found: LogFolder, names: MadeUpNames, out: Path) -> int:
 
 
 def _logs_to_copy(found: LogFolder) -> Iterator[LogFile]:
-    """Yield each file once, even if it has lines of several logs."""
+    """Yield each file to copy once, even if it has an entry for each of several logs."""
     seen = set()
     for file in found.files:
         if file.kind in {*BROKER_KINDS, *_NAMES} and (file.path, file.source) not in seen:
@@ -76,7 +76,7 @@ def _logs_to_copy(found: LogFolder) -> Iterator[LogFile]:
 def _lines_to_copy(file: LogFile) -> Iterator[tuple[pa.StringArray, pa.BooleanArray]]:
     """Yield batches of lines in Kafka's own layout, each with a mask of the lines whose text is kept.
 
-    The text of a line is kept if an ingest reads it. Any other line is cut to its time and level.
+    The text of a line is kept if an ingest uses it. From other lines, only the timestamp and the level are kept.
     """
     of_broker = file.kind in BROKER_KINDS
     kinds = LogKindFinder(file.default) if of_broker else None
@@ -103,14 +103,14 @@ def _lines_to_copy(file: LogFile) -> Iterator[tuple[pa.StringArray, pa.BooleanAr
 
 
 def _anonymized_empty_lines(values: pa.StringArray, log: pa.StringArray) -> pa.StringArray:
-    """Return lines that only have their time and level, and a logger that says that the text was left out."""
+    """Cut lines to timestamp and level, followed by the words "left out" and a logger that shows the kind of log."""
     head = pc.struct_field(pc.extract_regex(values, _HEAD), "head")
     loggers = pa.array([f"left out ({_LOGGERS.get(each, '')})" for each in log.to_pylist()])
     return pc.fill_null(pc.binary_join_element_wise(head, loggers, ""), "")
 
 
 def _write_settings_of_copy(found: LogFolder, out: Path) -> None:
-    """Write cluster.yaml and a server.properties per broker, which only have the settings that a replay needs."""
+    """Write cluster.yaml and one server.properties per broker, with only the settings that a replay needs."""
     given = found.given
     stated = {"release": given.release, LAG_TIME: given.replica_lag_time_max_ms, MIN_ISR: given.min_insync_replicas,
               FETCHERS: given.num_replica_fetchers, FETCH_WAIT: given.replica_fetch_wait_max_ms}  # fmt: skip

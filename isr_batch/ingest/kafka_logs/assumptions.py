@@ -1,4 +1,4 @@
-"""Make the notes that an ingest prints at its end: the time that the logs cover, and inferred or assumed values."""
+"""Make the notes that an ingest prints at its end: which time the logs cover, and which values were assumed."""
 
 import re
 from collections import defaultdict
@@ -19,11 +19,11 @@ class Note(NamedTuple):
     Attributes
     ----------
     about : str
-        Subject.
+        Subject of the note, such as a broker's request log or a setting.
     found : str
         The value that was found, inferred or assumed.
     next_time : str
-        How to provide a better value to the next ingest; empty if nothing can be done.
+        How to provide the true value to the next ingest; empty if nothing can be done.
     """
 
     about: str
@@ -41,7 +41,7 @@ def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], 
     led : sequence of dict
         Rows of leader_epochs.
     topic_ids : int
-        Number of topics whose name is in none of the logs.
+        Number of topics that are only known by their id.
     """
     found_out = _notes_on_coverage(stretches)
     releases = {row["broker_version"] for row in led if row["broker_version_source"] == INFERRED}
@@ -91,23 +91,23 @@ def assumptions(stretches: Sequence[Stretch], led: Sequence[Mapping[str, Any]], 
 
 
 def note_on_shorter_copies(files: Sequence[LogFile]) -> list[Note]:
-    """Return a note on files that were not read because the lake has longer versions of them."""
+    """Return a list with a note that files were not read because the lake has longer copies; empty without files."""
     names = ", ".join(file.name for file in files)
     return [Note("files", f"not read: {names}; shorter copies of logs that the lake has", "")] if files else []
 
 
 def note_on_later_logs(files: Sequence[str], fetches: int) -> list[Note]:
-    """Return a note on request logs that were ingested before an older log of the same broker.
+    """Return a list with a note on request logs that were ingested before an older log of the same broker.
 
-    The files are no longer in the folder, so they cannot be read again. Their terms stay divided at the beginning of
-    these logs, and some of their fetches have no offset.
+    These logs have left the folder, so they are not read again. Terms that were already in progress when such a log
+    begins stay divided there, and some of its fetches have no offset. Without such logs, the list is empty.
 
     Parameters
     ----------
     files : sequence of LogFile
-        These request logs.
+        Names of these request logs.
     fetches : int
-        Number of their fetches without an offset.
+        Number of fetches in these logs that have no offset.
     """
     found = (f"{len(files)} request logs of later times were ingested before these, and are not read again: terms "
              f"restart there, and {fetches:,} fetches have no offset")  # fmt: skip
@@ -115,7 +115,7 @@ def note_on_later_logs(files: Sequence[str], fetches: int) -> list[Note]:
 
 
 def _notes_on_coverage(stretches: Sequence[Stretch]) -> list[Note]:
-    """Return a note per broker on the time that its request logs cover, and on gaps in it."""
+    """Return one note per broker: the periods that its request logs cover, and whether there are gaps between them."""
     by_broker: dict[int, list[Stretch]] = defaultdict(list)
     for stretch in stretches:
         by_broker[stretch.broker_id].append(stretch)
@@ -136,14 +136,14 @@ def _list_in_note(numbers: set[int]) -> str:
 
 
 def unnamed_topics(rows: list[dict[str, Any]], topics: pa.Table) -> int:
-    """Count the topics that are only known by their id.
+    """Count the topics in the rows that are only known by their id.
 
     Parameters
     ----------
     rows : list of dict
-        Rows whose ``topic`` is a name or an id.
+        Rows whose ``topic`` is a topic's name or, if the name is unknown, its id.
     topics : pa.Table
-        The known names, in column ``topic``.
+        The known names of topics, in column ``topic``.
     """
     named = set(topics["topic"].to_pylist())
     return len({row["topic"] for row in rows if row["topic"] not in named

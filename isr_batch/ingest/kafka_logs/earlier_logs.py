@@ -1,4 +1,4 @@
-"""The state that earlier ingests stored in the lake from logs that are no longer in the folder."""
+"""Continue from earlier logs: what the lake stores about logs that are no longer in the folder."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ KEPT_LINES = arrow_columns(
     "kind STRING, broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING, "
     "line_hash BIGINT"
 )
-"""Schema of log lines that the lake stores, because an ingest of later logs may need them."""
+"""Schema of the log lines that the lake stores because an ingest of later logs may need them."""
 SILENCES = arrow_columns("broker_id INT, process INT, from_us BIGINT, until_us BIGINT")
 FILES = arrow_columns("kind STRING, broker_id INT, first_us BIGINT, last_us BIGINT, informs BOOLEAN")
 AS_IT_BEGAN_LOGGED = ("start_offset", "start_high_watermark", "start_offset_source", "held_at_start")
@@ -25,39 +25,42 @@ AS_IT_BEGAN = (
     *AS_IT_BEGAN_LOGGED, "begins_mid_term", "term_source", "assigned", "assigned_source", "isr_at_start", "isr_source",
     "previous_leader_id",
 )  # fmt: skip
-"""Columns of a term that keep the values from an earlier log when the term is derived again: all of them if no log
-shows the term's start, otherwise only `AS_IT_BEGAN_LOGGED`."""
+"""Columns of a term that keep their values in the lake when a later ingest derives the term again: all of these if no
+log shows the term's start, otherwise only `AS_IT_BEGAN_LOGGED`."""
 AS_IT_ENDED = ("end_us", "ends_mid_term")
 _TERM = ("leader_id", "topic", "partition_id", "leader_epoch", "start_us")
 
 
 @dataclass(frozen=True)
 class EarlierLogs:
-    """Rows and lines in the lake from logs that are no longer in the folder, and that the logs of the folder continue.
+    """Rows and lines in the lake that come from earlier logs: logs that have been ingested and have left the folder.
 
     Attributes
     ----------
     lines : pa.Table
-        Their lines of interest (`KEPT_LINES`).
+        The stored lines of earlier logs (`KEPT_LINES`).
     files : pa.Table
-        These files, except request logs (`FILES`).
+        The earlier logs, except request logs (`FILES`).
     requests : sequence of (int, int)
-        For each of these request logs, its broker and the time at which its last request was completed.
+        For each earlier request log: its broker, and the time at which its last request was completed, in microseconds
+        since 1970.
     stretches : sequence of Stretch
-        Periods that these request logs cover.
+        Periods that earlier request logs cover.
     numbers : pa.Table
-        The last request of each fetch session in each file (`isr_batch.ingest.requests.coverage.NUMBERED`).
+        The last request of each fetch session in each earlier request log
+        (`isr_batch.ingest.requests.coverage.NUMBERED`).
     silences : pa.Table
-        Silences of brokers (`SILENCES`).
+        Silences of brokers that earlier ingests found (`SILENCES`).
     terms : sequence of dict
         Terms that have no logged end, or that began when ``lines`` begin or later: leader_id, topic, partition_id,
         leader_epoch, start_us, and the columns of `AS_IT_BEGAN` and `AS_IT_ENDED`.
     last_rows : callable
-        Takes, by leader, the time at which the new request logs begin. Returns the last fetches and appends before it.
+        Function that loads the last fetches and appends before the new request logs. Its argument maps each leader to
+        the time at which its new request logs begin, in microseconds since 1970.
     kept_requests : pa.Table
-        The last requests of each broker (`isr_batch.ingest.kafka_logs.last_requests`).
+        The stored last requests of earlier request logs (`isr_batch.ingest.kafka_logs.last_requests`).
     brokers : mapping of int to Broker
-        Settings of all brokers that the cluster has had. Those that the folder lacks are taken from earlier ingests.
+        Settings of all brokers in the folder and in earlier ingests. Settings in the folder take precedence.
     """
 
     lines: pa.Table = field(default_factory=KEPT_LINES.empty_table)
@@ -72,16 +75,22 @@ class EarlierLogs:
     brokers: Mapping[int, Broker] = field(default_factory=dict)
 
     def begin_us(self) -> dict[int, int]:
-        """Return the time of each broker's first stored line. Everything from then on is derived again.
+        """Return, by broker, the time of the first stored line, in microseconds since 1970.
 
-        A broker whose settings are unknown is left out. An earlier version of the lake did not store settings.
+        From this time on, the ingest derives terms and events again.
+
+        Brokers whose settings are unknown are left out: earlier versions of isr-batch did not store settings in the
+        lake.
         """
         first = self.lines.group_by("broker_id").aggregate([("stamp_us", "min")]).to_pylist()
         return {row["broker_id"]: row["stamp_us_min"] for row in first
                 if row["stamp_us_min"] is not None and row["broker_id"] in self.brokers}  # fmt: skip
 
     def with_stretches(self, read: Sequence[Stretch], signs: pa.Table) -> list[Stretch]:
-        """Add the periods that the new request logs cover to those of earlier logs, and join consecutive ones."""
+        """Return the periods that earlier and new request logs cover, joined where no request is missing between them.
+
+        ``read`` are the periods that the new request logs cover. For ``signs``, see `_goes_on`.
+        """
         of_broker: dict[int, list[Stretch]] = defaultdict(list)
         by_time = [*((each, False) for each in self.stretches), *((each, True) for each in read)]
         new: dict[int, bool] = {}
@@ -96,10 +105,10 @@ class EarlierLogs:
         return [stretch for broker_id in sorted(of_broker) for stretch in of_broker[broker_id]]
 
     def _goes_on(self, before: Stretch, after: Stretch, signs: pa.Table | None) -> bool:
-        """Whether no request is missing between two covered periods of a broker.
+        """Return whether no request is missing between two covered periods of a broker.
 
-        This holds if one begins where the other ends, or if the followers' request numbers (``signs``) show no gap. If
-        ``signs`` is None, they are not known.
+        This is so if the second period begins where the first one ends, or if the followers' correlation ids show no
+        gap. ``signs`` lists the gaps in these ids; if it is None, they have not been compared.
         """
         if after.first_us <= before.until_us + GAP_US:
             return True
@@ -111,7 +120,7 @@ class EarlierLogs:
         )  # fmt: skip
 
     def requests_before(self, begins_us: Mapping[int, int]) -> dict[int, int]:
-        """Return the times at which brokers completed the last request before the new logs begin, by broker."""
+        """Return, by broker, the time of the last completed request in an earlier log before the new logs begin."""
         last: dict[int, int] = {}
         for broker_id, last_us in self.requests:
             if last_us <= begins_us.get(broker_id, 0):
@@ -119,7 +128,7 @@ class EarlierLogs:
         return last
 
     def numbers_before(self, begins_us: Mapping[int, int]) -> pa.Table:
-        """Return the last request of each fetch session that an earlier log has before the new request logs begin."""
+        """Return the last request of each fetch session in earlier logs before the broker's new request logs begin."""
         last: dict[tuple[Any, ...], dict[str, Any]] = {}
         for row in self.numbers.sort_by([("completed_us", "ascending"), ("number", "ascending")]).to_pylist():
             if row["completed_us"] <= begins_us.get(row["broker_id"], 0):
@@ -127,7 +136,10 @@ class EarlierLogs:
         return pa.Table.from_pylist(list(last.values()), NUMBERED)
 
     def with_followers(self, seen: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Add to the followers that the new logs show those that only earlier logs show, by a fetch or in the ISR."""
+        """Return ``seen``, the followers found in the new logs, together with all followers of earlier terms.
+
+        For the followers of earlier terms, ``fetches`` is 0.
+        """
         keys = ("topic", "partition_id", "leader_epoch")
         return [
             *seen,
@@ -136,7 +148,7 @@ class EarlierLogs:
         ]  # fmt: skip
 
     def fill_in_what_was_logged(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Overwrite values of terms, in place, that only the earlier log with the term's start or end can show."""
+        """Overwrite, in place, the values about the start or the end of a term that only an earlier log shows."""
         began = {tuple(term[name] for name in _TERM): term for term in self.terms}
         for row in rows:
             if term := began.get(tuple(row[name] for name in _TERM)):
@@ -145,26 +157,26 @@ class EarlierLogs:
                 row.update({name: term[name] for name in (*began_as, *ended_as)})
 
     def _had_ended(self, term: Mapping[str, Any]) -> bool:
-        """Whether a term ended before the end of its leader's earlier logs."""
+        """Return whether a term had ended before the end of its leader's earlier logs."""
         return not any(
             stretch.broker_id == term["leader_id"] and abs(stretch.until_us - term["end_us"]) <= GAP_US
             for stretch in self.stretches
         )
 
     def terms_that_go_on(self, found: Sequence[Begun], starts: pa.Table, settings: pa.Table) -> list[Begun]:
-        """Replace terms that began before the new logs by those that the lake has with their start.
+        """Return the terms that began before the new logs. If the lake has such a term, its start is taken from there.
 
-        A term whose start is in the new logs after all, because its line comes after its first requests, is not
-        replaced.
+        This is not done if the term's start is logged in the new logs after all: its line can come after its first
+        requests.
 
         Parameters
         ----------
         found : sequence of Begun
-            Terms that began before the new logs.
+            Terms that began before the new logs, as the new logs show them.
         starts : pa.Table
-            Starts of terms that the new logs have.
+            Starts of terms that the new logs contain.
         settings : pa.Table
-            Brokers with the times of their starts.
+            For each broker (broker_id), the times at which it started (starts_us).
 
         Returns
         -------

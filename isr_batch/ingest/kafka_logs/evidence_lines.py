@@ -1,4 +1,4 @@
-"""Find the lines of server.log and state-change.log that table shrink_evidence is made from."""
+"""Find the lines of server.log and state-change.log from which table shrink_evidence is derived."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,15 +11,15 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 
 def find_evidence(sql: ArrowSql, read: LinesOfInterest, every: LinesOfInterest | None = None) -> FoundLines:
-    """Return the lines that are evidence about shrinks. Lines that were refused are left out.
+    """Return the lines that show why replicas were dropped from the ISR. Refused lines are ignored.
 
     Parameters
     ----------
     sql : ArrowSql
     read : LinesOfInterest
-        Lines of the logs in the folder.
+        Lines of interest in the folder's logs.
     every : LinesOfInterest, optional
-        The same lines together with the stored lines of earlier logs.
+        These lines together with the stored lines of earlier logs. By default, only ``read`` is searched.
     """
     lines = [
         table.filter(pc.is_valid(table["message"])).select(LINES.names).cast(LINES)
@@ -45,7 +45,10 @@ def find_evidence(sql: ArrowSql, read: LinesOfInterest, every: LinesOfInterest |
 def _widen_evidence_span(
     spans_us: dict[int, tuple[int, int]], broker_id: int, first_us: int | None, last_us: int | None
 ) -> None:
-    """Extend a broker's period in ``spans_us``, in place, so that it includes two times, if they are known."""
+    """Extend a broker's period in ``spans_us``, in place, so that it includes the given times.
+
+    If one is None, do nothing.
+    """
     if first_us is None or last_us is None:
         return
     first, last = spans_us.get(broker_id, (first_us, last_us))

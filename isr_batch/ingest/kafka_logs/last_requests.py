@@ -1,8 +1,8 @@
-"""Store the last requests of each request log, so that a later ingest can date the log's last appends.
+"""Select the last requests of each request log. They are stored, so that a later ingest can date the last appends.
 
-The time of an append has two bounds: it happened after an I/O thread picked up the produce request, and before a
-follower's fetch showed that the records exist. At the end of a log, that fetch may be in the next log, which may be
-ingested when this one has been deleted.
+An append happened after an I/O thread picked up the produce request, and before the first follower's fetch that shows
+the appended records. For an append at the end of a log, this fetch may be in the next log. That log may only be
+ingested after the first one has been deleted.
 """
 
 import json
@@ -19,10 +19,10 @@ from isr_batch.ingest.kafka_logs.earlier_logs import KEPT_LINES
 from udfs.arrow_types import arrow_columns
 
 KEPT_US = 3 * 86_400_000_000
-"""How long requests and lines are stored, in microseconds. Later logs are expected to be ingested within this time."""
+"""How long requests and lines are stored, in microseconds of log time. Later logs must be ingested within this time."""
 _RECENT_US = 1_000_000
-"""Requests in the last microseconds of a log that are stored. A fetch that bounds an append may be logged this much
-later than the append's own request, because followers wait for up to half a second."""
+"""Length of the end of a log, in microseconds, whose requests are stored. A fetch that bounds an append may be logged
+this much later than the produce request, because a follower's fetch waits for up to half a second."""
 _MOST_OF_FILE = 200
 """Maximum number of produce requests stored per file. On a busy broker, they span less than a second."""
 _FOLLOWER = ("replica_id", "client_id")
@@ -32,11 +32,11 @@ _PRODUCED = arrow_columns("broker_id INT, source_file STRING, source_line BIGINT
 
 
 def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Table) -> pa.Table:
-    """Return the last requests of each file as rows of `KEPT_LINES`, timed at the pick-up by an I/O thread.
+    """Return the last requests of each file as rows of `KEPT_LINES`.
 
-    The row of a produce request has an empty message. The message of a fetch is JSON with the follower and ``read_us``,
-    the time at which the leader last read its log for this fetch. If the fetch waited for data, that is the time of the
-    response.
+    ``stamp_us`` is the time at which an I/O thread picked up the request. For a produce request, ``message`` is empty.
+    For a fetch, it is JSON with the follower and ``read_us``, the time at which the leader last read its log for this
+    fetch. If the fetch waited for data, this is the time of the response.
 
     Parameters
     ----------
@@ -83,24 +83,30 @@ def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Tab
 
 
 def _requests_in_order(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return requests sorted by the time at which an I/O thread picked them up."""
+    """Return requests in the order in which I/O threads picked them up."""
     found: list[dict[str, Any]] = rows.sort_by([("handled_us", "ascending"), ("source_line", "ascending")]).to_pylist()
     return found
 
 
 def handled_times(kept: pa.Table) -> dict[tuple[str, int], int]:
-    """Return the times at which I/O threads picked up the stored produce requests, by file and line."""
+    """Return the pick-up times of the stored produce requests, in microseconds since 1970, by (file, line).
+
+    ``kept`` is a result of `last_requests`.
+    """
     return {(row["source_file"], row["source_line"]): row["stamp_us"] for row in kept.to_pylist()
             if not row["message"]}  # fmt: skip
 
 
 def read_times(kept: pa.Table) -> dict[tuple[int, int, int], int]:
-    """Return when the leader last read its log for each stored fetch, by leader, follower and pick-up time."""
+    """Return the times at which leaders last read their logs for the stored fetches, in microseconds since 1970.
+
+    The keys are (leader, follower, pick-up time). ``kept`` is a result of `last_requests`.
+    """
     fetches = [(row, json.loads(row["message"])) for row in kept.to_pylist() if row["message"]]
     return {(row["broker_id"], asked["replica_id"], row["stamp_us"]): asked["read_us"] for row, asked in fetches}
 
 
 def _last_request_line(request: Mapping[str, Any], message: str) -> dict[str, Any]:
-    """Return the row of `KEPT_LINES` for a request."""
+    """Return a request as a row of `KEPT_LINES`, with the given message."""
     return {"kind": REQUEST, "broker_id": request["broker_id"], "source_file": request["source_file"],
             "source_line": request["source_line"], "stamp_us": request["handled_us"], "message": message}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Account for every log line: in each kind of log, lines read = used + skipped + refused."""
+"""Account for every log line: in each kind of log, the lines read must be the sum of used, skipped and refused ones."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ READ, USED, SKIPPED = "read", "used", "skipped"
 
 @dataclass(frozen=True)
 class Tally:
-    """Number of lines of a kind of log with the same outcome.
+    """The number of lines of one kind of log that had the same outcome for the same reason.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Tally:
     became : str
         Outcome: read, used, skipped or refused.
     what : str
-        Kind of line, or why the lines were refused.
+        Kind of line or, for refused lines, the reason.
     lines : int
     """
 
@@ -40,24 +40,24 @@ class Tally:
 
 
 def total_lines(account: Iterable[Tally], became: str) -> int:
-    """Return the number of lines of all logs with the outcome ``became``, such as refused."""
+    """Return the number of lines with an outcome, such as `SKIPPED`, in all kinds of log."""
     return sum(tally.lines for tally in account if tally.became == became)
 
 
 def refused_as_bad(account: Iterable[Tally]) -> int:
-    """Return the number of lines that were refused because they could not be read. Duplicate lines are not counted."""
+    """Return the number of refused lines. Lines that were refused as duplicates are not counted."""
     return sum(tally.lines for tally in account if tally.became == REFUSED and tally.what != DUPLICATE)
 
 
 def require_balance(account: Iterable[Tally]) -> None:
     """Raise an error if a line was lost or counted twice.
 
-    The lines read are counted in the bytes of the files, before parsing. The other outcomes are counted in the results.
+    The lines read are counted in the files' bytes, before parsing. The other outcomes are counted in the parsed rows.
 
     Raises
     ------
     AccountError
-        If a log's lines read are not the sum of the other outcomes. The message has both numbers.
+        If for some kind of log, the lines read are not the sum of the other outcomes. The message shows both numbers.
     """
     account = list(account)
     for log in dict.fromkeys(tally.log for tally in account):
@@ -74,16 +74,16 @@ def require_balance(account: Iterable[Tally]) -> None:
 
 
 def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, refused_lines: pa.Table) -> list[Tally]:
-    """Return how many lines of each kind of log were read, used, skipped and refused.
+    """Count the lines of each kind of log that were read, used, skipped and refused.
 
     Parameters
     ----------
     found : LogFolder
-        The files, whose fingerprints have their numbers of lines.
+        The files. Their fingerprints contain the numbers of lines read.
     by_file : pa.Table
-        Counts of the request logs: the result of `isr_batch.ingest.requests.request_summary.requests_by_file`.
+        Numbers of lines in request logs: the result of `isr_batch.ingest.requests.request_summary.requests_by_file`.
     lines : LinesOfInterest
-        Lines of the other logs.
+        Lines of interest in the other logs, and the numbers of their other lines.
     refused_lines : pa.Table
         Refused lines of the other logs: log, source_file, source_line (null for a whole file), reason and rows_kept.
     """
@@ -122,7 +122,7 @@ def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, re
 
 
 def _request_tallies(classes: Mapping[str, int]) -> list[Tally]:
-    """Return the numbers of requests that were used or skipped, by kind of request."""
+    """Return the tallies of used and skipped requests. ``classes`` contains the number of requests by kind."""
     used = (FOLLOWER_FETCH, PRODUCE, LEADER_AND_ISR)
     tallies = [
         Tally(log_folder.REQUEST, USED if kind in used else SKIPPED, kind, count) for kind, count in classes.items()

@@ -1,6 +1,6 @@
-"""Read all logs except request logs in one pass: collect the lines of interest, and count the others.
+"""Read all logs except request logs in one pass: collect the lines that are parsed later, and count the others.
 
-The lines of interest are few, so they are collected to the driver as Arrow tables.
+The former are called lines of interest. They are few, so they are collected in the driver as Arrow tables.
 """
 
 from collections import Counter
@@ -40,33 +40,35 @@ _FOUND = arrow_columns(
     "days ARRAY<INT>, informs BOOLEAN, active_us ARRAY<BIGINT>, other_stamps_us ARRAY<BIGINT>, "
     "other_hashes ARRAY<BIGINT>"
 )
-"""Schema of the result of the pass. A row is a line of interest, a problem, or, if ``lines`` is not null, a summary of
-lines of one file."""
+"""Schema of the result of the pass. If ``lines`` is not null, the row summarises lines of one file; otherwise it is a
+line of interest or a problem."""
 
 OTHER_LAYOUT = "no time stamp in the layout of the file"
-"""Reason for refusing a line of interest that has no timestamp: from there on, the file is in another layout."""
+"""Reason for refusing a line that looks of interest but has no timestamp in the layout of its file. The layout may
+change within the file."""
 # The indented lines of a stack trace do not match.
 _LOOKS_OF_INTEREST = rf"^\S.*(?:{SERVER_LINES}|{STATE_CHANGE_LINES}|Completed request:)"
 _EXCEPTION = r"^(?:Caused by: )?[\w.$]+(?:Exception|Error)\b"
-"""Pattern of the first line of an exception, which belongs to the log line before it."""
+"""Pattern of the first line of an exception. It has no timestamp: it belongs to the log line before it."""
 _KEPT = pa.array([SERVER, STATE_CHANGE])
 _HEAD = 64
 """Number of characters at the start of a line that are searched for its level, such as INFO."""
 _SHOWN = 200
-"""Maximum number of characters that are kept of a refused line."""
+"""Maximum number of characters of a refused line that are stored."""
 
 _IN_TABLES = ("broker_id", "source_file", "source_line", "stamp_us", "message", "problem", "detail")
 
 
 @dataclass(frozen=True)
 class LinesOfInterest:
-    """The lines of interest of all logs except request logs; duplicates are left out.
+    """The lines of interest in all logs except request logs, without duplicates.
 
     Parameters
     ----------
     server, state_changes : pa.Table
-        broker_id, source_file, source_line, stamp_us (null for settings), message. If a line or file could not be read,
-        its ``message`` is null, and ``problem`` and ``detail`` say why.
+        Lines of server.log and state-change.log: broker_id, source_file, source_line, stamp_us (null for settings),
+        message, problem, detail. If a line or file could not be read, ``message`` is null, and ``problem`` and
+        ``detail`` give the reason.
     of_jvms : pa.Table
         Lines of gc.log, with the same columns.
     records : pa.Table
@@ -76,15 +78,16 @@ class LinesOfInterest:
         1970) of their timestamps; ``informs``, whether the file has a line at INFO, the level at which leaders log
         shrinks.
     activity : pa.Table
-        Times at which brokers wrote lines to server.log: broker_id, at_us. Within a short interval, only
-        the first and the last line are listed.
+        Times at which brokers wrote any lines to server.log: broker_id, at_us. Only the first and the last line in each
+        interval of `BUCKET_US` are listed.
     kept : pa.Table
-        Lines of server.log and state-change.log to be stored in the lake, with the columns of
+        Lines of server.log and state-change.log to store in the lake, with the columns of
         `isr_batch.ingest.kafka_logs.earlier_logs.KEPT_LINES`.
     used : dict of str to int
-        Number of lines of interest, by kind of log. For state-change.log, all lines with a timestamp are counted.
+        Number of lines that are accounted as used, by kind of log: the lines of interest and, in state-change.log, all
+        lines with a timestamp.
     settings : dict of (int, str) to int
-        Settings in files next to the logs, by broker and Kafka's name.
+        Settings in files next to the logs, by broker and name of the setting in Kafka.
     """
 
     server: pa.Table
@@ -99,7 +102,7 @@ class LinesOfInterest:
 
 
 def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> LinesOfInterest:
-    """Read all logs of a folder except request logs in one pass, and return their lines of interest."""
+    """Read all logs of a folder except request logs, in one pass, and return the lines of interest."""
     files = [file for kind in (SERVER, STATE_CHANGE, METADATA, GC) for file in found.of_kind(kind)]
     rows = _read_lines_of_interest(engine, files)
     figures = rows.filter(pc.is_valid(rows["lines"]))
@@ -123,7 +126,7 @@ def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> L
 
 
 def _settings_next_to_logs(found: LogFolder) -> dict[tuple[int, str], int]:
-    """Return the settings in files next to the logs. Values that the user gave take precedence."""
+    """Return lag time and min ISR of each broker, from server.properties. Values that the user gave take precedence."""
     brokers = {file.broker_id for file in found.files if file.broker_id is not None}
     settings = {}
     for broker in sorted(brokers):
@@ -136,9 +139,9 @@ def _settings_next_to_logs(found: LogFolder) -> dict[tuple[int, str], int]:
 
 
 def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLogs) -> LinesOfInterest:
-    """Add the stored lines of earlier logs, without duplicates.
+    """Return the lines of interest together with the stored lines of earlier logs, without duplicates.
 
-    If there are any, rows for lines that could not be read are dropped.
+    If there are stored lines, rows about lines that could not be read are dropped.
     """
     if not earlier.lines.num_rows:
         return read
@@ -151,8 +154,8 @@ def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLog
         for kind in (SERVER, STATE_CHANGE)
     )
     files = pa.concat_tables([read.files.select(FILES.names), earlier.files])
-    # Stored lines and the last line of a file, whatever it says, show that the broker was alive at that time. They are
-    # the only evidence about a process that has ended.
+    # Stored lines, and the last line of an earlier file, show that the broker was alive at their times. They are the
+    # only evidence about a process that has ended.
     last = earlier.files.filter(pc.equal(earlier.files["kind"], SERVER)).select(["broker_id", "last_us"])
     lived = pa.concat_tables(
         [rows.rename_columns(["broker_id", "at_us"]) for rows in (server.select(["broker_id", "stamp_us"]), last)]
@@ -162,7 +165,7 @@ def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLog
 
 
 def _read_lines_of_interest(engine: Engine, files: Sequence[LogFile]) -> pa.Table:
-    """Return the lines of interest of several files, and summaries of all their lines."""
+    """Read files in one pass; return their lines of interest, and summaries of all their lines, as rows of `_FOUND`."""
     overlapping = frozenset(_brokers_with_overlapping_logs([file for file in files if file.kind == STATE_CHANGE]))
     return engine.collect(
         engine.map(lines.read_lines(engine, list(files)), partial(_choose_lines_of_interest, overlapping), _FOUND)
@@ -172,15 +175,15 @@ def _read_lines_of_interest(engine: Engine, files: Sequence[LogFile]) -> pa.Tabl
 def _choose_lines_of_interest(
     overlapping: frozenset[int | None], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of interest of each batch, and a summary per file."""
+    """Yield the lines of interest in batches of lines, and summaries of all lines, as rows of `_FOUND`."""
     for batch in batches:
         yield from _chosen_lines(read_as_log_lines(batch), overlapping)
 
 
 def read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Add to lines the columns by which lines of interest are selected.
+    """Parse the timestamps of lines, and decide which lines are of interest: add columns to ``batch``.
 
-    Among them are ``message`` (null unless the line is of interest), stamp_us and line_hash.
+    The columns include ``message`` (null unless the line is of interest), stamp_us and line_hash.
     """
     kind, value = batch["log"], batch["value"]
     stamps, hashes = request_stamps_and_hashes(value)
@@ -216,9 +219,9 @@ def read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_stamps_of_exceptions(value: pa.StringArray, of_server: pa.BooleanArray, stamps: pa.Array) -> pa.Array:
-    """Give each line that begins an exception the timestamp of the log line before it.
+    """Return ``stamps`` with values for lines that begin an exception: the timestamp of the log line before.
 
-    If a line is repeated, only its first occurrence gets a timestamp.
+    If lines are equal, only the first of them gets a timestamp.
     """
     bare = pc.and_(of_server, pc.and_(pc.is_null(stamps), pc.match_substring_regex(value, WITHOUT_STAMP)))
     at = np.flatnonzero(bare)
@@ -235,12 +238,12 @@ def _with_stamps_of_exceptions(value: pa.StringArray, of_server: pa.BooleanArray
 
 
 def _brokers_with_overlapping_logs(files: Sequence[LogFile]) -> list[int | None]:
-    """Return the brokers that have several of the files, which may be overlapping copies."""
+    """Return the brokers that wrote more than one of the files. These may be copies of each other."""
     return [broker for broker, times in Counter(file.broker_id for file in files).items() if times > 1]
 
 
 def _chosen_lines(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of interest of a batch, and then a summary of its lines per file."""
+    """Yield the lines of interest and the problems in a batch, and then one summary of its lines per file."""
     keep = pc.or_(pc.is_valid(batch["message"]), pc.is_valid(batch["problem"]))
     kept = batch.filter(keep)
     columns = [
@@ -254,7 +257,7 @@ def _chosen_lines(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> 
 
 
 def _figures_of_other_lines(batch: pa.RecordBatch, overlapping: frozenset[int | None]) -> pa.RecordBatch:
-    """Return a summary of the lines of one file in a batch: number, days, first and last timestamp."""
+    """Summarise a batch of lines from one file: number, days, first and last timestamp, and signs of activity."""
     kind, broker_id, name = (batch[column][0].as_py() for column in ("kind", "broker_id", "source_file"))
     stamps = np.asarray(batch["stamp_us"].drop_null())
     row: dict[str, Any] = {"kind": kind, "broker_id": broker_id, "source_file": name,
@@ -264,7 +267,7 @@ def _figures_of_other_lines(batch: pa.RecordBatch, overlapping: frozenset[int | 
         days = np.unique(stamps // _DAY_US).astype(np.int32)
         row |= {"first_us": int(stamps.min()), "last_us": int(stamps.max()), "days": days}
         if kind == SERVER:
-            # Only the first and the last line of each interval are kept as signs of activity.
+            # As signs of activity, only the first and the last line of each interval are kept.
             ordered = np.sort(stamps)
             changes = np.flatnonzero(np.diff(ordered // BUCKET_US))
             row["active_us"] = np.unique(ordered[np.concatenate([[0], changes, changes + 1, [len(ordered) - 1]])])
@@ -280,7 +283,7 @@ def _figures_of_other_lines(batch: pa.RecordBatch, overlapping: frozenset[int | 
 
 
 def _without_duplicates(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
-    """Drop lines that are in the result twice: copies of a log overlap, or two shippers have sent each line."""
+    """Drop duplicate lines, which occur if copies of a log overlap or if two shippers have sent each line."""
     return sql(
         """
         SELECT * FROM lines WHERE stamp_us IS NULL OR message IS NULL
@@ -295,7 +298,7 @@ def _without_duplicates(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
 
 
 def _other_state_changes(sql: ArrowSql, figures: pa.Table) -> int:
-    """Count the lines of state-change.log that have a timestamp but are not of interest, each duplicate once."""
+    """Count the lines of state-change.log with a timestamp that are not of interest. Duplicates are counted once."""
     counted = sql(
         """
         WITH single AS (
@@ -312,7 +315,7 @@ def _other_state_changes(sql: ArrowSql, figures: pa.Table) -> int:
 
 
 def _other_lines_by_file(sql: ArrowSql, figures: pa.Table, records: pa.Table) -> pa.Table:
-    """Combine the summaries of batches into one row per file."""
+    """Combine the summaries of batches into one row per file, as `LinesOfInterest.files` describes."""
     return sql(
         f"""
         WITH every AS (

@@ -21,7 +21,7 @@ ROWS = pa.schema([
 
 
 def refused_folders(refused: Sequence[Refused]) -> pa.Table:
-    """Return the files that were refused when the folder was listed, as rows with the columns of `ROWS`."""
+    """Return rows of quarantine (`ROWS`) for the files that were refused when the folder was listed."""
     rows = [
         {"source_file": each.source_file, "reason": each.reason, "detail": each.detail, "rows_kept": False}
         for each in refused
@@ -30,7 +30,10 @@ def refused_folders(refused: Sequence[Refused]) -> pa.Table:
 
 
 def refused_lines(sql: ArrowSql, lines: LinesOfInterest) -> pa.Table:
-    """Return the refused lines of all logs except request logs, with the columns of `ROWS` and ``log``."""
+    """Return rows of quarantine for the refused lines of all logs except request logs.
+
+    The columns are those of `ROWS`, and ``log``, the kind of log.
+    """
     return sql(
         f"""
         WITH refused AS (
@@ -68,7 +71,7 @@ REFUSED_REQUESTS = Query(
     """,
     ROWS,
 )
-"""Selects the refused lines and files of request logs, as rows of quarantine."""
+"""Query that selects the refused lines and files of request logs, as rows of quarantine."""
 
 
 def quarantine(engine: Engine, known: pa.Table, refused: Rows, doubtful: Sequence[Rows]) -> Rows:
@@ -78,20 +81,20 @@ def quarantine(engine: Engine, known: pa.Table, refused: Rows, doubtful: Sequenc
     ----------
     engine : Engine
     known : pa.Table
-        Rows for other logs than request logs, with the columns of `ROWS`.
+        Rows about all logs except request logs, with the columns of `ROWS`.
     refused : Rows
         Result of the query `REFUSED_REQUESTS` on the requests.
     doubtful : sequence of Rows
-        Doubtful requests, whose rows stay in the input tables, with the columns of
+        Doubtful requests, which are used in the input tables nevertheless, with the columns of
         `isr_batch.ingest.requests.fetch_log.DOUBTFUL`.
 
     Returns
     -------
     Rows
-        An Arrow table, unless request logs have more than `sizes.QUARANTINE_ROWS` of these rows.
+        An Arrow table, unless more than `sizes.QUARANTINE_ROWS` rows are about request logs.
     """
     kept = "SELECT source_file, source_line, reason, detail, CAST(NULL AS VARCHAR) AS raw, true AS rows_kept FROM rows"
-    # Computed once and kept, because the rows are counted before they are written.
+    # The rows are stored, so that counting them before they are written does not compute them twice.
     rows = engine.keep(engine.union(refused, *(engine.sql(part, kept, ROWS) for part in doubtful)))
     if engine.count(rows) > sizes.QUARANTINE_ROWS:
         return engine.union(known, rows)

@@ -1,4 +1,4 @@
-"""Refuse logs if too many of their lines go to quarantine. `run` checks this after its ingest, `look` before."""
+"""Raise an error if too many log lines are refused. `run` checks this after its ingest, `look` without an ingest."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,16 +31,16 @@ def require_few_refused(read: int, refused: int, rows: Sequence[Mapping[str, Any
     Parameters
     ----------
     read, refused : int
-        Numbers of lines.
+        Number of lines that were read, and number of these that were refused.
     rows : sequence of mapping
         Rows of quarantine: source_file, source_line, reason, detail, raw, rows_kept.
     most : float
-        The largest share that may be refused.
+        The largest share of lines that may be refused, from 0 to 1.
 
     Raises
     ------
     QualityGateError
-        If the share is larger. The message has the most frequent reason and the first line refused for it.
+        If the share is larger. The message shows the most frequent reason and the first line that was refused for it.
     """
     ratio = refused / max(read, 1)
     if ratio <= most:
@@ -64,17 +64,17 @@ def require_few_refused(read: int, refused: int, rows: Sequence[Mapping[str, Any
 
 
 def require_few_refused_in_folder(folder: Path, found: LogFolder, most: float) -> str | None:
-    """Parse all lines as an ingest does, without writing, and raise an error if an ingest would refuse too many.
+    """Parse all lines as an ingest does, without writing. Raise an error if too large a share would be refused.
 
     Returns
     -------
     str or None
-        A warning that the logs are too large for this check; None if they were checked.
+        A warning that the logs are too large to be checked here; None if they were checked.
 
     Raises
     ------
     QualityGateError
-        If too large a share is refused, see `require_few_refused`.
+        If the share of refused lines is larger than ``most`` (`require_few_refused`).
     """
     if text_bytes(folder) > sizes.LOG_BYTES:
         return f"The logs have more than {sizes.LOG_BYTES >> 20:,} MiB: only `run` counts the lines that it refuses."
@@ -91,6 +91,6 @@ def require_few_refused_in_folder(folder: Path, found: LogFolder, most: float) -
 
 
 def _refused_requests_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Parse ranges of request logs, and yield only the lines that are refused."""
+    """Parse ranges of request logs, and yield the refused lines. The batches are rows of `ranges_of`."""
     for parsed in read_requests_of_ranges(batches):
         yield parsed.filter(pc.equal(parsed["kind"], REFUSED))

@@ -1,4 +1,4 @@
-"""Read a folder of broker logs into the input tables. This module calls the other modules of the package in order."""
+"""Derive the input tables from a folder of broker logs. The steps are in the package's other modules."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -46,9 +46,10 @@ from udfs.batches.sessions import Members  # noqa: TC001 a type of a variable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY = (date.min - _EPOCH.date()).days
-"""Number of the first day that Python can represent. It replaces days of the year 0, which a line may have."""
+"""Days from 1970 to the first date that Python can represent. It replaces dates in the year 0 of damaged lines."""
 
-# Queries on requests, fetches and appends. They run in the pass that computes these rows, which saves a second pass.
+# Queries on requests, fetches and appends. They run in the pass that computes these rows, so that no second pass is
+# needed.
 _OF_REQUESTS = {
     "hashes": request_log.HASHES, "files": request_summary.FILES, "buckets": request_summary.BUCKETS,
     "numbers": coverage.NUMBERS, "refused": REFUSED_REQUESTS,
@@ -64,27 +65,27 @@ _OF_PRODUCED = {"again": append_log.SENT_AGAIN}
 
 @dataclass(frozen=True)
 class KafkaLogs:
-    """The input tables made from a folder of broker logs, and by-products that the ingest needs.
+    """The input tables derived from a folder of broker logs, and intermediate results that the ingest needs.
 
     Parameters
     ----------
     tables : dict of str to Rows
         Input tables by name, with the columns of `isr_batch.lake.tables.inputs`. Tables in Spark are computed lazily.
     found : LogFolder
-        The files of the folder, with fingerprints.
+        The folder, whose files have fingerprints.
     requests : pa.Table
-        Summary of the request logs by file (`isr_batch.ingest.requests.request_summary.requests_by_file`).
+        Summary of each request log (`isr_batch.ingest.requests.request_summary.requests_by_file`).
     lines : LinesOfInterest
-        Lines of the other logs, including stored lines of earlier logs.
+        Lines of interest in the other logs, together with the stored lines of earlier logs.
     read_lines : LinesOfInterest
-        The same without lines of earlier logs.
+        Lines of interest in the other logs of the folder alone.
     refused : pa.Table
         Refused lines of the other logs: log, source_file, source_line, reason.
     replaced_appends : list of dict
-        Rows of append_log that earlier logs began and these logs complete: leader_id, topic, partition_id, source_file,
-        source_line, base_offset.
+        Rows of append_log to replace, because these logs complete appends at the end of earlier logs: leader_id, topic,
+        partition_id, source_file, source_line, base_offset.
     numbers : pa.Table
-        The last request of each fetch session in each file (`isr_batch.ingest.requests.coverage.last_numbers`).
+        The last request of each fetch session in each request log (`isr_batch.ingest.requests.coverage.last_numbers`).
     last_requests : pa.Table
         Result of `isr_batch.ingest.kafka_logs.last_requests.last_requests`.
     notes : list of Note
@@ -103,19 +104,19 @@ class KafkaLogs:
     notes: list[Note]
 
     def account(self) -> list[Tally]:
-        """Return how many lines of each log were read, used, skipped and refused.
+        """Count the lines of each kind of log that were read, used, skipped and refused.
 
         Raises
         ------
         AccountError
-            When these numbers do not add up.
+            When lines were lost or counted twice.
         """
         tallies = line_account(self.found, self.requests, self.read_lines, self.refused)
         require_balance(tallies)
         return tallies
 
     def times(self) -> dict[str, dict[str, Any]]:
-        """Return first_time, last_time and days (a list of dates) of the files with timestamps, by file name."""
+        """Return first_time, last_time and days (a list of dates) of each file with timestamps, by file name."""
         spans: dict[str, tuple[int, int, set[int]]] = {}
         for row in [*self.requests.to_pylist(), *self.read_lines.files.to_pylist()]:
             if row["first_us"] is not None:
@@ -146,19 +147,19 @@ def survey_logs(
 ) -> log_folder.LogFolder:
     """List the logs in a folder, and compute the fingerprint of each file's content.
 
-    A file with the same content as another file of its broker and kind is refused, such as a log next to its compressed
-    copy.
+    If two files of the same broker and kind have the same content, such as a log and its compressed copy, one is
+    refused.
 
     Parameters
     ----------
     engine : Engine
         Computes the fingerprints. Its workers must see the folder under the same path.
     folder : Path
-        As for `read_kafka_logs`.
+        The folder, laid out as `read_kafka_logs` describes.
     beginnings : callable
-        Returns for a file the lengths of its beginnings to hash, in unpacked bytes.
+        Function that returns the lengths of a file's prefixes to hash for its fingerprint, in unpacked bytes.
     options : LogOptions
-        The operator's options about timestamps.
+        The operator's options on how to interpret timestamps.
     listed : LogFolder, optional
         The folder's listing, if the caller already has it.
 
@@ -191,25 +192,25 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     sql: ArrowSql | None = None,
     earlier: EarlierLogs = EarlierLogs(),  # noqa: B008 frozen
 ) -> KafkaLogs:
-    """Read the broker logs in a folder: parse the lines now, and compute the large tables later.
+    """Derive the input tables from the broker logs in a folder. Large tables may be computed later.
 
     Parameters
     ----------
     engine : Engine
-        Processes the rows. The session time zone of Spark and the time zone of the logs must be UTC.
+        Engine that processes the rows. With Spark, the session's time zone must be UTC.
     folder : Path
-        One subfolder per broker, with request.log, server.log and state-change.log (also rotated or .gz) and
-        server.properties. A decoded metadata log may be next to them. Workers must see the same path.
+        One subfolder per broker, with its logs (also rotated or compressed) and server.properties, and perhaps a
+        decoded metadata log next to them. Spark's workers must see the folder under the same path.
     cluster_id : str
         Name of the cluster, stored in every row.
     run_id : str
         Id of the ingest, stored in every row that has a column for it.
     found : LogFolder, optional
-        Result of `survey_logs` for the folder. By default this function calls it.
+        Result of `survey_logs` for the folder. By default, this function calls `survey_logs`.
     sql : ArrowSql, optional
         An engine opened by `isr_batch.broker_lines.log_sql.log_sql`; by default a new one.
     earlier : EarlierLogs, optional
-        State of earlier logs, which the logs of the folder continue.
+        State at the end of earlier logs, from which the folder's logs continue.
 
     Raises
     ------
@@ -276,7 +277,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     mid_term_rows.settle_mid_term(engine, rows, stretches, evidence, fetched, produced, of_interest.files)
     earlier.fill_in_what_was_logged(rows)
     led = pa.Table.from_pylist(rows, schema=mid_term_rows.settled_schema(known.schema))
-    # Appends are only derived again for leaders whose request log is in the folder.
+    # Appends are derived again only for leaders whose request log is in the folder.
     led_here = led.filter(pc.is_in(led["leader_id"], pa.array([*begins_us], pa.int32())))
     replaced_appends = last.open_appends()
     if last.appends.num_rows:
@@ -328,7 +329,6 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
 
 
 def _results_on_requests(engine: Engine, found: log_folder.LogFolder) -> dict[str, Rows]:
-    """Read all request logs, and return the results of all queries on them. The requests themselves are not stored."""
     requests = request_log.read_requests(engine, found.of_kind(log_folder.REQUEST))
     said = engine.answers(requests, _OF_REQUESTS)
     without_copies = request_log.refuse_duplicate_requests(engine, requests, said.pop("hashes"))
@@ -344,7 +344,7 @@ def _sources_of_terms(  # noqa: PLR0913, PLR0917 all that is read
     found: log_folder.LogFolder,
     oldest: str | None,
 ) -> tuple[ParsedLogs, list[partition_listing.Listing]]:
-    """Collect all lines and listings that terms are derived from. A damaged listing is added to the refused files."""
+    """Collect the parsed lines and listings from which terms are derived. Damaged listings are added to ``found``."""
     listings = []
     for file in found.of_kind(log_folder.SNAPSHOT):
         listing, bad = partition_listing.read_listing(file.path)
@@ -386,7 +386,7 @@ def _begun_before(
     seen: list[dict[str, Any]],
     earlier: partition_lines.Earlier,
 ) -> tuple[list[mid_term.Begun], partition_lines.PartitionEvidence]:
-    """Return the terms that began before the logs, and the evidence about their partitions in the lines."""
+    """Return the terms that began before the logs, and what the log lines show about their partitions."""
     start_rows = starts.select(
         ["broker_id", "topic", "partition_id", "leader_epoch", "stamp_us", "leads"]
     ).to_pylist()  # fmt: skip

@@ -1,1 +1,1 @@
-"""Find and unpack log files in any known layout, and convert their lines to Kafka's own layout."""
+"""Unpack log files, recognise their layouts, and convert their lines to Kafka's own layout."""

@@ -1,4 +1,4 @@
-"""List and read the log files in an archive, within limits and in one pass over the archive."""
+"""List and read the files in an archive, in one pass over the archive and within limits on size and number."""
 
 import io
 import os
@@ -14,18 +14,18 @@ from isr_batch.ingest.log_files.limits import UNREADABLE, BadFileError, most_unp
 SUFFIXES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_MEMBERS: Final = 10_000
 DIRECTORY_BYTES: Final = 512
-"""Maximum number of bytes per member in the directory of a ZIP file, which Python reads all at once."""
+"""Limit on the size of a ZIP file's directory, in bytes per member. Python reads the directory into memory at once."""
 HEADER_BYTES: Final = 1 << 20
-"""Maximum size in bytes of a tar header with a long name, which Python reads all at once."""
+"""Maximum size, in bytes, of a tar header with a long name. Python reads it into memory at once."""
 HELD_BYTES: Final = 1 << 25
-"""A member of a compressed archive of at most this size in bytes is kept in memory after its first use. Otherwise,
-examining it and then reading it would need two passes over the archive."""
+"""A member of a compressed tar archive with at most this number of bytes stays in memory after it was read. Without
+this, examining it first and reading it later would take two passes over the archive."""
 DAMAGED: Final = (
     EOFError, zipfile.BadZipFile, tarfile.TarError, RuntimeError, ValueError, LookupError, ArithmeticError, struct.error
 )  # fmt: skip
 
 _MEMBER: Final = "!//"
-"""Separator between the path of an archive and the name of a member. A file's path never has two adjacent slashes."""
+"""Separator between the path of an archive and the name of a member. The path of a file never contains ``//``."""
 
 
 def file_on_disk(path: str) -> str:
@@ -34,12 +34,12 @@ def file_on_disk(path: str) -> str:
 
 
 def member_name(path: str) -> str:
-    """Return the name that a file has within its archive; empty if the file is not in an archive."""
+    """Return a file's name within its archive; empty if the file is not in an archive."""
     return path.partition(_MEMBER)[2]
 
 
 def is_archive(path: str) -> bool:
-    """Whether a file's name is that of an archive."""
+    """Return whether a file's name ends like that of an archive."""
     return path.endswith(SUFFIXES)
 
 
@@ -63,19 +63,19 @@ def archive_members(path: str) -> list[str]:
 def open_member(path: str) -> tuple[IO[bytes], int]:
     """Open a file in an archive.
 
-    If the files of an archive are opened in stored order, the archive is read in a single pass.
+    If the files of an archive are opened in stored order, the archive is read only once.
 
     Returns
     -------
     IO
         The file's unpacked bytes.
     int
-        The number of bytes that a compressed file in the archive may unpack to.
+        If the file itself is compressed: the limit on the number of bytes to unpack from it.
 
     Raises
     ------
     BadFileError
-        If the archive exceeds a limit. Other problems raise one of `DAMAGED`, or OSError.
+        If the archive exceeds a limit. For other problems, one of `DAMAGED` or OSError is raised.
     """
     archive = _opened_archive(file_on_disk(path))
     name = member_name(path)
@@ -83,19 +83,19 @@ def open_member(path: str) -> tuple[IO[bytes], int]:
 
 
 def _opened_archive(path: str) -> "_Archive":
-    """Return an archive from the cache if this thread has opened it and it has not changed; otherwise open it."""
+    """Return an open archive, from the cache if this thread has opened it before and the file has not changed."""
     stat = os.stat(path)  # noqa: PTH116 (as the readers of files, it takes a path as text)
     return _open_archive(path, stat.st_size, stat.st_mtime_ns, threading.get_ident())
 
 
 @lru_cache(maxsize=2)
 def _open_archive(path: str, size: int, _changed: int, _thread: int) -> "_Archive":
-    """Open an archive. The result is cached by path, size, time of change and thread."""
+    """Open an archive. The cache key includes its size, its time of change and the thread."""
     return _Zip(path, size) if path.endswith(".zip") else _Tar(path, size)
 
 
 class _Archive:
-    """An open archive. ``members`` has the sizes of its files by name, in stored order."""
+    """An open archive. ``members`` maps the names of its files to their sizes in bytes, in stored order."""
 
     def __init__(self, size: int) -> None:
         self.members: dict[str, int] = {}
@@ -103,7 +103,7 @@ class _Archive:
         self.seen = self.total = 0
 
     def add(self, name: str, size: int, *, is_file: bool) -> None:
-        """Add a file to the list, and raise an error if the archive exceeds a limit."""
+        """Add an entry to ``members`` if it is a file. Raise an error if the archive exceeds a limit."""
         self.seen += 1
         self.total += size
         if self.seen > MAX_MEMBERS:
@@ -112,11 +112,11 @@ class _Archive:
             detail = f"its files have more than {self.most_bytes >> 20} MiB: split it"
             raise BadFileError("decompression limit", detail)
         if is_file:
-            self.members.pop(name, None)  # a later member replaces an earlier one with its name
+            self.members.pop(name, None)  # a later member replaces an earlier one with the same name
             self.members[name] = size
 
     def share(self, name: str) -> int:
-        """Return how many bytes a compressed file may unpack to: a share of the archive's limit, by the file's size."""
+        """Return the limit on bytes to unpack from a compressed file: its share, by size, of the archive's limit."""
         return self.most_bytes * self.members[name] // max(1, self.total)
 
     def open(self, name: str) -> IO[bytes]:
@@ -146,7 +146,7 @@ class _Zip(_Archive):
 
 
 class _Header(tarfile.TarInfo):
-    """A tar header whose size is checked before it is read, because tarfile reads a long name all at once."""
+    """A tar header whose size is checked before tarfile reads it into memory at once."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
         if not self.isreg() and not 0 <= self.size <= HEADER_BYTES:

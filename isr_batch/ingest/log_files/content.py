@@ -1,4 +1,4 @@
-"""Read the unpacked content of a log file, within limits, and compute the fingerprint that identifies the file."""
+"""Read the uncompressed content of a log file, within limits, and compute the fingerprint that identifies it."""
 
 import bz2
 import gzip
@@ -26,22 +26,24 @@ from isr_batch.ingest.log_files.otlp import is_otlp, lines_of_otlp
 
 CHUNK_BYTES = 1 << 20
 ZSTD_CHUNK_BYTES = 1 << 16
-"""Number of bytes of a zstd file that are unpacked at once. It is small because damage loses the whole chunk."""
+"""Number of bytes of a zstd file that are unpacked at once. It is small because a chunk with damage is lost as a
+whole."""
 
 RANGE_BYTES = 96 << 20
-"""Approximate size, in bytes, of the ranges in which an uncompressed file is read, one task per range."""
+"""Approximate size, in bytes, of the ranges into which an uncompressed file is divided, so that several tasks can read
+it."""
 
 _PACKED = {".gz", ".tgz", ".zst", ".xz", ".bz2", ".zip"}
 USUAL_RATIO = 20
-"""Compression ratio assumed when a log's unpacked size is estimated."""
+"""Compression ratio that is assumed to estimate the unpacked size of a log."""
 
 HASHED_BYTES = tuple(64 << n for n in range(40))
-"""Numbers of bytes from a file's start for which the fingerprint has a hash. They identify a shorter copy of the file
-by at least half of the copy's bytes."""
+"""Lengths in bytes: a fingerprint contains the hash of the first bytes of the file for each of them. A shorter copy of
+a file is recognised by the longest of these hashes that it has, which covers at least half of it."""
 
 
 def text_bytes(folder: Path) -> int:
-    """Estimate the unpacked size of a file, or of all files in a folder, from sizes on disk.
+    """Estimate the unpacked size of a file or folder from the sizes of the files on disk.
 
     Returns
     -------
@@ -59,17 +61,17 @@ class Fingerprint:
     Parameters
     ----------
     size_bytes, content_bytes : int
-        Size on disk, and size of the unpacked content that is readable.
+        Size on disk, and size of the content after decompression, up to any damage.
     content_hash : str
-        SHA-256 of the unpacked bytes, in hex. It stays the same if a rotation compresses the file.
+        SHA-256 of the unpacked bytes, in hex. It does not change when log rotation compresses the file.
     lines : int
         Number of lines, including a last line without a newline.
     cuts : tuple of (int, int)
-        Starts of the ranges of an uncompressed file: byte offset of a line, and line number, from 1.
+        The ranges of an uncompressed file: for each, the byte offset and the number (from 1) of its first line.
     beginnings : frozenset of str
-        SHA-256, in hex, of the prefixes that were asked for, as far as the file is long enough.
+        SHA-256, in hex, of the prefixes whose lengths were given to `Fingerprinter`, if the file is long enough.
     first_hashes : tuple of int
-        For each length in `HASHED_BYTES` that the file has, the first eight bytes of the prefix's SHA-256.
+        For each length in `HASHED_BYTES`, up to that of the file, the first eight bytes of the SHA-256 of the prefix.
     """
 
     size_bytes: int
@@ -88,7 +90,7 @@ UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def is_packed(path: str) -> bool:
-    """Whether a path names a compressed file or a file in an archive."""
+    """Return whether a path names a compressed file or a file in an archive."""
     return path.endswith(PACKED) or bool(member_name(path))
 
 
@@ -96,9 +98,11 @@ _DAMAGED = (*DAMAGED, zlib.error, lzma.LZMAError)
 
 
 def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """Yield the unpacked bytes of a file. If it is uncompressed, only the bytes from ``start`` to ``end`` are read.
+    """Yield the content of a file in chunks, after decompression.
 
-    The export of a log viewer is converted to lines first (`isr_batch.ingest.log_files.exports`).
+    ``start`` and ``end`` limit it to a byte range, which is only possible for an uncompressed file.
+
+    If the file was exported from a log viewer, it is first converted to lines (`isr_batch.ingest.log_files.exports`).
 
     Raises
     ------
@@ -113,7 +117,10 @@ def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterato
 
 
 def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Convert an export, OTLP batches or a text with the latest line first to lines; yield any other file unchanged."""
+    """Convert an export or OTLP batches to lines, and reverse a text with the latest line first.
+
+    Leave others unchanged.
+    """
     head = next(chunks, b"")
     chunks = chain([head] if head else [], chunks)
     if is_otlp(head):
@@ -127,23 +134,26 @@ def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 @cache
 def _converted(_process: int) -> ConvertedExports:
-    """Return this process's converter of exports. A forked process must not write to its parent's temporary file."""
+    """Return the converter of exports that this process uses.
+
+    A forked process must not use its parent's temporary file.
+    """
     return ConvertedExports()
 
 
 def is_export_file(path: str) -> bool:
-    """Whether a file is the export of a log viewer or has OTLP batches, so that it must be converted to lines."""
+    """Return whether a file is an export of a log viewer or OTLP batches, so that it must be converted to lines."""
     head = head_of(path)
     return is_otlp(head) or is_export(path, head)
 
 
 def is_converted_file(path: str) -> bool:
-    """Whether a file's lines are converted or reversed. No range of such a file can be read separately."""
+    """Return whether a file's lines are converted or reversed, so that no range of the file can be read separately."""
     return is_export_file(path) or unit_of_latest_first(head_of(path)) is not None
 
 
 def head_of(path: str) -> bytes:
-    """Return the first unpacked bytes of a file; empty if it cannot be read."""
+    """Return the first chunk of a file after decompression; empty if the file cannot be read."""
     try:
         return next(_unpacked_chunks(path, 0, None), b"")
     except BadFileError:
@@ -151,7 +161,10 @@ def head_of(path: str) -> bytes:
 
 
 def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
-    """Yield the unpacked bytes of a file. Raise an error if it is binary, damaged, unreadable or too large."""
+    """Yield the content of a file, decompressed.
+
+    Raise BadFileError if it is binary, damaged, unreadable or too large.
+    """
     try:
         unpacked = 0
         for chunk in _packed_content(path) if is_packed(path) else _plain_content(path, start, end):
@@ -177,7 +190,7 @@ def _kind_of_content(path: str) -> str:
 
 
 def _plain_content(path: str, start: int, end: int | None) -> Iterator[bytes]:
-    """Yield the bytes of an uncompressed file."""
+    """Yield the bytes of an uncompressed file from ``start`` to ``end``."""
     with Path(path).open("rb") as stream:
         at = stream.seek(start)
         while chunk := stream.read(CHUNK_BYTES if end is None else min(CHUNK_BYTES, end - at)):
@@ -186,7 +199,7 @@ def _plain_content(path: str, start: int, end: int | None) -> Iterator[bytes]:
 
 
 def _packed_content(path: str) -> Iterator[bytes]:
-    """Yield the unpacked bytes of a compressed file or a file in an archive. Raise an error at the size limit."""
+    """Decompress a compressed file or a file in an archive. Raise BadFileError if it exceeds the limit on its size."""
     with ExitStack() as opened:
         if member := member_name(path):
             stream, most = open_member(path)
@@ -205,7 +218,7 @@ def _packed_content(path: str) -> Iterator[bytes]:
 
 
 def _unpacked(name: str, file: str | IO[bytes]) -> Iterator[bytes]:
-    """Yield the unpacked bytes of a file on disk, or of an open file in an archive."""
+    """Decompress a file on disk or an open file in an archive. Its name shows the format."""
     if name.endswith(".zst"):
         if isinstance(file, str) and not os.stat(file).st_size:  # noqa: PTH116
             return
@@ -228,15 +241,15 @@ def _unpacked(name: str, file: str | IO[bytes]) -> Iterator[bytes]:
 
 
 class Fingerprinter:
-    """Computes the fingerprint of a file while another function reads it.
+    """Computes the fingerprint of a file while the caller reads its content from `watch`.
 
     Parameters
     ----------
     path : str
     beginnings : sequence of int
-        Lengths of prefixes, in unpacked bytes, to hash in addition to `HASHED_BYTES`.
+        Lengths, in unpacked bytes, of prefixes of the file to hash, in addition to those in `HASHED_BYTES`.
     range_bytes : int
-        Minimum size of a range.
+        Minimum size of a range, in bytes.
     """
 
     def __init__(self, path: str, beginnings: Sequence[int] = (), range_bytes: int = RANGE_BYTES) -> None:
@@ -256,7 +269,7 @@ class Fingerprinter:
             self.size_bytes = 0
 
     def watch(self) -> Iterator[bytes]:
-        """Yield the chunks of the file, and add each to the fingerprint.
+        """Yield the content of the file in chunks, adding each to the fingerprint.
 
         An uncompressed file is read up to the size that it had when this object was made, because it may be growing.
 
@@ -270,7 +283,7 @@ class Fingerprinter:
             yield chunk
 
     def _take(self, chunk: bytes) -> None:
-        """Add a chunk to the hashes, the size and the number of lines."""
+        """Update the hashes, the ranges, the size and the number of lines with a chunk."""
         view = memoryview(chunk)
         at = 0
         while self.wanted and self.wanted[-1] <= self.size + len(chunk):
@@ -286,7 +299,7 @@ class Fingerprinter:
         self.last = chunk[-1:]
 
     def _cut(self, chunk: bytes) -> None:
-        """If the current range is long enough, begin a new one at the next line that has a timestamp."""
+        """If the current range is long enough, begin a new range at the next line with a timestamp."""
         next_cut = max(self.cuts[-1][0] + self.range_bytes - self.size, 0)
         # A range begins with a line that has a timestamp, because a line without one belongs to the line before it.
         line_end = chunk.find(b"\n[2", next_cut) if next_cut < len(chunk) else -1
@@ -303,7 +316,7 @@ class Fingerprinter:
 
 
 def fingerprint(path: str, beginnings: Sequence[int] = (), range_bytes: int = RANGE_BYTES) -> Fingerprint:
-    """Compute the fingerprint of a file's readable content, in one pass."""
+    """Read a file up to any damage, and return its fingerprint. For the parameters, see `Fingerprinter`."""
     taken = Fingerprinter(path, beginnings, range_bytes)
     try:
         for _ in taken.watch():

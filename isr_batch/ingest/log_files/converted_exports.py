@@ -1,4 +1,4 @@
-"""Convert exports, and text with the latest line first, to lines in chronological order in a temporary file."""
+"""Convert exports of log viewers, and texts with the latest line first, to lines in chronological order."""
 
 import csv
 import json
@@ -35,7 +35,7 @@ from isr_batch.ingest.log_files.prefixes import begins_with_time
 from isr_batch.ingest.log_files.stamps import FORMS, StampForm, parsed_stamps, stamps_in_kafkas_form
 
 _MOST_HELD: Final = 8 << 20
-"""Maximum number of bytes of one event's text that are held in memory."""
+"""Maximum number of bytes of one event that are held in memory."""
 _SEEN_AHEAD: Final = 64
 """Number of bytes after the end of an event that are needed to recognise the beginning of the next event."""
 _EVENTS_AT_ONCE: Final = 2048
@@ -44,9 +44,10 @@ Ints = npt.NDArray[np.int64]
 
 
 class _Place(NamedTuple):
-    """Position and size of a block of lines in the temporary file.
+    """Position and size, in bytes, of a block of lines in the temporary file.
 
-    If ``reversed_by`` is given, the block is read in reverse order of its events, which this pattern separates.
+    If ``reversed_by`` is given, the events in the block are separated by this pattern and must be read in reverse
+    order.
     """
 
     begin: int
@@ -55,7 +56,7 @@ class _Place(NamedTuple):
 
 
 class ConvertedExports:
-    """Converts each export once, and keeps its lines in a temporary file for as long as the process runs."""
+    """Converts each export once. The lines stay in a temporary file as long as the process runs."""
 
     def __init__(self) -> None:
         self.file = TemporaryFile(prefix="isr-batch-")  # noqa: SIM115 closed by the finalizer
@@ -69,11 +70,11 @@ class ConvertedExports:
         Parameters
         ----------
         key : hashable
-            Identifies the content: path, size and time of change of the file.
+            Key under which the converted lines are cached: path, size and time of change of the file.
         chunks : iterator of bytes
-            Unpacked content of the file.
+            Content of the file after decompression.
         unit : pattern, optional
-            Only for a text to be reversed: the pattern that separates its events.
+            If the content is a text to be reversed, the pattern that separates its events; None for an export.
 
         Yields
         ------
@@ -84,7 +85,7 @@ class ConvertedExports:
         Raises
         ------
         BadExportError
-            If the export is damaged, or a JSON document of more than `most_bytes`.
+            If the export is damaged, or is a JSON document with more than `most_bytes`.
         """
         with self.lock:
             if key not in self.blocks:
@@ -97,9 +98,9 @@ class ConvertedExports:
             yield block
 
     def _write_reversed(self, chunks: Iterator[bytes], unit: re.Pattern[bytes]) -> list["_Place"]:
-        """Write a text to the temporary file, and return its blocks, the last one first.
+        """Write a text to the temporary file, and return its blocks in reverse order.
 
-        A block has several events, or a piece of an event that is too long to be held in memory.
+        A block contains several events, or a piece of an event that is too long to be held in memory.
         """
         groups: list[list[_Place]] = []
         pieces: list[_Place] = []
@@ -153,12 +154,13 @@ class ConvertedExports:
     def _in_order(self, places: list["_Place"], sizes: Ints, times: Ints) -> list["_Place"]:
         """Return the blocks of the written lines in chronological order.
 
-        They are unchanged or reversed if that order suffices, otherwise blocks of a sorted copy.
+        If the lines are already in chronological or reverse order, these are the same blocks. Otherwise the lines are
+        sorted and written again, and the new blocks are returned.
         """
         known = times[times > 0]
         latest_first = len(known) > 0 and known[0] > known[-1]
         times = times[::-1] if latest_first else times
-        # An event without a time has that of the event before.
+        # An event without a time gets that of the event before it.
         times = times[np.maximum.accumulate(np.where(times > 0, np.arange(len(times)), 0))]
         if (np.diff(times) >= 0).all():
             return [place._replace(reversed_by=EVERY_LINE) for place in reversed(places)] if latest_first else places
@@ -179,9 +181,9 @@ class ConvertedExports:
 
 
 def _times_of_exports(some: Sequence[Event], named: str | None) -> tuple[str, StampForm] | None:
-    """Return the field and the form of the times by which events are ordered; None if there are no times.
+    """Return the field that contains the times of events, and their form; None if there are no times.
 
-    If each broker's line begins with a time, this time is used.
+    If the broker's line in each event begins with a time, the field is that of the line, ``named``.
     """
     if named:
         heads = [str(value_in_export(event, named))[:STAMP] for event in some]
@@ -194,7 +196,7 @@ def _times_of_exports(some: Sequence[Event], named: str | None) -> tuple[str, St
 
 
 def _times_in_export(events: Sequence[Event], timed: tuple[str, StampForm] | None) -> Ints:
-    """Return the times of events in milliseconds since 1970; 0 for an event without a time."""
+    """Return the time of each event in milliseconds since 1970; 0 for an event without a time."""
     if timed is None:
         return np.zeros(len(events), np.int64)
     path, form = timed

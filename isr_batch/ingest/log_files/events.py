@@ -1,6 +1,6 @@
-"""Find time, logger and message in the JSON events of log pipelines, whatever the fields are called.
+"""Find the fields with time, logger, message and so on in the JSON events of log pipelines.
 
-A field is chosen by its name and its values, because ``source`` is a logger in one pipeline and a host in another.
+A field is recognised by its name and its values: in one pipeline ``source`` is a logger, in another a host.
 """
 
 import re
@@ -20,16 +20,18 @@ _SYSLOG_LEVELS: Final = {"0": "FATAL", "1": "FATAL", "2": "FATAL", "3": "ERROR",
 _NANOS: Final = "instant/nanoOfSecond"
 SECONDS: Final = "instant/epochSecond"
 _FITS: Final = 0.8
-"""Share of a field's values that must have the expected form; for example, a logger's field must have names of loggers.
+"""Share of a field's values that must have the expected form. For example, the values of the logger's field must look
+like names of loggers.
 """
 _LOGGER = re.compile(r"[A-Za-z_$][\w$-]*(\.[\w$-]+)*")
 _KAFKAS_LOGGER = re.compile(r"(kafka|org\.apache|state\.change)\.[\w$.]+")
 _COMPONENT = re.compile(r"[A-Z]\w+[ ,].*=.*")
 _NO_COMPONENT: Final = "unknown"
-"""Component that Filebeat's Kafka module sets if the line has no component."""
+"""Value that Filebeat's Kafka module gives the component if the line has no component."""
 _STACKS: Final = ("stack_trace", "stacktrace", "extendedstacktrace", "error.stack", "@error.stack", "exception",
                   "throwable", "trace.full", "full_message")  # fmt: skip
-"""Names of fields with the stack trace of an exception. In ``full_message``, the stack trace follows the message."""
+"""Usual names of fields with the stack trace of an exception. ``full_message`` contains the message followed by the
+stack trace."""
 _HAS_STACK: Final = (
     r'(?i)"[^"\\]*(?:stack|exception|throwable|full)[^"\\]*" ?: ?"[^"]*(?:Exception|Error|Throwable|\\n)'
 )
@@ -38,20 +40,20 @@ _LEVEL_IN_FRONT: Final = rf"^\[?(?P<level>{LEVELS})\]?[ \t:]+"
 
 
 def is_kafkas_logger(name: str) -> bool:
-    """Whether a name is that of one of Kafka's loggers."""
+    """Return whether a name is that of one of Kafka's loggers."""
     return bool(_KAFKAS_LOGGER.fullmatch(name))
 
 
 def is_source(text: str) -> bool:
-    """Whether a text may be the name of a container or host: not a path, nor the name of a Kafka logger."""
+    """Return whether a text may be the name of a container or host: it is neither a path nor a Kafka logger's name."""
     return bool(text) and not text.startswith("/") and not is_kafkas_logger(text)
 
 
 class EventFields(NamedTuple):
-    """The paths of an event's fields, with slashes for nesting; empty if the event has no such field.
+    """The paths of fields in JSON events, with slashes for nesting. A path is empty if the events have no such field.
 
-    ``front`` is the prefix that the pipeline has cut from the message, such as ``Partition t-0 broker=1``. ``source``
-    is the container or host.
+    ``stamp`` is the time. ``front`` is a prefix that the pipeline has removed from the message, such as ``Partition t-0
+    broker=1``. ``source`` is the container or host.
     """
 
     message: str
@@ -64,7 +66,7 @@ class EventFields(NamedTuple):
 
 @dataclass(frozen=True)
 class _Field:
-    """How to recognise a field: possible endings of its path, in order of preference, and the form of its values."""
+    """How to recognise a field: possible ends of its path, by preference, and a test that most values must pass."""
 
     names: tuple[str, ...]
     fits: Callable[[str], object]
@@ -73,12 +75,12 @@ class _Field:
 MESSAGES: Final = ("message", "msg", "@message", "short_message", "log", "body", "logmessage", "logentry",
                    "textpayload", "content", "event.original", "line", "_line", "_raw", "@rawstring", "_msg", "text",
                    "raw")  # fmt: skip
-"""Usual names of the field that has the message or the whole line."""
+"""Usual names of the field with the message or the whole log line, the preferred first."""
 SOURCES: Final = ("kubernetes.pod_name", "kubernetes.pod.name", "k8s.pod.name", "pod_name", "podname", "logstreamname",
                   "@logstream", "pod", "_hostname", "host.name", "hostname", "host", "source_host",
                   "source")  # fmt: skip
 COLLECTED: Final = "collected"
-"""Name of the field into which the time in front of an event is put."""
+"""Name of an added field: the time that a collector has written in front of an event."""
 STAMPS: Final = ("@timestamp", "timestamp", "time", "ts", "timemillis", "asctime", "date", "_time", "eventtime",
                  "_ts", "dt", "timegenerated", "timegenerated [utc]", "timestamp [utc]", "timegenerated [local time]",
                  "timestamp [local time]", "logentrytimestamp", COLLECTED)  # fmt: skip
@@ -100,7 +102,7 @@ _BY_CONTENT: Final[dict[str, Callable[[str], object]]] = {
 
 
 def flat(event: Mapping[str, object], within: str = "") -> dict[str, object]:
-    """Return all fields of an event, nested ones too, by their path with slashes."""
+    """Return all fields of an event, including nested ones, by path. ``within`` is put in front of each path."""
     fields: dict[str, object] = {}
     for name, value in event.items():
         if isinstance(value, dict):
@@ -111,12 +113,12 @@ def flat(event: Mapping[str, object], within: str = "") -> dict[str, object]:
 
 
 def json_objects(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the lines that are JSON objects, parsed."""
+    """Parse the lines that are JSON objects, and skip others."""
     return [each for line in lines if line.startswith("{") and isinstance(each := load_json_line(line), dict)]
 
 
 def paths_named(paths: Iterable[str], names: Sequence[str]) -> list[str]:
-    """Return the paths that end in one of the names, in the order of the names; for each name, shorter paths first."""
+    """Return the paths that end with one of the names, sorted by the order of the names and then by length."""
     ends = {path: "." + path.replace("/", ".").lower() for path in sorted(paths, key=lambda path: (len(path), path))}
     return [path for name in names for path, dotted in ends.items() if dotted.endswith("." + name)]
 
@@ -124,9 +126,9 @@ def paths_named(paths: Iterable[str], names: Sequence[str]) -> list[str]:
 def event_fields(
     events: Sequence[Mapping[str, object]], forms: Sequence[StampForm] = EVENT_FORMS
 ) -> tuple[EventFields, StampForm] | None:
-    """Find the fields of time, message and so on in events, and the form of the time.
+    """Find the fields with time, message and so on in events, and the form of the times.
 
-    Returns None if most events lack a time or a message.
+    Returns None if fewer than half of the events have a time and a message.
     """
     columns: dict[str, list[str]] = {}
     for event in events:
@@ -148,7 +150,10 @@ def event_fields(
 def fields_with_form(
     events: Sequence[Mapping[str, object]], fields: EventFields, forms: Sequence[StampForm] = EVENT_FORMS
 ) -> tuple[EventFields, StampForm] | None:
-    """Return the fields that the operator named, with the form of their time; None if most events lack them."""
+    """Return the fields that the operator named, with the form of the times.
+
+    Returns None if fewer than half of the events have these fields, or if the form is unknown.
+    """
     some = [(json_text_at(event, fields.stamp), json_text_at(event, fields.message)) for event in events]
     texts = [stamp for stamp, message in some if stamp and message]
     form = form_of(texts, forms) if 2 * len(texts) >= len(events) else None
@@ -156,15 +161,15 @@ def fields_with_form(
 
 
 def _chosen_event_path(field: _Field, columns: Mapping[str, Sequence[str]], message: str) -> str:
-    """Return the path of the first field whose name and values fit; empty if no field fits."""
+    """Return the path of the first field whose name and values fit ``field``; empty if none fits."""
     named = (path for path in paths_named(columns, field.names) if path != message)
     return next((path for path in named if _share_of_events(field.fits, columns[path]) >= _FITS), "")
 
 
 def _stamp_field(columns: Mapping[str, Sequence[str]], forms: Sequence[StampForm]) -> tuple[str, StampForm | None]:
-    """Return the path and the form of the time's field.
+    """Return the path of the field with the time, and the form of its values.
 
-    It is found by its name. A field with another name is used if it is the only one whose values are times.
+    The field is found by its name. If no field has a usual name, the only field whose values are times is used.
     """
     if SECONDS in columns:
         return SECONDS, next(form for form in EVENT_FORMS if form.name == "epoch milliseconds")
@@ -175,7 +180,7 @@ def _stamp_field(columns: Mapping[str, Sequence[str]], forms: Sequence[StampForm
 
 
 def form_of(texts: Sequence[str], forms: Sequence[StampForm] = EVENT_FORMS) -> StampForm | None:
-    """Return the first form that most of the texts have; None if most of them fit no form."""
+    """Return the first form that at least a share of _FITS of the texts match; None if no form fits."""
     return next((f for f in forms if _share_of_events(re.compile(f.pattern).fullmatch, texts) >= _FITS), None)
 
 
@@ -194,13 +199,13 @@ _LOOKED_AT: Final = 20
 
 
 def _whole_numbers(texts: pa.StringArray) -> pa.Int64Array:
-    """Parse texts that are whole numbers of up to ten digits; any other text becomes null."""
+    """Parse whole numbers of up to ten digits. Other texts become null."""
     is_number = pc.match_substring_regex(texts, r"^\d{1,10}$")
     return pc.if_else(pc.fill_null(is_number, False), texts, None).cast(pa.int64())
 
 
 def _with_stacks(values: pa.StringArray, message: pa.StringArray) -> pa.StringArray:
-    """Append stack traces to messages, for the few events that have an exception in a separate field."""
+    """Append stack traces, for the few events with a stack trace in a separate field, to messages."""
     there = pc.and_(pc.match_substring_regex(values, _HAS_STACK), pc.is_valid(message))
     there = pc.fill_null(there, False)
     pairs = zip(message.filter(there).to_pylist(), values.filter(there).to_pylist(), strict=True)
@@ -209,7 +214,7 @@ def _with_stacks(values: pa.StringArray, message: pa.StringArray) -> pa.StringAr
 
 
 def _with_stack(message: str, event: object) -> str:
-    """Return a message, followed by the stack trace if another field of the event has one."""
+    """Return a message. If another field of the event contains a stack trace, it is appended."""
     fields = flat(event) if isinstance(event, dict) else {}
     stacks = (str(fields[path]) for path in paths_named(fields, _STACKS))
     stack = next((text for text in stacks if _IS_STACK.match(text) or text.startswith(f"{message}\n")), "")
@@ -217,9 +222,9 @@ def _with_stack(message: str, event: object) -> str:
 
 
 class EventTexts(NamedTuple):
-    """Time, message, level and logger of events, as arrays with one element per event; null if missing.
+    """Message, time, level and logger of events: arrays with one element per event, null if it is missing.
 
-    ``logger`` is None if the events have no such field.
+    ``logger`` is None if the events have no field for it.
     """
 
     message: pa.StringArray
@@ -229,9 +234,11 @@ class EventTexts(NamedTuple):
 
 
 def event_texts(values: pa.StringArray, fields: EventFields) -> EventTexts:
-    """Return the parts of events. Prefixes that the pipeline cut from messages are restored.
+    """Extract message, time, level and logger from JSON events.
 
-    A line that is not such an event has a null message.
+    A prefix that the pipeline has removed from the message is put back.
+
+    For a line that is not such an event, the message is null.
     """
     chosen = fields.message, fields.stamp, fields.level, fields.logger, fields.front
     paths = [path for path in chosen if path]

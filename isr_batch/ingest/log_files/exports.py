@@ -1,6 +1,6 @@
-"""Find the events in a log viewer's download, which is a CSV table or one JSON document.
+"""Parse files exported from log viewers, which are tables or JSON documents, into events.
 
-Viewers name the field with the broker's line differently, so it is recognised by its values.
+Log viewers give the field with the broker's line different names, so it is recognised by its values.
 """
 
 import csv
@@ -30,7 +30,7 @@ from isr_batch.ingest.log_files.tab_tables import (
 from isr_batch.memory import memory_bytes
 
 LINE: Final = "line"
-"""Name that the field with the broker's line gets in converted events."""
+"""Name of the field with the broker's line in converted events."""
 _NAME = re.compile(r"(?i)\.(csv|tsv|json)(\.(gz|zst|xz|bz2))?$")
 _STATED = re.compile(r"sep=[,;\t]\r?")
 _ESCAPED_QUOTE, _DOUBLED_QUOTE = re.compile(r'[^\\]\\"'), re.compile(r'[^\\,;\t\n]""[^,;\t\r\n]')
@@ -46,7 +46,7 @@ Event = dict[str, object]
 
 
 class BadExportError(Exception):
-    """Raised if an export cannot be read. It has the reason and details."""
+    """Raised if an export cannot be parsed, with the reason and a detail."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason)
@@ -55,9 +55,9 @@ class BadExportError(Exception):
 
 
 def is_export(path: str, head: bytes) -> bool:
-    """Whether a file's first bytes show that it is an export of a log viewer: a table or a document, not a log.
+    """Return whether a file is an export of a log viewer (a table or a JSON document), judging by its first bytes.
 
-    A CSV table is recognised by the file's name, or by names of columns for a time and a message.
+    A CSV table is recognised by the file's name, or by columns whose names are usual for a time and a message.
     """
     text = head[:_HEAD].decode("utf-8-sig", "replace").lstrip()
     first, _, rest = text.partition("\n")
@@ -82,12 +82,12 @@ def is_export(path: str, head: bytes) -> bool:
 
 
 def most_bytes() -> int:
-    """Return the maximum size of a JSON document in bytes. Parsing it takes about ten times its size in memory."""
+    """Return the maximum size of a JSON document, in bytes. Parsing takes about ten times as much memory."""
     return max(memory_bytes() // 20, 1 << 27)
 
 
 def _has_header(text: str) -> bool:
-    """Whether the first line of a text may be the header of a table."""
+    """Return whether the first line of a text may be the header of a table."""
     first = text.partition("\n")[0]
     return bool(_STATED.fullmatch(first) or _delimiter_of_export(first)) and not BEGINS_AS_LOG.match(first)
 
@@ -103,7 +103,7 @@ def _delimiter_of_export(header: str) -> str:
 
 
 class _ExportStream(io.RawIOBase):
-    """A file-like stream that reads from an iterator of byte chunks."""
+    """A readable stream over an iterator of byte chunks."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self.chunks = chunks
@@ -120,7 +120,7 @@ class _ExportStream(io.RawIOBase):
 
 
 def events_of_table_export(chunks: Iterator[bytes]) -> Iterator[Event]:
-    """Yield the rows of a CSV table as events."""
+    """Parse a table (CSV, or separated by tabs without a header), and yield its rows as events."""
     first = next(chunks, b"")
     head = first.decode("utf-8-sig", "replace")
     is_escaped = bool(_ESCAPED_QUOTE.search(head)) and not _DOUBLED_QUOTE.search(head)
@@ -144,7 +144,7 @@ def events_of_table_export(chunks: Iterator[bytes]) -> Iterator[Event]:
 
 
 def _rows_as_events(names: Sequence[str], rows: Iterable[Sequence[str]], head: str) -> Iterator[Event]:
-    """Turn rows of a table into events; ``head`` shows whether their values are escaped as ClickHouse does."""
+    """Convert rows of a table to events. The start of the text, ``head``, shows if values use ClickHouse's escaping."""
     nested, escaped = any("." in name for name in names), is_escaped_by_backslashes(head)
     for row in rows:
         event: Event = dict(zip(names, map(unescaped, row) if escaped else row, strict=False))
@@ -163,7 +163,7 @@ def document_of_export(chunks: Iterator[bytes]) -> bytes:
 
 
 def events_in_export(document: bytes) -> list[Event]:
-    """Parse a file of one or more JSON documents, and return its events."""
+    """Parse the content of a file with one or more JSON documents, and return its events."""
     documents = _documents_of_export(document.decode("utf-8-sig", "replace"))
     return _events_of(documents[0] if len(documents) == 1 else documents)
 
@@ -181,7 +181,7 @@ def _documents_of_export(text: str) -> list[object]:
 
 
 def _nested_export(row: Mapping[str, object]) -> Event:
-    """Turn columns whose names have dots into nested objects."""
+    """Convert columns whose names contain dots to nested objects: ``{"a.b": 1}`` becomes ``{"a": {"b": 1}}``."""
     event: Event = {}
     for name, value in row.items():
         *within, last = name.split(".") if name else ("",)
@@ -196,8 +196,8 @@ def _nested_export(row: Mapping[str, object]) -> Event:
 def _events_of(document: object, deep: int = 0) -> list[Event]:
     """Return the events in a JSON document.
 
-    A list has events if its elements are objects, table rows, streams of lines or OpenTelemetry batches. In an object,
-    the value with the most events is searched.
+    A list contains events if its elements are objects, rows of a table, Loki streams or OpenTelemetry batches. Of an
+    object, the value that contains the most events is used.
     """
     if isinstance(document, dict) and "resourceLogs" in document:
         return _events_of([document], deep)
@@ -216,7 +216,7 @@ def _events_of(document: object, deep: int = 0) -> list[Event]:
 
 
 def _events_within(event: Event) -> list[Event]:
-    """Return the events in the ``events`` list of a query result; if it has no such list, it is an event itself."""
+    """Return the events in the list ``events`` of a query result. Without such a list, the object is the only event."""
     within = event.get("events")
     if isinstance(within, list) and within and all(isinstance(each, dict) for each in within):
         return within
@@ -224,7 +224,7 @@ def _events_within(event: Event) -> list[Event]:
 
 
 def _with_single_values(event: Event) -> Event:
-    """Unwrap lists of one value in ``fields``; Elasticsearch returns such lists for requested fields."""
+    """Replace lists with one value in ``fields`` by the value. Elasticsearch returns requested fields as lists."""
     fields = event.get("fields")
     if not isinstance(fields, dict) or not all(isinstance(value, list) for value in fields.values()):
         return event
@@ -232,7 +232,7 @@ def _with_single_values(event: Event) -> Event:
 
 
 def _of_stream(each: object) -> list[Event] | None:
-    """Return the lines of a Loki stream as events with the stream's labels; None if this is not a Loki stream."""
+    """Return the lines of a Loki stream as events with the stream's labels; None for any other object."""
     if not isinstance(each, dict) or not isinstance(each.get("stream"), dict):
         return None
     pairs = each.get("values")
@@ -242,14 +242,14 @@ def _of_stream(each: object) -> list[Event] | None:
 
 
 def _of_batch(each: object) -> list[Event] | None:
-    """Return the events of an OpenTelemetry batch; None if this is not such a batch."""
+    """Return the events of an OpenTelemetry batch; None for any other object."""
     return list(events_of_batch(each)) if isinstance(each, dict) and "resourceLogs" in each else None
 
 
 def _events_of_export_table(each: object) -> list[Event] | None:
-    """Return the rows of an Azure table as events; None if this is not such a table.
+    """Return the rows of an Azure table as events; None for any other object.
 
-    Such a table has rows as lists of values, and the names of the values in ``columns``.
+    In such a table, ``rows`` contains lists of values, and ``columns`` the names of the values.
     """
     if not isinstance(each, dict):
         return None
@@ -263,17 +263,16 @@ def _events_of_export_table(each: object) -> list[Event] | None:
 
 
 def _event_of_export_fields(each: object) -> Event | None:
-    """Return a CloudWatch row, a list of ``field`` and ``value`` pairs, as an event; None if it is not a list."""
+    """Convert a CloudWatch row, a list of objects with ``field`` and ``value``, to an event; None for other objects."""
     if not isinstance(each, list):
         return None
     return {str(field["field"]): field.get("value") for field in each if isinstance(field, dict) and "field" in field}
 
 
 def field_of_lines(events: Sequence[Event]) -> str | None:
-    """Return the field with the broker's lines; None if no field has enough of them.
+    """Return the path of the field with the broker's lines; None if no field has enough values like log lines.
 
-    It is the field whose values most often begin like a log line; if several do equally often, the one with the longest
-    values.
+    This is the field whose values most often begin like a log line. In a tie, it is the field with the longest values.
     """
     some = events[:LOOKED_AT]
     found: dict[str, tuple[int, int]] = {}
@@ -287,9 +286,9 @@ def field_of_lines(events: Sequence[Event]) -> str | None:
 
 
 STAMP: Final = 40
-"""Maximum length, in characters, of a text that is only a timestamp and not a whole line."""
+"""Maximum length, in characters, of a text that may be just a timestamp. Longer texts may be whole lines."""
 
 
 def value_in_export(event: Event, path: str) -> object:
-    """Return a field of an event by its path. The name of a table's column may have slashes itself."""
+    """Return a field of an event by its path or, if a table's column has a name with slashes, by its name."""
     return event[path] if path in event else json_value_at(event, path)

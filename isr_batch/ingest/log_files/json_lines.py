@@ -1,4 +1,4 @@
-"""Read fields of log lines that are JSON objects."""
+"""Parse log lines that are JSON objects, and read their fields."""
 
 import json
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from pyarrow import json as arrow_json
 
 
 def read_json_fields(values: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
-    """Return fields of JSON log lines as text, one array per field.
+    """Parse JSON log lines, and return the given fields as text, one array per field.
 
-    A value is null if the line lacks the field or is not a JSON object.
+    The value is null for a line that lacks the field or is not a JSON object.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def read_json_fields(values: pa.StringArray, paths: Sequence[str]) -> list[pa.St
 
 
 def _json_fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.StringArray]:
-    """Return fields of JSON objects, using Arrow's parser or, if it fails, parsing one line at a time."""
+    """Parse JSON objects with Arrow or, if this fails, one line at a time. Return the given fields as text."""
     if not len(objects):
         return [pa.nulls(0, pa.string()) for _ in paths]
     ends = pa.array([0, len(objects)], pa.int32())
@@ -46,13 +46,13 @@ def _json_fields(objects: pa.StringArray, paths: Sequence[str]) -> list[pa.Strin
         if read.num_rows == len(objects):
             return [_json_as_text(_json_column(read, path)) for path in paths]
     except pa.ArrowInvalid:
-        pass  # a line is damaged, or has a number where text is expected
+        pass  # a line is damaged, or contains a number where text is expected
     parsed = [load_json_line(each) for each in objects.to_pylist()]
     return [pa.array([json_text_at(each, path) for each in parsed], pa.string()) for path in paths]
 
 
 def _json_schema(paths: Sequence[str], first: object) -> pa.Schema:
-    """Return a schema of fields for Arrow's parser, numbers where the first object has some and text otherwise."""
+    """Return a schema for Arrow's parser. A field is a number if it is one in ``first``, otherwise text."""
     tree: dict[str, Any] = {}
     for path in paths:
         *parents, leaf = path.split("/")
@@ -68,7 +68,7 @@ def _json_schema(paths: Sequence[str], first: object) -> pa.Schema:
 
 
 def _json_column(table: pa.Table, path: str) -> pa.Array:
-    """Return the column of a possibly nested field from a parsed table."""
+    """Return the column of a field, which may be nested, from a parsed table."""
     first, *rest = path.split("/")
     column = table.column(first)
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -76,9 +76,9 @@ def _json_column(table: pa.Table, path: str) -> pa.Array:
 
 
 def _number_type(value: object) -> pa.DataType | None:
-    """Return Arrow's type for a JSON number; None for other values.
+    """Return the Arrow type with which to parse a field that contains this value; None if it is not a number.
 
-    A small integer gets a float type, because it may be a time in seconds, and later times may have fractions.
+    For a small integer, this is a float type: it may be a time in seconds, and the next time may have a fraction.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -98,7 +98,7 @@ def _json_as_text(column: pa.Array) -> pa.StringArray:
 
 
 def load_json_line(line: str) -> object:
-    """Parse a line as JSON; None if it is not JSON. A message that journald exported as bytes becomes text."""
+    """Parse a line as JSON; return None if it is invalid. A message that journald wrote as bytes becomes text."""
     try:
         parsed = json.loads(line)
         if isinstance(parsed, dict) and isinstance(of_bytes := parsed.get(_JOURNALD_MESSAGE), list):
@@ -109,18 +109,19 @@ def load_json_line(line: str) -> object:
 
 
 _JOURNALD_MESSAGE = "MESSAGE"
-"""Field with the message in journalctl's JSON. It is a list of bytes if the message has unprintable characters."""
+"""Field with the message in JSON from journalctl. It is a list of bytes if the message contains unprintable
+characters."""
 
 
 def json_value_at(each: object, path: str) -> object:
-    """Return a field of a parsed object by its path; None if it is missing."""
+    """Return the field of a parsed object at a path with slashes; None if it is missing."""
     for name in path.split("/"):
         each = each.get(name) if isinstance(each, dict) else None
     return each
 
 
 def json_text_at(each: object, path: str) -> str | None:
-    """Return a field of a parsed object by its path, as text; None if it is missing."""
+    """Return the field of a parsed object at a path, as text; None if it is missing, an object or a list."""
     found = json_value_at(each, path)
     if found is None or isinstance(found, dict | list):
         return None

@@ -1,4 +1,4 @@
-"""Recognise text with the latest line first, as log viewers show it, and find the pattern that separates its events."""
+"""Recognise text that a log viewer has exported with the latest event first, and how its events are separated."""
 
 import re
 from itertools import pairwise
@@ -11,24 +11,25 @@ _TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|\b1\d{12
 _NOT_DIGITS = re.compile(rb"\D")
 _DIGITS: Final = 19
 _MOST: Final = 0.9
-"""If at least this share of the lines with a time begin with it, an event starts at such a line. Otherwise every line
-is an event, because something precedes the times."""
+"""Minimum share, among the lines that contain a time, of lines that begin with it. If the share is lower, something
+precedes the times, and every line is treated as an event."""
 _FEWEST: Final = 3
-"""Minimum number of lines that must be earlier than the line before them."""
+"""Minimum number of lines with an earlier time than the line before them."""
 _OTHERS: Final = 5
-"""Steps back in time must exceed this many times the steps forward. A few lines are always out of order, because a
-broker's threads log concurrently."""
+"""There must be more than this many steps back in time for each step forward. Steps forward are allowed because a
+broker's threads log concurrently, so that some lines are always out of order."""
 
 EVERY_LINE = re.compile(rb"\n")
 EVERY_EVENT = re.compile(rb"\n(?=.{0,3}\d{4}[-/]\d\d[-/]\d\d|\{|1\d{9})")
-"""Separator of events that may have several lines: a line end before a line that begins with a time or is JSON."""
+"""Separator of events that may consist of several lines: the newline before a line that begins with a time or is
+JSON."""
 _STACK = re.compile(rb"(?:Exception|Error)\b[^\n]*\n\s+at ")
 _STACK_REVERSED = re.compile(rb"\n\s+at [^\n]*\n(?:Caused by: )?[\w.$]+(?:Exception|Error)\b")
 _SETTING = re.compile(rb"^\t([a-z][\w.]*) = ", re.MULTILINE)
 
 
 def unit_of_latest_first(head: bytes) -> re.Pattern[bytes] | None:
-    """Return the pattern that separates events if a text has the latest event first; None for any other text."""
+    """If a text has the latest event first, return the pattern that separates its events; otherwise return None."""
     lines = [line for line in head[:_LOOKED_AT].split(b"\n")[:-1] if line.strip()]
     times = [
         _NOT_DIGITS.sub(b"", found[0]).ljust(_DIGITS, b"0")
@@ -44,7 +45,7 @@ def unit_of_latest_first(head: bytes) -> re.Pattern[bytes] | None:
 
 
 def _is_reversed_within_events(head: bytes) -> bool:
-    """Whether lines are also reversed within events, judging by stack traces and by settings (sorted by name)."""
+    """Return whether the lines of an event are reversed too, as stack traces and the sorted settings show."""
     names = _SETTING.findall(head)
     reversed_signs: int = len(_STACK_REVERSED.findall(head)) + sum(a > b for a, b in pairwise(names))
     usual: int = len(_STACK.findall(head)) + sum(a < b for a, b in pairwise(names))

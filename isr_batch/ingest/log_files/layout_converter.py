@@ -19,7 +19,7 @@ from isr_batch.ingest.log_files.stamps import stamp_form, stamps_in_kafkas_form
 
 
 class LinesInKafkasLayout(NamedTuple):
-    """Lines in Kafka's own layout, and for each the line number in the file of its first part."""
+    """Lines in Kafka's own layout, and the line number of each in its file (that of its first part if it was cut)."""
 
     values: pa.StringArray
     numbers: npt.NDArray[np.int64]
@@ -33,7 +33,7 @@ class LayoutConverter:
     layout : Layout
         Layout of the file's lines.
     source : str, optional
-        Container or host whose lines are selected; by default all lines are.
+        Container or host whose lines are selected; by default, all lines are selected.
     """
 
     def __init__(self, layout: Layout, source: str | None = None) -> None:
@@ -47,13 +47,16 @@ class LayoutConverter:
         self.plain = ARRANGEMENTS[NO_LOGGER].replace("STAMP", self.form.text)
 
     def convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
-        """Convert a block of lines. A line that does not match the layout is returned unchanged."""
+        """Convert a block of lines with their line numbers.
+
+        Lines that do not match the layout are returned unchanged.
+        """
         if self.layout.unchanged:
             return LinesInKafkasLayout(values, numbers)
         return self._of_writer(self._convert(values, numbers, 0))
 
     def source_names(self, values: pa.StringArray) -> set[str]:
-        """Return the names of the containers or hosts that wrote these lines; empty if the lines do not show them."""
+        """Return the names of the containers or hosts that wrote these lines; an empty set if the lines show none."""
         for prefix in self.layout.prefixes:
             if self.layout.coloured:
                 values = pc.replace_substring_regex(values, COLOUR.pattern, "")
@@ -65,7 +68,7 @@ class LayoutConverter:
         return set() if of_events is None else set(pc.unique(of_events.drop_null()).to_pylist())
 
     def rest(self) -> LinesInKafkasLayout:
-        """Return the lines that were held back because they might continue. This is called at the end of the file."""
+        """Return the lines that were held back because they might continue. Called at the end of the file."""
         lines = LinesInKafkasLayout(pa.array([], pa.string()), np.empty(0, np.int64))
         for number, joiner in enumerate(self.joiners):
             values, numbers = joiner.rest()
@@ -74,7 +77,7 @@ class LayoutConverter:
         return self._of_writer(lines)
 
     def _of_writer(self, lines: LinesInKafkasLayout) -> LinesInKafkasLayout:
-        """If each line must name its broker, keep the lines of the selected broker and the lines that continue them."""
+        """Select the source's lines, and those that continue them, if only the text of lines shows their broker."""
         if not self.layout.by_writer or self.source is None:
             return lines
         writers = pa.array(list(map(_writer_of, lines.values.to_pylist())), pa.string())
@@ -82,7 +85,7 @@ class LayoutConverter:
         return LinesInKafkasLayout(lines.values.filter(pa.array(own)), lines.numbers[own])
 
     def _convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64], start: int) -> LinesInKafkasLayout:
-        """Remove the prefixes from number ``start`` on, join cut lines, select the source's lines, and convert them."""
+        """Remove all prefixes from number ``start`` on, join cut lines, select the source's lines, and convert them."""
         is_own = self.source is None or start > 0 or self.layout.by_writer
         if self.layout.coloured:
             values = pc.replace_substring_regex(values, COLOUR.pattern, "")
@@ -108,11 +111,11 @@ class LayoutConverter:
         return self.inner(values, numbers)
 
     def inner(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
-        """Convert lines that have no prefixes."""
+        """Convert lines whose prefixes have been removed."""
         convert = self._from_events if self.layout.arrangement == JSON else self._arranged
         if self.other is None:
             return convert(values, numbers)
-        # Sorted by position in the block, because an event of several lines becomes lines with equal line numbers.
+        # Both parts are merged by position in the block: lines of the same event have equal line numbers.
         place = np.arange(len(values))
         fits = np.asarray(pc.fill_null(pc.match_substring_regex(values, self.pattern or r"^\{"), False))
         both = [
@@ -126,12 +129,12 @@ class LayoutConverter:
         )
 
     def _sources_of_events(self, values: pa.StringArray) -> pa.StringArray | None:
-        """Return the container or host of each JSON event; None if the layout has no field for it."""
+        """Return the container or host of each JSON event; None if the layout names no field for it."""
         source = EventFields(*self.layout.fields).source if self.layout.arrangement == JSON else ""
         return read_json_fields(values, [source])[0] if source else None
 
     def _is_own(self, sources: pa.StringArray) -> npt.NDArray[np.bool_]:
-        """Return a mask of the lines from the selected source. A line without a source continues the line before it."""
+        """Return a mask of the selected source's lines. A line without a source gets that of the line before it."""
         known = pc.fill_null_forward(pa.concat_arrays([pa.array([self.last_source], pa.string()), sources]))
         self.last_source = known[-1].as_py()
         return np.asarray(pc.fill_null(pc.equal(known[1:], self.source), False))
@@ -151,13 +154,13 @@ class LayoutConverter:
         return LinesInKafkasLayout(pc.coalesce(result, values), numbers)
 
     def _level(self, found: pa.StructArray) -> pa.StringArray:
-        """Return the level of each line; INFO in a layout without levels."""
+        """Return the level of each matched line. In a layout without levels, it is INFO."""
         if "<level>" in self.pattern:
             return pc.struct_field(found, "level")
         return pc.if_else(pc.is_valid(found), pa.scalar("INFO"), None)
 
     def _message(self, found: pa.StructArray) -> pa.StringArray:
-        """Return the message of each line, without a thread's name."""
+        """Return the message of each line, without the name of the thread in front of it."""
         message = pc.struct_field(found, "message")
         return pc.replace_substring_regex(message, THREAD, "") if self.layout.has_thread else message
 
@@ -193,7 +196,7 @@ class LayoutConverter:
 
 
 def _writer_of(line: str) -> str | None:
-    """Return ``broker N`` if a line names broker N as its writer; empty if not; None if the line has no time."""
+    """Return ``broker N`` if a line names its writer, None if it has no timestamp, otherwise an empty text."""
     found = _WRITER.search(line)
     if found:
         return f"broker {int(next(filter(None, found.groups())))}"
@@ -206,7 +209,7 @@ _WRITER = re.compile(WRITER)
 def _lines_apart(
     values: pa.StringArray, numbers: npt.NDArray[np.int64], goes_on: npt.NDArray[np.bool_] | None
 ) -> tuple[pa.StringArray, npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
-    """Split events of several lines into lines. For example, a broker prints all its settings as one event."""
+    """Split events that consist of several lines, such as the settings that a broker logs as one event."""
     if not pc.any(pc.match_substring(values, "\n")).as_py():
         return values, numbers, goes_on
     pieces = pc.split_pattern(values, "\n")
@@ -218,7 +221,7 @@ def _lines_apart(
 
 
 def _whole_logger_name(logger: pa.StringArray, message: pa.StringArray) -> pa.StringArray:
-    """Restore the full names of the request logger and the state-change logger, which some layouts shorten."""
+    """Return the loggers' names, with those of the request and state-change loggers, if shortened, in full."""
     request = pc.match_substring(message, "Completed request:")
     short = pc.equal(logger, "logger")
     state = pc.or_(pc.ends_with(logger, "change.logger"), pc.and_(short, pc.invert(request)))

@@ -1,8 +1,8 @@
 """Detect the layout of a file's log lines.
 
 Kafka's own layout is ``[2026-11-21 16:30:12,613] INFO message (logger)``, with times in UTC.
-`isr_batch.ingest.log_files.layout_converter` converts other layouts to it, so the rest of the ingest only knows this
-one.
+`isr_batch.ingest.log_files.layout_converter` converts other layouts to this one, so that the rest of the ingest does
+not depend on the layout.
 """
 
 import json
@@ -51,26 +51,25 @@ ARRANGEMENTS = {
     NO_LOGGER: rf"{_HEAD}(?P<message>.*)$",
     NO_LEVEL: rf"^{_STAMP}[ \t]+(?P<message>.*)$",
 }
-"""Possible orders of timestamp, level, logger and message, as regular expressions that are valid in Python and RE2. For
-each form of timestamps, the first order that fits most lines is used."""
+"""Possible orders of timestamp, level, logger and message, with a regular expression for each that is valid in Python
+and RE2. For a form of timestamps, the first order is used that most lines match."""
 JSON = "JSON"
 OTHER_KINDS = {
     r"\s*<(\?xml|results|!DOCTYPE|html)": ("XML or HTML", "export the events as JSON, CSV or text"),
     r"---\s*$": ("YAML", "export the events as JSON: gcloud logging read ... --format=json"),
     r"__CURSOR=": ("journalctl's export format", "use journalctl -o json or -o short-iso"),
 }
-"""Patterns for the beginning of text that does not consist of log lines. Each has the reason to refuse the text, and
-advice."""
+"""Patterns of how texts begin that do not consist of log lines. For each, the kind of text, and advice to the user."""
 _OWN = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] [A-Z]+ ")
 _FITS = 0.8
-"""Minimum share of a file's lines with timestamps that a layout must fit."""
+"""Minimum share of the lines with timestamps in a file that must match its layout."""
 THREAD = r"^\[[^\]=]*\]:?[ \t]+"
 _NOT_A_THREAD = re.compile(r"\[[^\]]*(=|Partition |Controller |Broker )")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the lines of a file are laid out. `LayoutConverter` needs it to convert them to Kafka's own layout.
+    """How the lines of a file are laid out, as `LayoutConverter` needs to know to convert them to Kafka's own layout.
 
     Parameters
     ----------
@@ -83,19 +82,19 @@ class Layout:
     fields : tuple of str
         For JSON events, the values of `EventFields`.
     has_thread : bool
-        Whether there is a thread name in brackets between level and message.
+        Whether the name of a thread is in brackets between level and message.
     coloured : bool
-        Whether lines have the colour codes of a terminal.
+        Whether lines contain a terminal's colour codes.
     whole_seconds : bool
         Whether the timestamps have no fraction of a second.
     is_own : bool
-        Whether the lines, without their prefixes, are in Kafka's own layout.
+        Whether the lines are in Kafka's own layout after the prefixes have been removed.
     zone : str or None
-        Time zone of timestamps that name none; None means UTC.
+        Time zone of timestamps that do not show one; None means UTC.
     other : Layout or None
         Layout of the remaining lines, such as those of a start script before JSON events, or of another logger.
     by_writer : bool
-        Whether the lines of several brokers are mixed, and only the text of a line shows its broker.
+        Whether lines of several brokers are mixed and only the text of a line shows which broker wrote it.
     """
 
     prefixes: tuple[str, ...] = ()
@@ -112,7 +111,7 @@ class Layout:
 
     @property
     def unchanged(self) -> bool:
-        """Whether the lines need no conversion."""
+        """Whether the lines are used as they are, without conversion."""
         return self.is_own and not (self.zone or self.prefixes or self.coloured or self.other or self.by_writer)
 
     @property
@@ -123,7 +122,7 @@ class Layout:
 
     @property
     def is_local(self) -> bool:
-        """Whether the time's field is named as local time although no time zone was given."""
+        """Whether, by its name, the field with the time is in local time, although no time zone was given."""
         return self.arrangement == JSON and self.zone is None and "[local" in EventFields(*self.fields).stamp.lower()
 
     def __str__(self) -> str:
@@ -135,7 +134,7 @@ class Layout:
         return ", then ".join([*names, own]) + more + (f"; other lines {self.other}" if self.other else "")
 
     def to_text(self) -> str:
-        """Serialise the layout for a Spark worker."""
+        """Serialise the layout as text, to pass it to a Spark worker."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -155,7 +154,7 @@ KAFKAS_OWN = Layout()
 
 @dataclass(frozen=True)
 class UnreadableLayout:
-    """Why a file's lines cannot be read."""
+    """The reason why the lines of a file cannot be parsed, and a detail."""
 
     reason: str
     detail: str
@@ -164,13 +163,13 @@ class UnreadableLayout:
 def layout_of(
     lines: Sequence[str], stamp_format: str | None = None, given: EventFields | None = None
 ) -> Layout | UnreadableLayout:
-    """Detect the layout of a file, judging by its first lines.
+    """Detect the layout of a file from its first lines. Returns the reason if it cannot be parsed.
 
     Parameters
     ----------
     lines : sequence of str
     stamp_format : str, optional
-        Format of the timestamps in Python's strftime syntax. It replaces the known forms.
+        Format of the timestamps in Python's strftime syntax. If it is given, no other form is tried.
     given : EventFields, optional
         Fields of JSON events, if the operator named them; by default they are detected.
     """
@@ -200,7 +199,7 @@ def layout_of(
 def _inner_layout(
     lines: Sequence[str], stamp_format: str | None, given: EventFields | None
 ) -> Layout | UnreadableLayout:
-    """Return the layout of lines without prefixes, which can be JSON events, text, or both."""
+    """Detect the layout of lines without prefixes, which can be JSON events, text, or both."""
     events = _events(lines, given, stamp_format)
     if events is None:
         return _plain_layout(lines, stamp_format)
@@ -215,7 +214,7 @@ def _inner_layout(
 
 
 def _plain_layout(lines: Sequence[str], stamp_format: str | None) -> Layout | UnreadableLayout:
-    """Return the layout of lines of text. If no form of timestamps fits, return the reason."""
+    """Detect the layout of lines of text. If no form of timestamps fits, return the reason."""
     best: Layout | None = None
     most, rest = 0, []
     forms = [stamp_form(stamp_format)] if stamp_format else list(FORMS)
@@ -232,7 +231,7 @@ def _plain_layout(lines: Sequence[str], stamp_format: str | None) -> Layout | Un
         for name in ARRANGEMENTS:
             matches = _layout_matches(name, form, those)
             fits = len(matches) + (sum(line in others for line in those) if name == LOGGER_LAST else 0)
-            # An arrangement with a logger is preferred to one without, because it reads more of a line.
+            # An arrangement with a logger is preferred, because it uses more of a line.
             if fits > most and fits >= _FITS * len(those):
                 best, most = _layout(name, form, matches, those), fits
                 read = {match.string for match in [*matches, *_layout_matches(NO_LOGGER, form, those)]} - others
@@ -258,15 +257,15 @@ def _plain_layout(lines: Sequence[str], stamp_format: str | None) -> Layout | Un
 
 
 def _layout_matches(name: str, form: StampForm, lines: Sequence[str]) -> "list[re.Match[str]]":
-    """Return the matches of the lines whose parts have the given order and whose timestamps have the given form."""
+    """Match lines with an order of parts (a key of `ARRANGEMENTS`) and a form of timestamps. Return the matches."""
     compiled = re.compile(ARRANGEMENTS[name].replace("STAMP", form.text))
     return [match for line in lines if (match := compiled.match(line))]
 
 
 def _layout(name: str, form: StampForm, matches: "Sequence[re.Match[str]]", stamped: Sequence[str]) -> Layout:
-    """Return the layout with the given order of parts and form of timestamps.
+    """Return the layout with the given order of parts and the given form of timestamps.
 
-    The lines show whether they have threads and fractions of seconds.
+    Whether it has threads, fractions of seconds and so on is derived from ``matches`` and ``stamped``.
     """
     bracketed = [re.match(THREAD, match["message"]) for match in matches]
     threads = sum(bool(found) and not _NOT_A_THREAD.match(found[0]) for found in bracketed if found)
@@ -290,7 +289,7 @@ def _stamp_without_zone(stamp: str) -> str:
 def _events(
     lines: Sequence[str], given: EventFields | None, stamp_format: str | None
 ) -> Layout | UnreadableLayout | None:
-    """Return the layout of JSON events; None if too few of the lines are JSON objects."""
+    """Detect the layout of JSON events. Return None if too few lines are JSON objects."""
     objects = json_objects(lines)
     if not objects or len(objects) < prefixes.SOME * len(lines):
         return None

@@ -1,4 +1,4 @@
-"""Examine the first and last lines of a file: its layout, its kinds of logs, and the brokers that wrote it."""
+"""Examine the first and last lines of a file: which layout and kinds of log it has, and which brokers wrote it."""
 
 import re
 from collections import Counter
@@ -42,23 +42,24 @@ OF_USE = {
     STATE_CHANGE: f"state.change.logger|{STATE_CHANGE_LINES}",
     SERVER: SERVER_LINES,
 }
-"""For each kind of log, the pattern of the lines of interest."""
+"""For each kind of log, the pattern of the lines that an ingest uses."""
 _FETCHES = re.compile(r'(?:"replicaId\\?": ?|[,{]replica_id=|; ReplicaId: )(?P<id>\d+)')
 _MEMBERS = re.compile(
     r"(?:(?:isr|replicas)=\[|\bISR (?:updated to )?\[?|Shrinking ISR (?:for partition \S+ )?from )(\d+(?:, ?\d+)*)"
 )
-"""Where a line names followers by their requests, or the members of an ISR or a partition."""
+"""Patterns of the places where lines name brokers: the follower that sent a request, and the members of an ISR or the
+replicas of a partition."""
 
 
 @dataclass
 class SeenByLook:
-    """Findings about the lines of one source (container or host) among the first and last lines of a file."""
+    """Result of examining the lines of one source (container or host) among the first and last lines of a file."""
 
     kinds: Counter[str] = field(default_factory=Counter)
     of_use: Counter[str] = field(default_factory=Counter)
     brokers: Counter[int] = field(default_factory=Counter)
     named: set[int] = field(default_factory=set)
-    """Brokers that fetch, or that an ISR or a partition has."""
+    """Brokers that lines name as a fetching follower, as a member of an ISR or as a replica."""
     versions: set[str] = field(default_factory=set)
     first: str | None = None
     last: str | None = None
@@ -67,13 +68,14 @@ class SeenByLook:
     whole: bool = True
     """Whether all lines of the file were examined."""
     first_of: dict[str, str] = field(default_factory=dict)
-    """For each kind of log, the first timestamp."""
+    """By kind of log, the first timestamp."""
     informs: bool = False
     """Whether server.log has a line at INFO, the level at which leaders log shrinks."""
     has_lag_time: bool = False
-    """Whether a line prints replica.lag.time.max.ms."""
+    """Whether a line shows the value of replica.lag.time.max.ms."""
     unread: list[tuple[int | None, str]] = field(default_factory=list)
-    """Lines about an ISR that match no known form; each with its number, if it is among the first lines."""
+    """Lines about an ISR that match no known form, as (line number, text). The number is None unless the line is among
+    the first lines."""
 
     @property
     def broker_id(self) -> int | None:
@@ -83,7 +85,7 @@ class SeenByLook:
 
 @dataclass(frozen=True)
 class Look:
-    """Findings about a file from its first and last lines: its layout and, by source, what the lines show.
+    """Result of examining the first and last lines of a file: its layout and, by source, what the lines show.
 
     Parameters
     ----------
@@ -92,7 +94,7 @@ class Look:
     size_bytes : int
         Size on disk.
     sources : dict of (str or None) to SeenByLook
-        Findings by container or host. The key is None if the lines are not divided by source.
+        Results by container or host. If the lines are not divided by source, the only key is None.
     """
 
     path: str
@@ -104,7 +106,7 @@ class Look:
 def look_at(
     path: str, default: str = SERVER, stamp_format: str | None = None, events: EventFields | None = None
 ) -> Look:
-    """Examine the first lines of a file, and its last lines if it is uncompressed.
+    """Examine the first lines of a file and, if it is uncompressed, the last lines.
 
     Parameters
     ----------
@@ -126,7 +128,7 @@ def look_at(
 def _look(
     path: str, default: str, stamp_format: str | None, events: EventFields | None, key: tuple[int, int] | None
 ) -> Look:
-    """Do what `look_at` does. The result is cached by the arguments; ``key`` has the file's size and time of change."""
+    """Do what `look_at` does. The result is cached. ``key`` is the file's size and time of change."""
     size = key[0] if key else 0
     parts, goes_on = _parts_to_look_at(path, size)
     head = [line for line in parts[0][:LAYOUT_LINES] if line.strip()] if parts else []
@@ -159,14 +161,14 @@ def _look(
 
 
 def _several_brokers(seen: SeenByLook) -> bool:
-    """Whether enough lines name other brokers than the most frequent one; a few such lines are ignored."""
+    """Return whether the lines have several writers. A few lines with another writer than most are ignored."""
     return len(seen.brokers) > 1 and seen.brokers.total() - seen.brokers.most_common(1)[0][1] > SOME * (
         seen.brokers.total()
     )
 
 
 def _by_writer(path: str, layout: Layout, size: int, default: str, every: SeenByLook) -> Look:
-    """Return findings by the broker that each line names as its writer. Lines that name none are left out."""
+    """Examine all lines of a file, separately for each broker that lines name as their writer."""
     sources: dict[str | None, SeenByLook] = {}
     for broker in sorted(every.brokers):
         name = f"broker {broker}"
@@ -182,7 +184,7 @@ def _by_writer(path: str, layout: Layout, size: int, default: str, every: SeenBy
 
 
 def _note_in_look(seen: SeenByLook, values: pa.StringArray, default: str) -> None:
-    """Add to ``seen`` the kinds of logs, brokers, releases and times that lines show."""
+    """Add the kinds of log, brokers, releases and times that lines show to ``seen``."""
     codes = LogKindFinder(default).codes(values)
     for code, kind in enumerate(BROKER_KINDS):
         count = int((codes == code).sum())
@@ -209,7 +211,10 @@ def _note_in_look(seen: SeenByLook, values: pa.StringArray, default: str) -> Non
 
 
 def _note_unread(seen: SeenByLook, lines: LinesInKafkasLayout, first: int | None) -> None:
-    """Add ISR lines in an unknown format to ``seen``. ``first`` is the line number of the first of ``lines``."""
+    """Add lines about an ISR in an unknown format to ``seen``.
+
+    ``first`` is the line number in the file of the first of ``lines``; None if it is unknown.
+    """
     about = np.flatnonzero(pc.fill_null(pc.match_substring_regex(lines.values, _OF_ISR), False))
     said = lines.values.take(pa.array(about))
     for old, new in OLD_WORDS:
@@ -224,7 +229,7 @@ def _note_unread(seen: SeenByLook, lines: LinesInKafkasLayout, first: int | None
 
 
 def _note_brokers(seen: SeenByLook, values: pa.StringArray) -> None:
-    """Add to ``seen`` the brokers that wrote lines, and the versions that they print."""
+    """Add the brokers that lines name as their writer, and the versions that lines show, to ``seen``."""
     for line in values.to_pylist():
         found = _WRITER.search(line)
         if found:
@@ -234,9 +239,9 @@ def _note_brokers(seen: SeenByLook, values: pa.StringArray) -> None:
 
 
 def _parts_to_look_at(path: str, size: int) -> tuple[list[list[str]], bool]:
-    """Return the lines to examine, in one or two parts, and whether the file has lines after them.
+    """Return the lines to examine, in one or two parts, and whether the file continues after the last part.
 
-    The first part is the beginning of the file. The second is the end of a long uncompressed file.
+    The first part is the beginning of the file. A long uncompressed file has a second part, its end.
     """
     head, goes_on = _first_lines(path)
     parts = [head]
@@ -249,7 +254,7 @@ def _parts_to_look_at(path: str, size: int) -> tuple[list[list[str]], bool]:
 
 
 def _reason_not_read(path: str) -> BadFileError | None:
-    """Return why a file cannot be read; None if it can."""
+    """Return the error that reading a file raises; None if it can be read."""
     try:
         next(content_chunks(path), b"")
     except BadFileError as bad:
@@ -258,7 +263,7 @@ def _reason_not_read(path: str) -> BadFileError | None:
 
 
 def _first_lines(path: str) -> tuple[list[str], bool]:
-    """Return the lines in the first HEAD_BYTES of a file, and whether the file continues after them."""
+    """Return the complete lines in the first HEAD_BYTES of a file, and whether the file continues after them."""
     read = b""
     try:
         for chunk in content_chunks(path):

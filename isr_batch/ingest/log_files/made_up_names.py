@@ -1,8 +1,8 @@
-"""Replace names and addresses in log lines by made-up ones. A name is always replaced by the same made-up name.
+"""Replace names and addresses in log lines by made-up ones, each name always by the same made-up name.
 
-Any word of a line may be a name, so only words that Kafka prints itself are kept. A first pass over all lines collects
-names from the places where Kafka prints topics. A topic named like one of Kafka's words is replaced only in such
-places.
+Any word in a line may be a name, so all words are replaced except those that Kafka's own messages contain. A first pass
+over all lines collects the names of topics from the places where Kafka prints topics. If a topic is named like a word
+of Kafka's messages, it is replaced only in such places.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ _TOPIC_ID: Final = re.compile(r"[\w-]{21}[AQgw]")
 _FETCHER: Final = re.compile(r"broker-\d+-fetcher-\d+")
 _PLAIN: Final = re.compile(r"[\d.,:TZ+-]*")
 _OF_KAFKA: Final = {"type", "requestApiKeyName", "topicId", "replicaDirectoryId", "softwareVersion", "securityProtocol"}
-"""Fields of requests and records whose values are Kafka's own words, or ids."""
+"""Fields of requests and records whose values are Kafka's own words, or ids. They are kept."""
 _KINDS: Final = {
     "topic": {"topic", "topics", "topicName", "name", "resourceName"}, "host": {"host", "connection", "rack", "rackId"},
     "user": {"principal"},
@@ -58,7 +58,7 @@ _REGULAR: Final = re.compile(r"\\[A-Za-z]|\(\?[:=!<P]\w*>?|[^A-Za-z]+")
 
 @cache
 def words_of_kafka() -> frozenset[str]:
-    """Return the words that Kafka prints in the lines that isr-batch reads, taken from the patterns of these lines."""
+    """Return the words of Kafka's own messages, extracted from the patterns of the lines that isr-batch parses."""
     texts = [_MORE_WORDS]
     for value in [*vars(forms).values(), *vars(metadata_log).values(), *vars(gc_log).values()]:
         if isinstance(value, forms.Form):
@@ -71,33 +71,33 @@ def words_of_kafka() -> frozenset[str]:
 
 
 class MadeUpNames:
-    """Replaces names in lines. `find` must have been called for all lines before the first call of `replaced`.
+    """Replaces names in lines. Before the first call of `replaced`, `find` must have been called for all lines.
 
     Parameters
     ----------
     key : bytes, optional
-        Secret from which the made-up names are derived. By default it is random, and lost with this object.
+        Secret from which the made-up names are derived. By default, it is random and not stored.
 
     Attributes
     ----------
     names : dict of str to str
-        Made-up names by original name.
+        The made-up name of each name that was found, by original name.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
         self.key = key or secrets.token_bytes(32)
         self.names: dict[str, str] = {}
         self.partitioned: set[str] = set()
-        """Names of topics, which numbers of partitions follow."""
+        """Names of topics. In lines, the number of a partition may follow them, as in ``topic-0``."""
 
     def name(self, kind: str, text: str) -> str:
-        """Return the made-up name for a name of some kind (topic, host, ...)."""
+        """Return the made-up name for ``text``, which is a name of some kind (topic, host or user)."""
         if text not in self.names:
             self.names[text] = f"{kind}-{self._digest(text).hex()[:10]}"
         return self.names[text]
 
     def find(self, line: str) -> None:
-        """Collect the names of topics in a line. They are replaced in all lines."""
+        """Collect the names of topics in a line, so that `replaced` replaces them in all lines."""
         for found in _TOPICS.finditer(line):
             topic = next(filter(None, found.groups()))
             if not _INTERNAL.fullmatch(topic):
@@ -148,7 +148,7 @@ class MadeUpNames:
         return _STRING.sub(one, text)
 
     def _is_kept(self, value: str) -> bool:
-        """Whether a value is one of Kafka's own names, such as that of an internal topic."""
+        """Return whether a value is a name that Kafka itself gives, such as that of an internal topic."""
         return bool(_INTERNAL.fullmatch(value) or _FEATURE.fullmatch(value) or value in {forms.LAG_TIME, forms.MIN_ISR})
 
     def _text(self, text: str) -> str:
@@ -164,9 +164,9 @@ class MadeUpNames:
         Parameters
         ----------
         word, before : str
-            A word, and the text before it.
+            The word, and the text just before it.
         then : str
-            The character after it.
+            The character after the word.
         """
         stem = word.rstrip(".-:/")
         end = word[len(stem) :]
@@ -200,16 +200,16 @@ class MadeUpNames:
         return self.names[text]
 
     def _digest(self, text: str) -> bytes:
-        """Return a hash of a name that depends on the secret key."""
+        """Return a hash of a text that depends on the secret key."""
         return hmac.new(self.key, text.encode("utf-8", "surrogateescape"), hashlib.sha256).digest()
 
 
 def _is_of_kafka(word: str) -> bool:
-    """Whether Kafka prints all parts of a word. The first letter of a part may be missing in the patterns."""
+    """Return whether all parts of a word are Kafka's own words. In the patterns, their first letters may be missing."""
     known = words_of_kafka()
     return all(part in known or part[1:] in known or len(part) == 1 for part in re.findall("[A-Za-z]+", word))
 
 
 def names_as_text(names: Mapping[str, str]) -> str:
-    """Return a JSON object with the original names by made-up name."""
+    """Return a JSON object that maps each made-up name to the original name."""
     return json.dumps({made_up: name for name, made_up in sorted(names.items())}, indent=1, ensure_ascii=False) + "\n"

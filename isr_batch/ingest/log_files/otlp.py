@@ -1,4 +1,4 @@
-"""Convert OpenTelemetry's JSON (OTLP), which has one batch of events per line, to one event per line."""
+"""Convert OpenTelemetry's JSON (OTLP), with a batch of events on each line, to one event per line."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,13 +9,13 @@ _SCALARS = ("stringValue", "intValue", "doubleValue", "boolValue")
 
 
 def is_otlp(head: bytes) -> bool:
-    """Whether a file begins like OTLP JSON with one batch per line."""
+    """Return whether a file begins like OTLP JSON with a batch on each line."""
     first = head[: 8 * len(_BEGINS)].removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
     return b"".join(first.split()).startswith(_BEGINS)
 
 
 def lines_of_otlp(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield each log record of a batch as a line of JSON. Lines that are not batches are yielded unchanged."""
+    """Convert batches to one line of JSON per log record, in blocks of lines. Other lines are yielded unchanged."""
     pending = b""
     for chunk in chunks:
         *lines, pending = (pending + chunk).split(b"\n")
@@ -26,7 +26,7 @@ def lines_of_otlp(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _expanded_otlp(line: bytes) -> bytes:
-    """Return a batch as one line of JSON per log record. A line that is not a batch is returned unchanged."""
+    """Convert a batch to one line of JSON per log record. Any other line is returned unchanged."""
     try:
         events = _in_order(list(events_of_batch(json.loads(line))))
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
@@ -35,7 +35,7 @@ def _expanded_otlp(line: bytes) -> bytes:
 
 
 def _in_order(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sort the events of a batch by time. In a batch, events are grouped by logger, and the latest may come first."""
+    """Sort the events of a batch by time. In a batch, they are grouped by logger and may be in reverse order."""
     times = [str(event.get("timestamp", "")) for event in events]
     if times and times[0] > times[-1]:
         events.reverse()
@@ -43,7 +43,7 @@ def _in_order(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def events_of_batch(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the log records of an OTLP batch as events."""
+    """Yield the log records of an OTLP batch as events: dicts with timestamp, severity, logger, body and so on."""
     for of_resource in batch["resourceLogs"]:
         resource = _otlp_attributes(of_resource.get("resource", {}))
         for of_scope in of_resource.get("scopeLogs", []):
@@ -57,12 +57,12 @@ def events_of_batch(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _otlp_attributes(of: Mapping[str, Any]) -> dict[str, Any]:
-    """Return OTLP's list of attributes as a dict."""
+    """Convert OTLP's list of attributes to a dict."""
     return {each["key"]: _otlp_value(each.get("value", {})) for each in of.get("attributes", [])}
 
 
 def _otlp_value(typed: Mapping[str, Any]) -> Any:  # noqa: ANN401 any JSON
-    """Return the plain value of a typed OTLP value, such as ``{"stringValue": "x"}``."""
+    """Convert a typed OTLP value, such as ``{"stringValue": "x"}``, to a plain value, such as ``"x"``."""
     if "kvlistValue" in typed:
         return {each["key"]: _otlp_value(each.get("value", {})) for each in typed["kvlistValue"].get("values", [])}
     return next((typed[name] for name in _SCALARS if name in typed), None)

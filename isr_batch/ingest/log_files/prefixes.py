@@ -30,24 +30,24 @@ BEGINS_AS_LOG = re.compile(
     r"[\[({]?(?:\d{4}[-/]?\d\d[-/]?\d\d|\d{1,2}[ /.-]\w{2,3}[ /.-]\d{2,4}|1\d{12}\b|[A-Z][a-z]{2} \d"
     r"|(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\b|\{\")"
 )
-"""Pattern of how log lines begin: with a timestamp, a level, or JSON."""
+"""Pattern of how log lines begin: with a timestamp, a level, or a JSON object."""
 _ONLY_A_LEVEL = re.compile(rf"\[?(?:{LEVELS})\b\]?:?[ \t]+(?![\[(]?(?:\d|[A-Z][a-z]{{2}} \d))")
-"""Pattern of a line that begins with a level and has no time after it."""
+"""Pattern of a line that begins with a level but has no time after the level."""
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """A known prefix of lines.
+    """A kind of prefix that a container runtime or log collector puts in front of lines.
 
     Attributes
     ----------
     name : str
     pattern : str
-        Regular expression for the whole line. Its group ``rest`` is the line without the prefix. Optional groups are
-        ``source``, the container or pod that wrote the line; ``part``, which is P if the line continues in the next
-        one; and ``time``, which becomes a field of the JSON object in ``rest``.
+        Regular expression for the whole line. Its group ``rest`` is the line without the prefix. Optional groups:
+        ``source`` is the container or pod that wrote the line; ``part`` is P if the line continues in the next line;
+        ``time`` is added as a field to the JSON object in ``rest``.
     begins : pattern
-        At least one line must have a ``rest`` that begins like this.
+        Pattern that ``rest`` must match in at least one line of a file that has this prefix.
     """
 
     name: str
@@ -78,14 +78,15 @@ PREFIXES = (
     Prefix("grep", r"^(?P<source>[^\s:\[\]{}]+?):(?:\d+:)?(?P<rest>.*)$"),
 )
 ENVELOPE = "JSON envelope"
-"""Name for prefixes where the line is a field of a JSON object: docker's json-file, fluent-bit, CloudWatch."""
+"""Name of the kind of prefix in which the line is a field of a JSON object, as in docker's json-file, fluent-bit or
+CloudWatch."""
 _NAMED = {prefix.name: prefix for prefix in PREFIXES}
 _DOCKERS = "log"
 MOST = 0.9
-"""A prefix is removed only if this share of a file's lines has it."""
+"""Minimum share of a file's lines that must have a prefix for it to be removed."""
 SOME = 0.05
-"""Share of the lines in an envelope that must begin like a log line. It is low, because a broker prints hundreds of
-settings that do not."""
+"""Minimum share of the lines in envelopes that must begin like a log line. It is low because a broker prints hundreds
+of settings, which do not begin like this."""
 
 
 class StrippedOfPrefix(NamedTuple):
@@ -107,9 +108,9 @@ class StrippedOfPrefix(NamedTuple):
 
 
 def prefix_of(lines: Sequence[str]) -> str | None:
-    """Return the known prefix that most of the lines have; None if most of them lack any known prefix.
+    """Return the name of the prefix that most of the lines have; None if most lines lack any prefix.
 
-    The rest of at least one line must look like the beginning of a log line.
+    After the prefix, at least one line must begin like a log line.
     """
     if _envelope_fields(lines):
         return ENVELOPE
@@ -123,7 +124,7 @@ def prefix_of(lines: Sequence[str]) -> str | None:
 
 
 def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: int) -> bool:
-    """Whether more lines begin like a log line after the prefix is removed than before."""
+    """Return whether more lines begin like a log line without the prefix than with it."""
     if not found[0]["rest"]:
         return False
     own = sum(bool(re.match(r"\[\d{4}-\d\d-\d\d[ T]", line)) for line in lines)
@@ -131,7 +132,7 @@ def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: i
 
 
 def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
-    """Remove a prefix from lines. A line without the prefix stays unchanged."""
+    """Remove the prefix with a name from lines. Lines without the prefix stay unchanged."""
     if name.startswith(ENVELOPE):
         return _without_prefix_envelope(name.removeprefix(ENVELOPE).strip(), values)
     pattern = _NAMED[name].pattern
@@ -148,16 +149,18 @@ def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
 
 
 def _with_time_of_envelope(text: pa.StringArray, time: pa.StringArray) -> pa.StringArray:
-    """Return JSON objects with the time of what they are in as one more field; null for any other text."""
+    """Add a field with the time from the prefix or envelope to JSON objects. Any other text becomes null."""
     fields = pc.utf8_slice_codeunits(text, 1)
     is_object = pc.and_(pc.starts_with(text, "{"), pc.invert(pc.match_substring_regex(fields, r"^\s*\}")))
     return pc.if_else(is_object, pc.binary_join_element_wise(f'{{"{COLLECTED}":"', time, '",', fields, ""), None)
 
 
 def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None, str | None] | None:
-    """Return the fields of JSON envelopes with the log line, its container, and the time if lines are JSON themselves.
+    """Return the paths of the fields of JSON envelopes that contain the log line, the container and the time.
 
-    The result is None if lines have no envelope.
+    The last two are None if they are missing. The time is only searched if the log lines are JSON without a time.
+
+    Without envelopes, the result is None.
     """
     objects = json_objects(lines)
     if not objects or len(objects) < SOME * len(lines):
@@ -178,19 +181,19 @@ def _envelope_fields(lines: Sequence[str]) -> tuple[str, str | None, str | None]
 
 
 def begins_with_time(text: str) -> bool:
-    """Whether a text begins like a log line that has a time."""
+    """Return whether a text begins like a log line that has a time."""
     return bool(BEGINS_AS_LOG.match(text)) and not _ONLY_A_LEVEL.match(text)
 
 
 def envelope_prefix(lines: Sequence[str]) -> str:
-    """Return the prefix name for the envelope of lines. It includes the names of the envelope's fields."""
+    """Return the name of the prefix of lines in JSON envelopes. It includes the paths of the fields to use."""
     fields = _envelope_fields(lines)
     assert fields is not None
     return f"{ENVELOPE} {json.dumps(fields)}"
 
 
 def _without_prefix_envelope(fields: str, values: pa.StringArray) -> StrippedOfPrefix:
-    """Return the log lines that are in JSON envelopes."""
+    """Extract the log lines from JSON envelopes. ``fields`` is the JSON in a result of `envelope_prefix`."""
     field, source, stamp = json.loads(fields)
     paths = [path for path in (field, source, stamp) if path]
     columns = dict(zip(paths, read_json_fields(values, paths), strict=True))
@@ -207,7 +210,7 @@ def _without_prefix_envelope(fields: str, values: pa.StringArray) -> StrippedOfP
 
 
 class JoinerOfCutLines:
-    """Joins lines that a container runtime has cut. A line that is incomplete at the end of a block is held back."""
+    """Joins lines that a container runtime has cut into parts. A line that is incomplete after a block is held back."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -216,7 +219,10 @@ class JoinerOfCutLines:
     def join(
         self, values: pa.StringArray, numbers: npt.NDArray[np.int64], goes_on: npt.NDArray[np.bool_]
     ) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
-        """Return the lines that are complete, each with the line number of its first part."""
+        """Join the parts of lines in a block, and return the complete lines with the line numbers of their first parts.
+
+        ``goes_on`` is true for each part that continues in the next one.
+        """
         if not self.begun and not goes_on.any():
             return values, numbers
         edges = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~goes_on) + 1])
@@ -233,7 +239,7 @@ class JoinerOfCutLines:
         return whole, of_lines
 
     def rest(self) -> tuple[pa.StringArray, npt.NDArray[np.int64]]:
-        """Return the line that is still incomplete at the end of the file, or no line."""
+        """Return the line that is still held back at the end of the file, if any, with its line number."""
         begun, self.begun = self.begun, []
         if not begun:
             return pa.array([], pa.string()), np.empty(0, np.int64)

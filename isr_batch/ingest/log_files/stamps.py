@@ -1,4 +1,4 @@
-"""Recognise the timestamps of log lines, and convert them to UTC in the form that Kafka prints."""
+"""Recognise the timestamps of log lines, and convert them to UTC in the form in which Kafka prints them."""
 
 import re
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ _DIRECTIVES = {
     "z": r"(?P<z>Z|[+-]\d\d(?::?\d\d)?)", "y": r"(?P<y>\d\d)", "I": r"(?P<H>\d{1,2})", "p": r"(?P<p>[AaPp][Mm])",
     "%": "%",
 }  # fmt: skip
-"""Directives of Python's strftime that a user's timestamp format may have, with a pattern for each."""
+"""Directives of Python's strftime that a user's timestamp format may contain, with a pattern for each."""
 
 
 @dataclass(frozen=True)
 class StampForm:
-    """A form of timestamps: its name, and a regular expression with a named group for each part.
+    """A form of timestamps: its name, and a regular expression with a named group for each part of a timestamp.
 
     Possible groups are Y, y, m, b (name of the month), d, H, M, S, f (fraction of a second), p (AM or PM), z (offset
     from UTC), and s, ms, us or ns since 1970.
@@ -46,7 +46,7 @@ class StampForm:
 
     @cached_property
     def groups(self) -> frozenset[str]:
-        """Names of the pattern's groups, which are the parts that timestamps of this form have."""
+        """Names of the pattern's groups: the parts of a timestamp of this form."""
         return frozenset(re.findall(r"\(\?P<(\w+)>", self.pattern))
 
 
@@ -62,7 +62,8 @@ FORMS = (
                                           rf"(?P<H>\d{{1,2}}):(?P<M>[0-5]\d):(?P<S>[0-5]\d){_FRACTION} (?P<p>[AP]M)"),
     StampForm("epoch milliseconds", r"(?P<ms>1\d{12})"),
 )  # fmt: skip
-"""Forms that can only be read in one way. Forms in which day and month may be swapped are not listed."""
+"""The forms that are recognised. They are unambiguous: a form in which day and month could be confused is not
+listed."""
 
 EVENT_FORMS = (
     *FORMS,
@@ -70,7 +71,7 @@ EVENT_FORMS = (
     StampForm("epoch nanoseconds", r"(?P<ns>1\d{18})"),
     StampForm("epoch seconds", r"(?P<s>1\d{9}(?:\.\d{1,9})?)"),
 )
-"""Forms of times in fields of events, where a plain number can also be a time."""
+"""Forms of times in the fields of events. In such a field, a plain number can be a time too."""
 _SINCE_1970 = {"s", "ms", "us", "ns"}
 
 AMBIGUOUS = re.compile(r"[\[(]?\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)[ T]\d{1,2}:\d\d")
@@ -78,12 +79,12 @@ TIME_ALONE = re.compile(r"[\[(]?([01]\d|2[0-3]):[0-5]\d:[0-5]\d[.,]\d{3}\b")
 
 
 def stamp_form(name: str) -> StampForm:
-    """Return the known form of that name, or make a form from the user's timestamp format.
+    """Return the form with a name, or make a form from a timestamp format in Python's strftime syntax.
 
     Raises
     ------
     UsageError
-        When a format has unknown directives, or lacks the day or the time.
+        When a format contains unknown directives, or lacks the day or the time.
     """
     for form in EVENT_FORMS:
         if form.name == name:
@@ -115,7 +116,7 @@ def stamp_zone(text: str) -> tzinfo:
     Raises
     ------
     UsageError
-        When the text is neither.
+        When the text is neither a time zone nor an offset.
     """
     offset = _stamp_offset_us(text)
     try:
@@ -138,7 +139,7 @@ def _stamp_offset_us(text: str) -> int | None:
 
 
 def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | None = None) -> pa.StringArray:
-    """Convert timestamps to text like ``2026-11-21 16:30:12,613`` in UTC; null for a timestamp of another form.
+    """Convert timestamps to text like ``2026-11-21 16:30:12,613`` in UTC. Those of another form become null.
 
     Parameters
     ----------
@@ -147,7 +148,7 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
     form : StampForm
         Form of the timestamps.
     zone : str, optional
-        Time zone of timestamps that name none; by default UTC.
+        Time zone of timestamps that do not show one; by default, UTC.
     """
     for unit in form.groups & _SINCE_1970:
         found = pc.struct_field(pc.extract_regex(stamps, f"^{form.pattern}$"), unit)
@@ -198,7 +199,7 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
 
 
 def _hour_of_day(hour: pa.StringArray, half: pa.StringArray) -> pa.StringArray:
-    """Convert hours of a 12-hour clock to hours of the day. 12 AM is midnight."""
+    """Convert hours of a 12-hour clock, with AM or PM, to hours from 00 to 23."""
     number = pc.fill_null(hour, "12").cast(pa.int64())
     number = pc.if_else(pc.equal(number, 12), 0, number)
     number = pc.if_else(pc.equal(pc.utf8_upper(pc.fill_null(half, "AM")), "PM"), pc.add(number, 12), number)
@@ -206,7 +207,7 @@ def _hour_of_day(hour: pa.StringArray, half: pa.StringArray) -> pa.StringArray:
 
 
 def parsed_stamps(texts: pa.StringArray) -> pa.TimestampArray:
-    """Parse timestamps. A date that does not exist becomes null."""
+    """Parse timestamps in ISO 8601. A date that does not exist becomes null."""
     try:
         return texts.cast(pa.timestamp("ms"))
     except pa.ArrowInvalid:
@@ -222,7 +223,7 @@ def _one_stamp(text: str | None) -> datetime | None:
 
 
 def _zone_shift_us(us: pa.Int64Array, zone: tzinfo) -> pa.Int64Array:
-    """Return a zone's offset from UTC, in microseconds, for each local time. Times in the same hour share a look-up."""
+    """Return the offset of a time zone from UTC, in microseconds, at each of the local times ``us``."""
     hours = pc.divide(pc.fill_null(us, 0), 3_600_000_000)
     encoded = pc.dictionary_encode(hours)
     offsets = []
@@ -235,5 +236,5 @@ def _zone_shift_us(us: pa.Int64Array, zone: tzinfo) -> pa.Int64Array:
 
 
 def _printed_stamp(times: pa.TimestampArray) -> pa.StringArray:
-    """Return times as text in the form that Kafka prints."""
+    """Format times as Kafka prints them."""
     return pc.replace_substring(pc.strftime(times, "%Y-%m-%d %H:%M:%S"), ".", ",")

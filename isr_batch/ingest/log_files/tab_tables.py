@@ -1,6 +1,6 @@
-"""Read tables whose columns are separated by tabs, without a header: `az -o tsv`, ClickHouse's TSV.
+"""Parse tables without a header whose columns are separated by tabs, from `az -o tsv` or ClickHouse.
 
-The meaning of a column is found by its values. In some of these tables, a message of several lines is not escaped.
+Columns are recognised by their values. In some of these tables, newlines in a message are not escaped.
 """
 
 import re
@@ -13,7 +13,7 @@ from isr_batch.ingest.log_files.prefixes import SOME, begins_with_time, prefix_o
 
 _LOOKED_AT: Final = 400
 _FITS: Final = 0.8
-"""Share of a column's values that must have the form of times, levels or loggers."""
+"""Minimum share of a column's values that must have the form of times, levels and so on to recognise it."""
 _STAMP_CHARACTERS: Final = 40
 _POD: Final = re.compile(r"[a-z][\w.-]*\d")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0"}
@@ -22,7 +22,7 @@ STAMP, LEVEL, LOGGER, MESSAGE, HOST = "@timestamp", "level", "logger", "message"
 
 
 def columns_of_tab_table(text: str) -> list[str] | None:
-    """Name the columns of a table without a header, from its first rows; None for any other text."""
+    """Name the columns of a table without a header, using its first rows. Returns None for any other text."""
     lines = [line.rstrip("\r") for line in text.split("\n")[:_LOOKED_AT] if "\t" in line.strip()]
     rows = [row for line in lines if any(map(_is_time, row := line.split("\t")))]
     if not rows:
@@ -41,7 +41,7 @@ def columns_of_tab_table(text: str) -> list[str] | None:
 
 
 def _name_of_column(values: Sequence[str], number: int) -> str:
-    """Return the name of a column by its values; a number for any other column."""
+    """Return the name of a column, recognised by its values, or ``column N``."""
     forms: dict[str, Callable[[str], object]] = {
         STAMP: _is_time, LEVEL: re.compile(LEVELS).fullmatch, LOGGER: is_kafkas_logger,
         HOST: lambda text: _POD.fullmatch(text) and is_source(text),
@@ -51,12 +51,12 @@ def _name_of_column(values: Sequence[str], number: int) -> str:
 
 
 def _is_time(text: str) -> bool:
-    """Whether a value is a time alone."""
+    """Return whether a value is just a time."""
     return 0 < len(text) <= _STAMP_CHARACTERS and form_of([text]) is not None
 
 
 def rows_of_tab_table(lines: Iterable[str], columns: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the rows of a table; a message may continue in further lines, and have tabs in them.
+    """Yield the rows of a table as lists of values. A message may contain newlines and tabs.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def rows_of_tab_table(lines: Iterable[str], columns: Sequence[str]) -> Iterator[
 
 
 def _ends_tab_row(line: str, columns: Sequence[str], after: int) -> bool:
-    """Whether a line ends with the columns behind the message."""
+    """Return whether a line ends with the columns that follow the message."""
     last = line.split("\t")[-after:]
     return len(last) == after and all(
         _is_time(text) for text, name in zip(last, columns[-after:], strict=True) if name == STAMP
@@ -88,16 +88,16 @@ def _ends_tab_row(line: str, columns: Sequence[str], after: int) -> bool:
 
 
 def _split_tab_row(text: str, at: int, after: int) -> list[str]:
-    """Split a row at the tabs before and behind its message."""
+    """Split a row into values. ``at`` columns precede the message, and ``after`` columns follow it."""
     *before, rest = text.split("\t", at)
     return [*before, *rest.rsplit("\t", after)] if after else [*before, rest]
 
 
 def is_escaped_by_backslashes(text: str) -> bool:
-    """Whether line ends and tabs within a table's values are escaped, as ClickHouse does."""
+    """Return whether newlines and tabs in a table's values are escaped with backslashes, as ClickHouse does."""
     return bool(_ESCAPED.search(text)) and not _NOT_ESCAPED.search(text)
 
 
 def unescaped(text: str) -> str:
-    """Return a value of a table with line ends and tabs instead of their escapes."""
+    """Replace the escape sequences for newlines, tabs and so on in a value of a table."""
     return _ESCAPED.sub(lambda found: _ESCAPES.get(found[1], found[1]), text) if "\\" in text else text

@@ -1,1 +1,1 @@
-"""Ingest a user's own table of fetches, whose columns are mapped in a YAML file."""
+"""Ingest a user's own table of fetches, following a mapping of its columns in a YAML file."""

@@ -1,4 +1,4 @@
-"""Add a source's new rows to a table of the lake, day by day. Rows that are already there are not added again."""
+"""Add the rows of a source to a table of the lake, day by day. Rows that the table has already are not added again."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -28,9 +28,9 @@ DAY_US: Final = 86_400_000_000
 
 @dataclass
 class Account:
-    """Number of rows of a source by outcome: rows in = new + known + left out + refused.
+    """Numbers of rows of a source by outcome: new, already known, left out, or refused.
 
-    New and known rows are counted by day and leader.
+    New and known rows are counted by (day, leader).
     """
 
     new: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -38,15 +38,16 @@ class Account:
     left_out: int = 0
     refused: int = 0
     gone: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """Number of rows that ``--replace`` deletes from the lake, because the source lacks them, by day and leader."""
+    """Numbers of rows that ``--replace`` deletes from the lake because the source does not contain them, by (day,
+    leader)."""
 
     @property
     def rows_in(self) -> int:
-        """Number of rows in the source, whatever their outcome."""
+        """Total number of rows in the source."""
         return self.new.total() + self.known.total() + self.left_out + self.refused
 
     def count(self, day: str, given: dict[int, int], new: dict[int, int]) -> None:
-        """Add a day's rows. ``given`` has all rows by leader, ``new`` those that the lake did not have."""
+        """Add a day's numbers of rows by leader: ``given`` in the source, and ``new`` those that the lake lacked."""
         for leader, rows in given.items():
             added = new.get(leader, 0)
             self.new[day, leader] += added
@@ -55,7 +56,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Replaced:
-    """Rows of the lake that the source replaces (``--replace``): of some days, optionally of one leader or topic."""
+    """Which rows of the lake the source replaces (``--replace``): some days, perhaps only of one leader or topic."""
 
     window: Window
     leader_id: int | None = None
@@ -74,16 +75,16 @@ class Replaced:
 
 @dataclass
 class AddedRows:
-    """Collects a cluster's new rows for one table. They are written to files at once; `commit` adds these to the table.
+    """Collects the new rows of a cluster for one table. They are written to files, which `commit` adds to the table.
 
     Attributes
     ----------
     target : RowsOfCluster
         Converts rows of the source to rows of the table.
     epochs : callable, optional
-        Looks up leader epochs, if the user's table of terms has them and the rows do not.
+        Looks up leader epochs in the user's table of terms. None unless there is such a table and the rows lack epochs.
     replaced : Replaced, optional
-        Rows of the lake that are deleted if the source does not have them.
+        Which rows of the lake are deleted if the source does not contain them.
     """
 
     small: SmallTables
@@ -104,19 +105,19 @@ class AddedRows:
 
     @property
     def table(self) -> Table:
-        """The table that the rows are added to."""
+        """The table to which the rows are added."""
         return self.target.checked.table
 
     def add(self, rows: pa.Table, epochs_changed_us: int | None = None) -> None:
-        """Find the rows that the table lacks, and write them to files.
+        """Find the rows that the table does not have yet, and write them to files.
 
         Parameters
         ----------
         rows : pa.Table
             Rows that passed all checks, with the columns of `Checked.columns` except ``cluster_id``.
         epochs_changed_us : int, optional
-            The instant, in microseconds since 1970, from which leader epochs may have changed. Stored rows from then on
-            are looked up again.
+            If leader epochs may have changed: from which time on, in microseconds since 1970. The epochs of stored rows
+            are then looked up again from this time on.
         """
         self.lake.ensure(self.table)
         days = np.asarray(rows[self.target.time].combine_chunks()) // DAY_US if rows.num_rows else np.zeros(0, int)
@@ -136,9 +137,9 @@ class AddedRows:
             self._add_day(day, rows if len(of_day) == 1 else rows.take(pa.array(places)))
 
     def _add_day(self, day: str, given: pa.Table) -> None:
-        """Merge a day's rows with those of the table. New rows are written to a file or kept for Spark.
+        """Merge a day's rows with those in the table. Write new rows to a file, or keep them for Spark to write.
 
-        If stored rows change, all rows of the day are kept, to replace the day.
+        If stored rows change, all rows of the day are kept, and `commit` replaces the day.
         """
         there = self._stored_rows(day, [*given.column_names, *(["leader_epoch"] if self.epochs else [])])
         merged = self.target.merged(there, given, self.epochs)
@@ -156,7 +157,7 @@ class AddedRows:
             self.files.append(self.target.written(self.lake.by_delta_rs(self.table.name).store, day, merged.rows, new))
 
     def _without_gone(self, day: str, merged: MergedRows, replaced: Replaced) -> Ints:
-        """Return the indices of the distinct rows that stay. Rows to replace go unless the source has them."""
+        """Return the indices of the rows that stay: all distinct rows except those to replace that the source lacks."""
         distinct = merged.distinct
         named = self.target.with_constants(merged.rows, "topic", "leader_id")
         gone = replaced.are_in(named, self.target.time)[distinct] & ~merged.is_given
@@ -165,7 +166,7 @@ class AddedRows:
         return distinct[~gone]
 
     def _stored_days(self) -> set[str]:
-        """Return the days for which the table has rows of the cluster."""
+        """Return the days for which the table contains rows of the cluster."""
         files = open_columns(self.lake, self.table.name, ["event_date", "cluster_id"])
         if files is None:
             rows = self.lake.read(self.table.name).where(F.col("cluster_id") == self.target.cluster_id)
@@ -174,7 +175,7 @@ class AddedRows:
         return {str(day) for day in pc.unique(found["event_date"]).to_pylist()}
 
     def _stored_rows(self, day: str, names: list[str]) -> pa.Table:
-        """Return the cluster's rows of a day that the table has, with the columns ``names``."""
+        """Return the cluster's rows of a day in the table, with the columns ``names``."""
         files = open_columns(self.lake, self.table.name, [*names, "cluster_id", "event_date"])
         if files is None:
             where = f"cluster_id = {sql_literal(self.target.cluster_id)} AND event_date = DATE'{day}'"
@@ -184,7 +185,7 @@ class AddedRows:
         return with_dictionaries(rows, self.target.checked)
 
     def commit(self) -> None:
-        """Add the written files to the table. Days that are replaced come first, because files may add rows to them."""
+        """Replace the days with changed rows, and then add the written files to the table."""
         name = self.table.name
         for day, rows in self._days_again.items():
             where = f"cluster_id = {sql_literal(self.target.cluster_id)} AND event_date = DATE'{day}'"
@@ -200,7 +201,7 @@ class AddedRows:
             self.lake.append_once(self.table, self.lake.spark.createDataFrame(rows), f"{self.lake.run_id}/{name}")
 
     def discard(self) -> None:
-        """Delete the written files, because the ingest failed."""
+        """Delete the written files. Called if the ingest fails."""
         for file in self.files:
             self.lake.by_delta_rs(self.table.name).store.files().delete_file(file.path)
 
@@ -208,7 +209,7 @@ class AddedRows:
 def _stored_rows_of_cluster(
     files: ds.Dataset | pa.Table, cluster_id: str, day: str | None, names: list[str]
 ) -> pa.Table:
-    """Return columns of a cluster's rows from open files: of one day, or of all days if ``day`` is None."""
+    """Return columns of a cluster's rows in a table: of one day, or of all days if ``day`` is None."""
     of_cluster = ds.field("cluster_id") == cluster_id
     if day is not None:
         of_cluster &= ds.field("event_date") == pa.scalar(day).cast(pa.date32())

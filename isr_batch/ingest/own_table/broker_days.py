@@ -1,4 +1,4 @@
-"""Summarise the fetches from a follower to a leader on a day: how frequent they are, and when they pause."""
+"""Summarise the fetches of each follower from each leader on a day: how frequent they are, and when they pause."""
 
 from datetime import date
 from typing import Final
@@ -29,8 +29,8 @@ _NOT_YET, _NONE = np.int32(SECOND_US), np.int32(-1)
 class FetchDay:
     """The fetches of one cluster on one UTC day, which may be added in any order.
 
-    For each pair of leader and follower, only the first and the last fetch of each second are kept. This takes 0.7 MB
-    per pair.
+    For each pair of leader and follower, only the times of the first and last fetch in each second are stored, which
+    takes 0.7 MB.
 
     Parameters
     ----------
@@ -48,14 +48,14 @@ class FetchDay:
     def add(
         self, leader_id: npt.NDArray[np.int32], replica_id: npt.NDArray[np.int32], handled_us: npt.NDArray[np.int64]
     ) -> None:
-        """Add fetches. Raise `ValueError` if one was handled on another day.
+        """Add fetches. Raise `ValueError` if one of them was not handled on this day.
 
         Parameters
         ----------
         leader_id, replica_id : int32 array
             Leader and follower of each fetch.
         handled_us : int64 array
-            Time of each fetch, in microseconds since 1970.
+            Time at which each fetch was handled, in microseconds since 1970.
         """
         second, rest_us = np.divmod(handled_us - self._from_us, SECOND_US)
         if len(second) and (second.min() < 0 or second.max() >= DAY_SECONDS):

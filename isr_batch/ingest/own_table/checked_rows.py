@@ -1,4 +1,4 @@
-"""Write the SELECT that checks each row of a mapped table, fills in missing values, and says why a row is refused."""
+"""Generate the SELECT that checks the rows of a user's table, fills in missing values, and refuses invalid rows."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,15 @@ from udfs.request_log.fields import FIRST_US, LAST_US
 
 RAW_CHARACTERS: Final = 500
 UNKNOWN_CLUSTER: Final = "unknown"
-"""Cluster in quarantine of a row whose cluster name could not be read."""
+"""Value of cluster_id in quarantine for a row whose cluster name could not be read."""
 NO_EPOCH: Final = 0
-"""Leader epoch of all rows if none is mapped."""
+"""Leader epoch of all rows if no column for it is mapped."""
 REFUSED: Final = ("reason", "detail", "raw")
 TIMES: Final = {
     FETCH_LOG.name: "handled_time", APPEND_LOG.name: "append_time", GIVEN_TERMS.name: "start_time",
     OBSERVED_ISR_CHANGES.name: "change_time",
 }  # fmt: skip
-"""Column from which event_date is derived, by table."""
+"""For each table, the column from which event_date is derived."""
 
 _NOT_NEGATIVE: Final = ("partition_id", "leader_id", "fetch_offset", "base_offset", "log_end_offset", "start_offset")
 _SQL_TYPES: Final = {"STRING": "VARCHAR", "INT": "INTEGER", "BIGINT": "BIGINT", "ARRAY<INT>": "INTEGER[]",
@@ -38,20 +38,22 @@ _WORD: Final = re.compile(r"[a-z_]+")
 
 @dataclass(frozen=True)
 class Checked:
-    """The SELECT that reads and checks the rows of a mapped table, and the form of its result.
+    """The SELECT that reads and checks the rows of a user's table, and the columns of its result.
 
     Attributes
     ----------
     table : Table
         Table of the lake that the rows are for.
     text : str
-        SELECT from ``rows`` that returns the columns of ``schema``. Instants are in microseconds since 1970.
+        SELECT on table ``rows`` (the user's rows). It returns the columns of ``schema``, with instants in microseconds
+        since 1970.
     schema : pa.Schema
         ``cluster_id``, columns of the table, and `REFUSED`. ``reason`` is null if the row passed all checks.
     constants : mapping of str
-        Columns with the same value in all rows. The SELECT does not return them.
+        Value of each column that is the same in all rows. The SELECT does not return these columns.
     same_as : mapping of str to str
-        Columns that always equal another column. The SELECT does not return them either.
+        For each column that always equals another one, the name of the other column. The SELECT only returns the
+        latter.
     """
 
     table: Table
@@ -62,11 +64,11 @@ class Checked:
 
     @property
     def columns(self) -> list[str]:
-        """The columns of the lake's table that the SELECT returns."""
+        """Names of the columns that the SELECT returns, without `REFUSED`."""
         return [name for name in self.schema.names if name not in REFUSED]
 
     def completed(self, rows: pa.Table) -> pa.Table:
-        """Convert results of the SELECT to rows of the lake: add the columns that it omits, and convert instants."""
+        """Convert rows that the SELECT returned to rows of the lake: add the other columns, and convert instants."""
         for name, value in self.constants.items():
             if name in rows.column_names:  # a looked-up leader epoch may be there already
                 continue
@@ -87,7 +89,7 @@ class Checked:
 def checked_rows(
     table: Table, columns: MappedColumns, values: Mapping[str, ColumnValue], conditions: Sequence[str], *, is_csv: bool
 ) -> Checked:
-    """Write the SELECT that converts, completes and checks the rows of a mapped table.
+    """Generate the SELECT that converts, completes and checks the rows of a user's table.
 
     Parameters
     ----------
@@ -96,11 +98,11 @@ def checked_rows(
     columns : MappedColumns
         The mapped columns, and which of them are required.
     values : mapping of str to ColumnValue
-        How each mapped column and ``cluster_id`` are read.
+        For each mapped column and ``cluster_id``, how its values are read.
     conditions : sequence of str
-        SQL conditions. Rows that do not meet all of them are left out.
+        SQL conditions that a row must meet. Other rows are skipped without being refused.
     is_csv : bool
-        Whether the source has the column `CORRUPT`.
+        Whether the source is CSV, so that it has the column `CORRUPT`.
     """
     types = {
         column.name: column.type for column in table.columns if column.name in {*values, *_columns_of_every_row(table)}
@@ -111,7 +113,7 @@ def checked_rows(
         else f"CAST(NULL AS {_SQL_TYPES[kind]}) AS {name}"
         for name, kind in types.items()
     )
-    # The source columns whose values messages quote, each only once.
+    # The source columns whose values are quoted when a row is refused, each only once.
     sources = {value.source_name: value.source for value in values.values() if value.source is not None}
     kept_as = {name: f"_source_{number}" for number, name in enumerate(sources)}
     read += "".join(f", {source} AS {kept_as[name]}" for name, source in sources.items())
@@ -156,7 +158,7 @@ def checked_rows(
 
 
 def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str]) -> dict[str, object]:
-    """Return the columns with the same value in all rows: mapped constants, and defaults of unmapped columns."""
+    """Return the columns that have the same value in all rows: mapped constants, and defaults of unmapped columns."""
     defaults = {"leader_epoch": NO_EPOCH, "error_code": 0, "made_by": "leader"}
     given = {name: value.constant for name, value in values.items() if value.source is None}
     absent = {name: defaults.get(name) for name in types if name not in values and name not in INSTANTS}
@@ -165,7 +167,7 @@ def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str
 
 
 def _same_instants_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
-    """Return the instant that is used in place of each unmapped instant of a fetch."""
+    """Return, for each instant of a fetch that is not mapped, the other instant that is used in its place."""
     if table is not FETCH_LOG:
         return {}
     same = {}
@@ -183,7 +185,7 @@ def _same_instants_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[s
 
 
 def _columns_of_every_row(table: Table) -> tuple[str, ...]:
-    """Return the columns that every row has, whether they are mapped or not."""
+    """Return the columns that the SELECT must provide for a table even if they are not mapped."""
     if table is FETCH_LOG:
         return ("leader_epoch", *INSTANTS, "leader_log_end_offset", "high_watermark", "error_code")
     if table is APPEND_LOG:
@@ -194,7 +196,7 @@ def _columns_of_every_row(table: Table) -> tuple[str, ...]:
 
 
 def _completed_values(table: Table) -> list[str]:
-    """Return SQL expressions that fill in missing values, in steps. A step may use the columns of earlier steps."""
+    """Return lists of SQL expressions that fill in missing values. Each may use the columns of those before it."""
     if table is APPEND_LOG:
         ends = "CASE WHEN log_end_offset IS NOT NULL THEN coalesce(log_end_source, 'appends') END AS log_end_source"
         return [f"coalesce(error_code, 0) AS error_code, {ends}"]
@@ -210,21 +212,22 @@ def _completed_values(table: Table) -> list[str]:
             "coalesce(arrival_time, handled_time) AS arrival_time, "
             "coalesce(processed_time, handled_time) AS processed_time"
         ),
-        # If the end of a long poll is unknown, no wait is assumed: it might be mistaken for a delay by the leader.
+        # If the end of a long poll is unknown, assume that the fetch did not wait. A wait could be mistaken for a delay
+        # by the leader.
         "coalesce(completed_time, released_time, processed_time) AS completed_time",
         "coalesce(released_time, completed_time) AS released_time",
     ]  # fmt: skip
 
 
 def _back_us(table: Table) -> str:
-    """Return SQL for the largest step back, in microseconds, between consecutive instants of a fetch."""
+    """Return SQL for the longest time, in microseconds, by which an instant of a fetch precedes the one before it."""
     if table is not FETCH_LOG:
         return "0"
     return f"greatest({', '.join(f'{earlier} - {later}' for earlier, later in pairwise(INSTANTS))})"
 
 
 def _instants_in_order(table: Table) -> dict[str, str]:
-    """Return SQL for instants of a fetch that raises each to the instants before it, if rounding has swapped them."""
+    """Return SQL that raises each instant of a fetch to the instants before it, in case rounding has swapped them."""
     if table is not FETCH_LOG:
         return {}
     return {name: f"greatest({', '.join(INSTANTS[: i + 1])})" for i, name in enumerate(INSTANTS) if i}
@@ -233,20 +236,21 @@ def _instants_in_order(table: Table) -> dict[str, str]:
 def _problems(
     table: Table, columns: MappedColumns, values: Mapping[str, ColumnValue], types: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
-    """Return the checks of a row, in the order in which they are made.
+    """Return the checks to run on each row, in order.
 
     Returns
     -------
     list of (str, str, str)
-        SQL condition for refusing the row, the reason as text, and SQL for the detail.
+        For each check: SQL condition that is true if the row must be refused, reason to report, and SQL expression of
+        the value to show with the reason.
     """
 
     def named(name: str, value: str = "") -> str:
-        """Return SQL for text with a column's name and value, the detail of a refusal."""
+        """Return a SQL expression for the text ``NAME = VALUE``, to show with the reason."""
         return f"{quoted(name + ' = ')} || CAST({value or name} AS VARCHAR)"
 
     required = {name for name, field in type(columns).model_fields.items() if field.is_required()}
-    # If leader epochs are mapped, every row needs one, because a missing one would have to be guessed.
+    # If leader epochs are mapped, every row must contain one: a missing epoch would have to be guessed.
     required |= {"cluster_id", "handled_time"} & types.keys() | {"leader_epoch"} & values.keys()
     refused = "error_code = 0 AND " if table is APPEND_LOG else ""
     problems = [
@@ -260,7 +264,7 @@ def _problems(
         ("cluster_id = ''", "required value missing", "'cluster_id'"),
     ]  # fmt: skip
     if table is FETCH_LOG:
-        # If one instant is truncated to seconds, it may precede the instant before it by up to a second.
+        # An instant that is truncated to seconds may precede the instant before it by up to a second.
         coarse = any(getattr(values.get(name), "value", "").endswith("* 1000000)") for name in INSTANTS)
         problems += [
             ("replica_id = leader_id", "replica is the leader", "NULL"),

@@ -1,6 +1,6 @@
-"""Infer when each leader ran its task isr-expiration, judging by shrinks in a user's table of ISR changes.
+"""Infer when each leader ran its task isr-expiration, using the shrinks in a user's table of ISR changes.
 
-Only shrinks show when checks ran: users' tables have no row about the start of a broker.
+Shrinks are the only evidence, because users' tables do not show when a broker was started.
 """
 
 from collections.abc import Mapping
@@ -14,14 +14,15 @@ from isr_batch.lake.arrow_sql import ArrowSql, without_zones
 from udfs.rules import REGISTRY, rule_of_release
 
 CHECKS_PER_LAG_TIME: Final = 2
-"""How often isr-expiration runs per lag time in releases since 0.10. It is also assumed if the release is unknown."""
+"""Number of runs of isr-expiration per lag time in releases since 0.10. It is also assumed if the release is
+unknown."""
 _CHECK: Final = ("broker_id", "kind", "event_us", "end_us")
 
 
 def silences_until_changes(sql: ArrowSql, silences: pa.Table, changes: pa.Table) -> pa.Table:
-    """End each silence at the leader's first ISR change in it.
+    """End a silence early if the leader changed an ISR in it: at the first of these changes.
 
-    A leader that wakes up checks its ISRs before it handles a fetch, so it was awake at that time.
+    A leader that wakes up may run a check and change an ISR before it handles the first fetch.
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ def silences_until_changes(sql: ArrowSql, silences: pa.Table, changes: pa.Table)
     Returns
     -------
     pa.Table
-        ``silences`` with the new ``end_us``.
+        ``silences`` with an earlier ``end_us`` where there was an ISR change.
     """
     text = """
         SELECT broker_id, silences.kind, event_us,
@@ -49,7 +50,7 @@ def silences_until_changes(sql: ArrowSql, silences: pa.Table, changes: pa.Table)
 def checks_of_changes(
     sql: ArrowSql, changes: pa.Table, silences: pa.Table, terms: pa.Table
 ) -> tuple[pa.Table, Mapping[int, int]]:
-    """Return the checks that a cluster's leaders ran, and for each leader an instant at which checks run.
+    """Derive the checks that a cluster's leaders ran from their shrinks, and for each leader the phase of its checks.
 
     Parameters
     ----------
@@ -67,8 +68,9 @@ def checks_of_changes(
     checks : pa.Table
         ``broker_id``, ``kind``, ``event_us`` (when the check was due), ``end_us`` (when it ran).
     origins : mapping of int to int
-        Instant at which checks of a leader ran, in milliseconds since 1970, by leader. It is derived from the leader's
-        first day with shrinks, so that later days do not change earlier results.
+        By leader, an instant at which a check ran, in milliseconds since 1970. Further checks are due at multiples of
+        the period from it. It is derived from the leader's first day with shrinks, so that later days do not change
+        earlier results.
     """
     releases = sorted({version for version in terms["broker_version"].to_pylist() if version})
     per_lag_time = {

@@ -1,6 +1,7 @@
-"""Write SQL that reads values of mapped columns as the lake's types. A value that cannot be read becomes null.
+"""Generate SQL that converts the values of mapped columns to the lake's types. Invalid values become null.
 
-The SQL is DuckDB's, in this process as well as in Spark's workers, so that values are read in the same way everywhere.
+DuckDB runs this SQL, both in this process and in Spark's workers, so that values are converted in the same way
+everywhere.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,8 @@ from isr_batch.lake.arrow_sql import quoted
 from isr_batch.phrases import did_you_mean
 
 CORRUPT: Final = "_corrupt_record"
-"""Name of the column with the text of a CSV row that has more or fewer fields than the header, as in Spark."""
+"""Name of the column with the text of a CSV row that has more or fewer fields than the header. Spark uses this name
+too."""
 
 _US_OF_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _INSTANT: Final = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)? ?(Z|[+-]\d{2}:\d{2})?"
@@ -26,14 +28,14 @@ _LIST: Final = r"[\d\s,;|\[\](){}]*"
 
 @dataclass(frozen=True)
 class ColumnValue:
-    """How the values of one column of the lake are read: from a mapped column, or as a constant.
+    """How the values of one column of the lake are obtained: from a mapped column, or as a constant.
 
     Attributes
     ----------
     value : str
-        SQL for the value. It is text, a whole number, a list of numbers, or an instant in microseconds since 1970.
+        SQL expression for the value: text, a whole number, a list of numbers, or an instant in microseconds since 1970.
     source : str or None
-        SQL for the mapped column; None for a constant.
+        SQL expression for the mapped column without conversion; None for a constant.
     source_name : str
         Name of the mapped column; empty for a constant.
     type : pa.DataType or None
@@ -52,24 +54,24 @@ class ColumnValue:
 def column_values(
     tables: Mapping[str, tuple[pa.Schema, Mapping[str, ColumnSource]]],
 ) -> dict[str, dict[str, ColumnValue]]:
-    """Return how the values of each mapped column are read, for several tables.
+    """Generate the SQL that reads each mapped column, for several tables.
 
     Parameters
     ----------
     tables : mapping of str
-        Schema of the source and mapping of its columns, by table.
+        For each table, the schema of the source and the mapping of its columns.
 
     Returns
     -------
     dict of str to dict of str to ColumnValue
-        By table and column of the lake.
+        How to read each column, by table and by name of the column in the lake.
 
     Raises
     ------
     UsageError
-        If columns are missing in a table or need a unit. The message lists all of them.
+        If mapped columns are missing in the source, or if a unit must be given for them. The message lists all of them.
     SchemaError
-        If columns have a type that cannot be converted. The message lists all of them.
+        If mapped columns have a type that cannot be converted. The message lists all of them.
     """
     mistakes: list[str] = []
     wrong_types: list[str] = []
@@ -83,7 +85,7 @@ def column_values(
             source = f"{label}.columns.{target}: {where.column}"
             try:
                 column, kind = _find_mapped_column(schema, where.column)
-                if pa.types.is_floating(kind):  # pandas has no other null there
+                if pa.types.is_floating(kind):  # NaN is the only null that pandas has for floats
                     column = f"CASE WHEN NOT isnan({column}) THEN {column} END"
                 value = _value_as_sql(where, column, kind)
             except UsageError as error:
@@ -100,7 +102,7 @@ def column_values(
 
 
 def can_be_read(schema: pa.Schema, source: ColumnSource) -> bool:
-    """Whether a table has the column of a source, with a type that can be converted."""
+    """Return whether a mapped column exists in a table with a type that can be converted."""
     try:
         column_values({"": (schema, {"": source})})
     except (SchemaError, UsageError):
@@ -109,12 +111,12 @@ def can_be_read(schema: pa.Schema, source: ColumnSource) -> bool:
 
 
 def top_column(schema: pa.Schema, name: str) -> str:
-    """Return the column of the source that has the value: the named column, or the struct with the nested field."""
+    """Return the top-level column to read for a mapped name: the column itself or, for a nested field, its struct."""
     return name if name in schema.names else name.partition(".")[0]
 
 
 def quoted_name(name: str) -> str:
-    """Return a column's name quoted for SQL."""
+    """Return a column's name quoted as a SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -125,7 +127,7 @@ def _constant_as_sql(constant: object) -> str:
 
 
 def _find_mapped_column(schema: pa.Schema, name: str) -> tuple[str, pa.DataType]:
-    """Return a column's SQL and its type. A name with dots can be that of a nested field."""
+    """Return the SQL expression and the type of a mapped column. A name with dots may denote a nested field."""
     fields = {field.name: field.type for field in schema if field.name != CORRUPT}
     if name in fields:
         return quoted_name(name), fields[name]
@@ -155,8 +157,8 @@ def _is_list_column(kind: pa.DataType) -> bool:
 
 
 def _value_as_sql(given: ColumnSource, column: str, kind: pa.DataType) -> str:
-    """Return SQL that reads a mapped column as the type that the mapping asks for."""
-    if pa.types.is_dictionary(kind):  # a category of pandas, of numbers as well as of text
+    """Return SQL that converts a mapped column to the type that the mapping demands."""
+    if pa.types.is_dictionary(kind):  # a pandas category, of numbers or of text
         kind = kind.value_type
     if pa.types.is_null(kind):  # the type that pandas gives a column without values
         return "NULL"
@@ -176,7 +178,7 @@ def _unfit_column(kind: pa.DataType, what: str) -> SchemaError:
 
 
 def _exact_as_sql(column: str, kind: pa.DataType) -> str:
-    """Return SQL that reads text or fractional numbers as decimals, to keep their precision."""
+    """Return SQL that converts text or fractional numbers to decimals without loss of precision."""
     if not _is_text_column(kind):
         return f"TRY_CAST({column} AS DECIMAL(38, 9))"
     return (
@@ -185,7 +187,7 @@ def _exact_as_sql(column: str, kind: pa.DataType) -> str:
 
 
 def _integer_as_sql(column: str, kind: pa.DataType) -> str:
-    """Return SQL that reads a whole number; null for fractions and values that are not numbers."""
+    """Return SQL that converts a column to whole numbers. Fractions and other values become null."""
     if pa.types.is_integer(kind):
         return f"TRY_CAST({column} AS BIGINT)"
     if _is_text_column(kind) or _is_fractional_column(kind):
@@ -195,7 +197,7 @@ def _integer_as_sql(column: str, kind: pa.DataType) -> str:
 
 
 def _integers_as_sql(column: str, kind: pa.DataType) -> str:
-    """Return SQL that reads a list of whole numbers, which can also be written as text."""
+    """Return SQL that converts a column of lists, or of text such as ``1,2,3``, to lists of whole numbers."""
     if _is_list_column(kind):
         numbers = f"list_transform({column}, lambda x: TRY_CAST({_integer_as_sql('x', kind.value_type)} AS INTEGER))"
     elif _is_text_column(kind):
@@ -210,7 +212,7 @@ def _integers_as_sql(column: str, kind: pa.DataType) -> str:
 
 
 def _instant_as_sql(given: InstantSource, column: str, kind: pa.DataType) -> str:
-    """Return SQL that reads an instant as microseconds since 1970."""
+    """Return SQL that converts a column of instants to microseconds since 1970."""
     if given.unit is None:
         if pa.types.is_timestamp(kind):
             zoned = f"CAST({column} AS TIMESTAMPTZ)" if kind.unit == "ns" else column
@@ -234,13 +236,16 @@ def _instant_as_sql(given: InstantSource, column: str, kind: pa.DataType) -> str
 
 
 def _column_instant_in_zone(naive: str, time_zone: str | None) -> str:
-    """Return SQL that converts a time without a zone from ``time_zone`` to UTC."""
+    """Return SQL that converts a timestamp without a zone from ``time_zone`` (by default UTC) to UTC."""
     naive = f"CAST({naive} AS TIMESTAMP)"
     return naive if time_zone in (None, "UTC") else f"timezone({quoted(time_zone or '')}, {naive})"
 
 
 def _instant_of_text_as_sql(column: str, time_zone: str | None) -> str:
-    """Return SQL that parses ISO 8601 text with at least date, hours and minutes. The fraction may follow a comma."""
+    """Return SQL that parses ISO 8601 text into microseconds since 1970.
+
+    The text must contain hours and minutes. Without an offset, it is in ``time_zone``. Other text becomes null.
+    """
     text = f"replace(trim({column}), ',', '.')"
     for short, full in ((r"(:.*[+-]\d{2})$", r"\1:00"), (r"([+-]\d{2})(\d{2})$", r"\1:\2")):
         text = f"regexp_replace({text}, {quoted(short)}, {quoted(full)})"

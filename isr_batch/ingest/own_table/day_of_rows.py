@@ -1,4 +1,4 @@
-"""Merge a source's rows of one day with those in the lake, and find the rows that are new."""
+"""Merge a source's rows of one day with the lake's rows of that day, and find the rows that are new."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,28 +16,28 @@ from isr_batch.lake.delta_files.write import DayFile, FileOfWorker
 from isr_batch.lake.tables.inputs import FETCH_LOG, OBSERVED_ISR_CHANGES
 
 ROWS_AT_ONCE: Final = 1 << 20
-"""Number of rows that are completed with the table's other columns and written at a time."""
+"""Number of rows that are completed with the table's other columns and written to a file at a time."""
 
 _KEYS: Final = ("topic", "partition_id", "leader_id", "leader_epoch")
 
 EpochsInForce = Callable[[pa.Table, str], pa.Array]
-"""Function that returns the leader epoch of each row. Arguments are rows with ``topic`` and ``partition_id``, and the
-name of their time column."""
+"""Function that looks up leader epochs. Its arguments are rows with ``topic`` and ``partition_id``, and the name of
+their time column. It returns the leader epoch of each row."""
 
 
 class MergedRows(NamedTuple):
-    """The rows of a day: first those of the lake, then those of the source, and an order that shows duplicates.
+    """The rows of a day, those of the lake before those of the source, with an order in which duplicates are adjacent.
 
     Attributes
     ----------
     rows : pa.Table
-        All rows. If leader epochs are looked up, they have the current ones.
+        All rows. If leader epochs are looked up, the rows contain the result of the new look-up.
     order, is_first : arrays
         Result of `order_of_rows`.
     stored : int
-        Number of rows from the lake.
+        Number of rows from the lake, which are the first ones in ``rows``.
     has_other_epochs : bool
-        Whether the look-up gives a row from the lake another leader epoch than the stored one.
+        Whether the look-up of leader epochs yields another epoch than the stored one for some row from the lake.
     """
 
     rows: pa.Table
@@ -48,18 +48,18 @@ class MergedRows(NamedTuple):
 
     @property
     def distinct(self) -> Ints:
-        """The indices of distinct rows, in order. For duplicates, that of the lake's row."""
+        """The indices of the distinct rows, in order. Of duplicates, the row from the lake is used."""
         return self.order[self.is_first]
 
     @property
     def new(self) -> Ints:
-        """The indices of the source's rows that are not in the lake."""
+        """The indices of the distinct rows of the source that are not in the lake."""
         distinct = self.distinct
         return distinct[distinct >= self.stored]
 
     @property
     def is_given(self) -> Bools:
-        """Whether the source has the row, for each row in `distinct`."""
+        """For each row in `distinct`, whether the source contains it."""
         return np.bincount(np.cumsum(self.is_first) - 1, self.order >= self.stored) > 0
 
 
@@ -70,10 +70,10 @@ class RowsOfCluster:
     Attributes
     ----------
     checked : Checked
-        How the source's rows were read.
+        The SELECT with which the source's rows were read and checked.
     cluster_id : str
     leo_source : str
-        ``leader_leo_source`` of fetches that have no log end offset of the leader.
+        Value of leader_leo_source for fetches without a leader_log_end_offset.
     """
 
     checked: Checked
@@ -91,11 +91,11 @@ class RowsOfCluster:
         Parameters
         ----------
         there : pa.Table
-            Rows of the lake, with the columns of ``given``, and with ``leader_epoch`` if leader epochs are looked up.
+            Rows of the lake, with the columns of ``given`` and, if leader epochs are looked up, ``leader_epoch``.
         given : pa.Table
             Rows of the source that passed all checks.
         epochs : callable, optional
-            Looks up leader epochs. They are then ignored when rows are compared.
+            Looks up leader epochs. If it is given, leader epochs are ignored when rows are compared.
         """
         names = given.column_names
         rows = pa.concat_tables([there.select(names), given]).unify_dictionaries()
@@ -108,7 +108,7 @@ class RowsOfCluster:
         return MergedRows(rows, order, is_first, there.num_rows, has_changed and there.num_rows > 0)
 
     def with_constants(self, rows: pa.Table, *names: str) -> pa.Table:
-        """Add the named columns that are not in ``rows``, with their constant values."""
+        """Return ``rows`` with the named columns. Those that are missing are added with their constant value."""
         for name in names:
             if name not in rows.column_names:
                 constant = pa.scalar(self.checked.constants[name], arrow_schema(self.checked.table).field(name).type)
@@ -122,7 +122,7 @@ class RowsOfCluster:
         return dict(zip(*(values.tolist() for values in found), strict=True))
 
     def completed(self, rows: pa.Table, day: str) -> pa.Table:
-        """Return a day's rows with all columns of the table. An ISR change gets one row per replica."""
+        """Complete a day's rows with all columns of the table. An ISR change becomes one row per changed replica."""
         table = self.checked.table
         rows = self.checked.completed(rows)
         if table.name == OBSERVED_ISR_CHANGES.name:
@@ -144,7 +144,7 @@ class RowsOfCluster:
         return pa.table(columns, names=schema.names)
 
     def written(self, store: Store, day: str, rows: pa.Table, places: Ints) -> FileOfWorker:
-        """Write the rows at the indices ``places`` to a new file of the table, with all of its columns."""
+        """Complete the rows at the indices ``places``, and write them to a new file of the table."""
         schema = pa.schema([field.with_nullable(True) for field in arrow_schema(self.checked.table)])
         file = DayFile(self.checked.table, store, day, schema)
         for begin in range(0, len(places), ROWS_AT_ONCE):
@@ -154,7 +154,7 @@ class RowsOfCluster:
 
 
 def _replicas_that_changed(rows: pa.Table) -> pa.Table:
-    """Return one row per replica that an ISR change adds or removes."""
+    """Replace each ISR change by one row per replica that it removes (shrink) or adds (expand)."""
     before, after = rows["isr_before"].to_pylist(), rows["isr_after"].to_pylist()
     found = [
         (place, kind, replica)

@@ -1,4 +1,4 @@
-"""Read a user's Delta table from a local folder. Spark is only used if delta-rs cannot read it."""
+"""Read a user's Delta table from a local folder with delta-rs or, if delta-rs cannot read it, with Spark."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
     """Open a user's Delta table.
 
-    Spark reads it if delta-rs cannot, for example because it has deletion vectors.
+    It is read with Spark if delta-rs cannot read it, for example because of deletion vectors.
 
     Raises
     ------
     NoInputError
         If there is no Delta table at the path.
     UsageError
-        If no Delta table can have such a path.
+        If the path contains characters that a Delta table's path cannot contain.
     """
     from isr_batch.ingest.own_table.spark_source import SparkSource
 
@@ -49,7 +49,7 @@ def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
 
 
 class DeltaTable:
-    """A user's Delta table, read by delta-rs. Its items are its data files, whose content never changes."""
+    """A user's Delta table, read with delta-rs. Its items are data files, whose content never changes."""
 
     is_csv = False
 
@@ -59,17 +59,17 @@ class DeltaTable:
 
     @cached_property
     def items(self) -> Sequence[Item]:
-        """The table's data files, one item per file."""
+        """One item per data file of the table."""
         files = pa.table(self._table.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
         return tuple(Item(file["path"], "", file["size_bytes"]) for file in files)
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The table's columns."""
+        """The schema of the table."""
         return self._dataset.schema
 
     def _opened(self, items: Sequence[Item]) -> ds.Dataset:
-        """Return a dataset of the given data files."""
+        """Return a dataset that consists of the given data files."""
         wanted = {item.name for item in items}
         fragments = [each for each in self._dataset.get_fragments() if each.path.lstrip("/") in wanted]
         return ds.FileSystemDataset(fragments, self.schema, self._dataset.format, self._dataset.filesystem)

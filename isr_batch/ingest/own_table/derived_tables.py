@@ -1,7 +1,7 @@
-"""Derive daily sums, terms, silences and checks of leaders from the rows of users' tables.
+"""Derive daily sums, and the terms, silences and checks of leaders, from the rows of users' tables.
 
-The sums of a day are derived again whenever its data files have changed. If an ingest is killed after it has added its
-rows, the next command therefore completes the work.
+The sums of a day are derived again if the data files with its rows have changed. Therefore, if an ingest is killed
+after it has added rows, the next command completes the work.
 """
 
 import json
@@ -41,7 +41,7 @@ _INSTANT: Final = pa.timestamp("us", "UTC")
 
 
 def derive_tables(lake: Lake) -> None:
-    """Update the tables that are derived from users' tables. If the lake has no cluster from one, do nothing."""
+    """Update the derived tables of all clusters from users' tables, for the days whose rows have changed."""
     clusters = read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id"])["cluster_id"].to_pylist()
     if not clusters:
         return
@@ -52,7 +52,7 @@ def derive_tables(lake: Lake) -> None:
             before = made_from(lake, table.name, "made_from")
             stale |= {day for day in now.keys() | before.keys() if now.get(day) != before.get(day)}
             for day in sorted(day for day in stale if now.get(day) != before.get(day)):
-                # One day at a time, so that memory does not grow with the number of days.
+                # One day at a time, so that memory use does not grow with the number of days.
                 rows = make(lake, clusters, day) if day in now else arrow_schema(table).empty_table()
                 _replace_derived_days(
                     lake, sql, table, clusters, [day], _derived_rows(table, rows, now.get(day, ""), day)
@@ -64,12 +64,12 @@ def derive_tables(lake: Lake) -> None:
 
 
 def derive_in_memory(lake: MemoryLake, sql: ArrowSql) -> None:
-    """Do what `derive_tables` does, for a lake in memory.
+    """Derive tables as `derive_tables` does, for a lake in memory.
 
     Parameters
     ----------
     lake : MemoryLake
-        Result of `isr_batch.ingest.own_table.in_memory.input_tables`. It may already have the daily sums.
+        Result of `isr_batch.ingest.own_table.in_memory.input_tables`. It may already contain the daily sums.
     sql : ArrowSql
         Engine with the functions of `isr_batch.broker_lines.log_sql`.
     """
@@ -83,7 +83,7 @@ def derive_in_memory(lake: MemoryLake, sql: ArrowSql) -> None:
 
 
 def put_days(lake: MemoryLake, sql: ArrowSql, *tables: Table) -> None:
-    """Add daily sums to a lake in memory that has the input tables.
+    """Derive daily sums from the input tables of a lake in memory, and add them to it.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def put_days(lake: MemoryLake, sql: ArrowSql, *tables: Table) -> None:
 def _terms_and_events(
     lake: Lake, sql: ArrowSql, clusters: Sequence[str], stale: Collection[date]
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the terms of leaders, and their events: silences, and checks that dropped a replica."""
+    """Return the terms of all leaders, and their events: silences, and the checks in which they dropped a replica."""
     days = read_columns(lake, BROKER_DAYS.name, BROKER_DAYS.column_names, {"cluster_id": clusters})
     names = OBSERVED_ISR_CHANGES.column_names
     changes = read_columns(lake, OBSERVED_ISR_CHANGES.name, names, {"cluster_id": clusters})
@@ -130,14 +130,14 @@ def _terms_and_events(
 
 
 def _derived_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Table:
-    """Fill in check_origin, an instant at which isr-expiration ran, for terms for which the user gave none.
+    """Fill in check_origin_ms, an instant at which isr-expiration ran, in terms for which it is unknown.
 
     Parameters
     ----------
     terms : pa.Table
         Rows of ``leader_epochs``.
     origins : mapping of int to int
-        Check time derived from a leader's shrinks, in milliseconds since 1970, by leader.
+        By leader, the time of a check, in milliseconds since 1970, derived from shrinks.
     """
     found = pa.array([origins.get(leader) for leader in terms["leader_id"].to_pylist()], pa.int64())
     is_new = pc.and_(pc.equal(terms["check_origin_source"], "unknown"), pc.is_valid(found))
@@ -150,8 +150,8 @@ def _derived_check_origins(terms: pa.Table, origins: Mapping[int, int]) -> pa.Ta
 def _derived_fetch_days(lake: Lake, clusters: Sequence[str], day: date, sql: ArrowSql) -> pa.Table:
     """Return the rows of ``fetch_days`` for one day of some clusters.
 
-    They are sums over the fetches of a replica from a leader under a leader epoch. If a partition has several leaders
-    or leader epochs on the day, its rows are divided wherever leadership moves.
+    A row sums up the fetches of a replica from a leader in a leader epoch. If a partition has several leaders or leader
+    epochs on the day, there is a separate row for each period without a change of leadership.
     """
     here = all(lake.direct(table.name) for table in (FETCH_LOG, APPEND_LOG))
     with InProcess(lake, sql) if here else BySpark(lake) as engine:
@@ -199,7 +199,7 @@ def _derived_broker_days(lake: Lake, clusters: Sequence[str], day: date) -> pa.T
 
 
 def broker_days_of(cluster_id: str, day: FetchDay, mapped: Collection[str]) -> pa.Table:
-    """Return rows of ``broker_days``, without ``made_from``, for one day of a cluster.
+    """Return the rows of ``broker_days`` for one day of a cluster, without column ``made_from``.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def broker_days_of(cluster_id: str, day: FetchDay, mapped: Collection[str]) -> p
     day : FetchDay
         The fetches of the day.
     mapped : collection of str
-        Mapped columns of the user's table of fetches.
+        Names of the columns that are mapped in the user's table of fetches.
     """
     made = day.broker_days()
     columns = {name: made[name] for name in ("leader_id", "replica_id", "event_date", "rows", "cadence_us", "pauses")}
@@ -232,7 +232,7 @@ def _instants_of_day(lake: Lake, clusters: Sequence[str], day: date) -> Iterator
 
 
 def _in_us(rows: pa.Table, *names: str) -> pa.Table:
-    """Add a column ``x_us``, in microseconds since 1970, for each name ``x`` of a column ``x_time``."""
+    """For each name ``x``, convert column ``x_time`` to microseconds since 1970, and add it as column ``x_us``."""
     for name in names:
         rows = rows.append_column(f"{name}_us", rows[f"{name}_time"].cast(pa.int64()))
     return rows
@@ -244,7 +244,7 @@ def _condition_of_clusters(clusters: Sequence[str]) -> str:
 
 
 def _derived_rows(table: Table, rows: pa.Table, files: str, day: date) -> pa.Table:
-    """Add to the rows of a derived table the day, and the hash of the data files that they are derived from."""
+    """Add the day, and the hash of the data files from which the rows were derived, to rows of a derived table."""
     for name, value in (("made_from", files), ("event_date", pa.scalar(day, pa.date32()))):
         if name not in rows.column_names:
             rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
@@ -254,14 +254,14 @@ def _derived_rows(table: Table, rows: pa.Table, files: str, day: date) -> pa.Tab
 def _replace_derived_days(  # noqa: PLR0913, PLR0917
     lake: Lake, sql: ArrowSql, table: Table, clusters: Sequence[str], days: Sequence[date], rows: pa.Table
 ) -> None:
-    """Replace all rows that a derived table has for the given clusters and days."""
+    """Replace all rows of the given clusters and days in a derived table."""
     where = f"{_condition_of_clusters(clusters)} AND {days_as_sql(days)}"
     bounds = str(days[0]), str(days[-1])
     replace_arrow(lake, sql, table, rows.cast(arrow_schema(table)), where, days=bounds)
 
 
 def _replace_changed_days(lake: Lake, sql: ArrowSql, table: Table, clusters: Sequence[str], now: pa.Table) -> None:
-    """Replace the rows of the days on which the new rows (``now``) differ from those in the lake."""
+    """Compare the new rows (``now``) with the lake's, and replace the days on which they differ."""
     before = read_columns(lake, table.name, table.column_names, {"cluster_id": clusters})
     text = """
         SELECT DISTINCT event_date FROM (

@@ -1,4 +1,4 @@
-"""Distinguish leaders that were stopped from leaders that followers could not reach: only the latter's logs grow."""
+"""Distinguish leaders that were stopped from leaders that followers could not reach, whose logs still grow."""
 
 from collections.abc import Collection
 from datetime import date, timedelta
@@ -20,9 +20,9 @@ _COLUMNS = ("leader_id", "topic", "partition_id", "handled_time", "fetch_offset"
 def with_growth_of_logs(
     lake: Lake, sql: ArrowSql, cluster: str, silences: pa.Table, stale: Collection[date]
 ) -> pa.Table:  # fmt: skip
-    """Change a leader's silence to a quiet period if its log grew meanwhile.
+    """Reclassify silences of leaders as quiet periods where the leader's log grew meanwhile.
 
-    Days that have not changed are not read again: the kind that the lake has for a silence is kept.
+    If none of a silence's days has changed, its fetches are not read again, and its kind in the lake is kept.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def with_growth_of_logs(
     Returns
     -------
     pa.Table
-        Columns of `SILENCES`.
+        The silences with the new ``kind``. Columns of `SILENCES`.
     """
     names = ["broker_id", "kind", "event_time"]
     found = sql(
@@ -73,7 +73,7 @@ def with_growth_of_logs(
 def _fetches_near(lake: Lake, cluster: str, silences: pa.Table) -> ArrowView:
     """Return the fetches from the silent leaders on the days of their silences.
 
-    If the time before a silence, as long as the silence itself, reaches into another day, that day is included.
+    The days of an equally long time before each silence are included.
     """
     spans = [
         (date(1970, 1, 1) + timedelta(microseconds=2 * row["event_us"] - row["end_us"]),

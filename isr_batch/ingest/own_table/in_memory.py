@@ -1,4 +1,4 @@
-"""Convert Arrow tables to input tables in memory, with the same checks as an ingest."""
+"""Convert a user's Arrow tables to input tables in memory, with the same checks as an ingest."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class RowsHere:
-    """A source of rows that are an Arrow table in this process.
+    """A source whose rows are an Arrow table in this process.
 
     Parameters
     ----------
@@ -42,7 +42,8 @@ class RowsHere:
     def __init__(self, place: str, table: pa.Table) -> None:
         self.place = place
         self.schema = table.schema.remove_metadata()
-        # The item has no version, so it is always read. Rows that the lake has are recognised by their content.
+        # The item has no version, so it is always read. Rows that are already in the lake are recognised by their
+        # content.
         self.items = (Item(place, ""),)
         self._table = table
 
@@ -59,7 +60,7 @@ class RowsHere:
 def input_tables(
     sql: ArrowSql, inputs: Sequence[Input], mapping: TableMapping, also: Collection[str] = ()
 ) -> MemoryLake:
-    """Return, in memory, the input tables that an ingest of the sources into an empty lake would write.
+    """Return the input tables that an ingest of sources into an empty lake would write, in memory.
 
     Parameters
     ----------
@@ -68,12 +69,12 @@ def input_tables(
         Result of `isr_batch.ingest.own_table.read_source.inputs_of_sources`.
     mapping : TableMapping
     also : collection of str
-        Clusters to include even if the sources have no rows of them.
+        Clusters to include even if the sources contain no rows of them.
 
     Raises
     ------
     UsageError
-        If the condition in the mapping cannot be evaluated on the rows.
+        If the condition ``where`` in the mapping cannot be evaluated on the rows.
     """
     read = {given.section: read_input(sql, given, given.source.items) for given in inputs}
     clusters = sorted({*also, *(name for each in read.values() for name in each.clusters())})
@@ -97,7 +98,7 @@ def input_tables(
 
 
 def _rows_by_day(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, target: RowsOfCluster) -> list[pa.Table]:
-    """Return the distinct rows of a cluster with all columns of their table, as one table per day."""
+    """Return the distinct rows of a cluster in one section, completed with all columns, as one table per day."""
     given = read[section].of_cluster(target.cluster_id)
     if not given.num_rows:
         return []
@@ -112,8 +113,8 @@ def _rows_by_day(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, tar
     if epochs:
         none = none.append_column("leader_epoch", pa.array([], pa.int32()))
     merged = target.merged(none, given, epochs)
-    # Rows of the same instant are replayed in the order in which they are stored. Therefore they are sorted, so that
-    # the result does not depend on the order in the source.
+    # Rows with the same time are replayed in stored order. They are sorted, so that results do not depend on the order
+    # in the source.
     distinct = merged.rows.take(pa.array(merged.distinct))
     days = np.asarray(distinct[TIMES[target.checked.table.name]].combine_chunks()) // DAY_US
     return [
@@ -124,7 +125,7 @@ def _rows_by_day(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, tar
 
 
 def _columns_same_in_all(table: Table, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
-    """Return rows with all columns of a table. Missing columns get the value in ``values`` in all rows, or null."""
+    """Complete rows with all columns of a table. Missing columns are filled with their value in ``values``, or null."""
     schema = arrow_schema(table)
     columns = [
         rows[field.name].cast(field.type) if field.name in rows.column_names

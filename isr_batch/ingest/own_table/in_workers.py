@@ -1,9 +1,9 @@
-"""Ingest a user's table of fetches in Spark's workers, because it is too large for one process.
+"""Ingest a user's table of fetches in Spark's workers, if it is too large for one process.
 
-Rows pass between Spark stages in packets. A packet is a Spark row that holds, as an Arrow stream, rows of one cluster,
-one day and one bucket of replica sets. In the first stage, tasks check rows with the same SELECT that this process
-would use. In the second, tasks merge each bucket of a day with the lake's rows of that bucket, and write the new rows
-to a file. Before the files are committed, all refused rows are counted, and their share is compared with its limit.
+Spark stages exchange packets. A packet is a Spark row that contains, as an Arrow stream, rows of one cluster, one day
+and one bucket (a set of replica sets). In the first stage, tasks check rows with the same SELECT that an ingest in one
+process uses. In the second stage, tasks merge each bucket of a day with the lake's rows of that bucket, and write the
+new rows to a file. Before the files are committed, the share of refused rows is compared with its limit.
 """
 
 import json
@@ -46,13 +46,13 @@ from isr_batch.lake.spark_engine import rows_at_a_time
 from isr_batch.lake.tables.inputs import FETCH_LOG
 
 ROWS_OF_BUCKET: Final = 1 << 20
-"""Target number of rows in a bucket of a day, which a worker merges at once."""
+"""Target number of rows in a bucket of a day. A worker merges a bucket in memory."""
 ROWS_AT_ONCE: Final = 100_000
 MOST_TASKS: Final = 1000
 PACKETS_AT_ONCE: Final = 16
-"""Number of packets per batch that Spark passes to a worker."""
+"""Number of packets in each batch that Spark passes to a worker."""
 REFUSED, STORED, GIVEN = 0, 1, 2
-"""Kinds of packets (refused rows, rows of the lake, rows of the source), in the order in which a worker reads them."""
+"""Kinds of packets, in the order in which a worker reads them: refused rows, rows of the lake, rows of the source."""
 _NO_DAY: Final = -1
 
 _PACKETS: Final = pa.schema([
@@ -65,16 +65,16 @@ _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 @dataclass(frozen=True)
 class SpreadTable:
-    """Checked rows of a table of fetches, stored in Spark as packets.
+    """Rows of a table of fetches that were checked, stored in Spark as packets.
 
     Attributes
     ----------
     packets : DataFrame
-        Packets, with the columns of ``_PACKETS``.
+        The packets, with the columns of ``_PACKETS``.
     read : ReadTable
-        Refused rows, and counts of all rows.
+        Refused rows, and numbers of rows by outcome.
     days : tuple of int
-        Days of the rows, as days since 1970.
+        Days that have rows, as days since 1970.
     buckets : int
         Number of buckets per day.
     """
@@ -86,7 +86,7 @@ class SpreadTable:
 
 
 def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> SpreadTable:
-    """Check the rows of a table in Spark's workers, and store them as packets, so that the source is read only once.
+    """Read and check the rows of a table in Spark's workers, and store them as packets.
 
     Parameters
     ----------
@@ -123,23 +123,24 @@ def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) ->
 def files_of_new_rows(
     lake: Lake, spread: SpreadTable, target: RowsOfCluster, terms: pa.Table | None, account: Account
 ) -> list[FileOfWorker]:
-    """Have Spark workers find the rows of a cluster that the lake lacks and write them to files; return these files.
+    """Have Spark workers find a cluster's new rows and write them to files. Return the files, which are not committed.
 
     Parameters
     ----------
     lake : Lake
     spread : SpreadTable
     target : RowsOfCluster
-        Converts the rows to rows of the table.
+        Converts rows of the source to rows of table fetch_log.
     terms : pa.Table, optional
-        Terms in which leader epochs are looked up.
+        Terms in which leader epochs are looked up; None if the rows contain leader epochs or the mapping names no table
+        of terms.
     account : Account
-        The rows are added to its counts.
+        Account whose counts are increased, in place, by the numbers of new and known rows.
 
     Raises
     ------
     UsageError
-        If workers cannot write to the lake's store.
+        If Spark workers cannot write to the lake's store.
     """
     lake.ensure(FETCH_LOG)
     to = lake.reached(FETCH_LOG.name)
@@ -175,7 +176,7 @@ def files_of_new_rows(
 def _packets_of_checked_rows(
     checked: Checked, name: str, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Check rows of the source, and yield packets of rows that passed and of refused rows."""
+    """Check rows of the source, and yield them in packets: those that passed, and refused ones."""
     with ArrowSql(threads=1) as sql:
         for batch in batches:
             rows = pa.table(pa.RecordBatch.from_struct_array(batch.column("row")))
@@ -191,14 +192,14 @@ def _packets_of_checked_rows(
 def _packets_of_stored_rows(
     target: RowsOfCluster, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Yield packets of the lake's rows, with the same days and buckets as the source's rows."""
+    """Yield the lake's rows in packets, divided into days and buckets as the source's rows are."""
     for batch in batches:
         rows = with_dictionaries(pa.table(batch).drop_columns(["event_date"]), target.checked)
         yield from _packets_by_day_and_bucket(target.cluster_id, rows, target.checked, buckets, STORED)
 
 
 def _checked_rows_by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple[str, pa.Table]]:
-    """Yield each cluster with its rows."""
+    """Divide rows by cluster: yield each cluster's name and its rows."""
     if "cluster_id" not in rows.column_names:
         yield str(checked.constants["cluster_id"]), rows
         return
@@ -211,7 +212,7 @@ def _checked_rows_by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple
 def _packets_by_day_and_bucket(
     cluster_id: str, rows: pa.Table, checked: Checked, buckets: int, kind: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield packets of a cluster's rows, one per day and bucket."""
+    """Yield a cluster's rows in packets, one packet per day and bucket."""
     if not rows.num_rows:
         return
     day = rows[TIMES[checked.table.name]].to_numpy() // DAY_US
@@ -226,7 +227,7 @@ def _packets_by_day_and_bucket(
 
 
 def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
-    """Return the bucket of each row. It only depends on the row's replica set, so it is the same in every task."""
+    """Return the bucket of each row, a hash of its replica set. It must be the same in all tasks."""
     bucket = np.zeros(rows.num_rows, np.int64)
     for name in ("topic", "partition_id", "leader_id"):
         if name not in rows.column_names:
@@ -243,7 +244,7 @@ def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
 def _merged_packets(
     target: RowsOfCluster, store: Store, terms: pa.Table | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Merge each bucket of a day with the lake's rows, write the new rows to a file, and yield a report per file."""
+    """Merge each bucket of a day with the lake's rows, write new rows to a file, and yield a report on each file."""
     with ArrowSql(threads=1) as sql:
         epochs = partial(look_up_epochs, sql, terms) if terms is not None else None
         packets = (row for batch in batches for row in batch.to_pylist())
@@ -270,13 +271,13 @@ def _merged_packets(
 
 
 def _no_stored_rows(given: pa.Table, epochs: object) -> pa.Table:
-    """Return a table without rows for a bucket that the lake has no rows of."""
+    """Return an empty table in place of the lake's rows, for a bucket that has no rows in the lake."""
     none = given.slice(0, 0)
     return none if epochs is None else none.append_column("leader_epoch", pa.array([], pa.int32()))
 
 
 def _packet_of_bucket(cluster_id: str, day: int, bucket: int, kind: int, rows: pa.Table) -> pa.RecordBatch:
-    """Return a packet, as a batch of one row, with the rows of a bucket as an Arrow stream."""
+    """Make a packet of rows of a bucket, as a batch of one row."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())

@@ -1,7 +1,7 @@
-"""Ingest a user's own table of fetches, and optionally tables of appends, terms and ISR changes, using a mapping.
+"""Ingest a user's table of fetches and, if given, tables of appends, terms and ISR changes, using a mapping.
 
-An ingest only adds the rows that the lake does not have. The content of the lake therefore depends on the set of all
-rows that were ever ingested, not on their files or order (docs/adr/0029).
+An ingest only adds rows that are not in the lake yet. The content of the lake therefore depends on the set of all rows
+that were ever ingested, not on their files or their order (docs/adr/0029).
 """
 
 from collections import Counter
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 ODD_SHARE: Final = 20
 ODD_DAYS: Final = 30
-"""A day is reported if it has less than a twentieth of all rows of an ingest, and is more than this many days from the
-day with most rows."""
+"""A day is reported as odd if it contains less than one in `ODD_SHARE` of the rows of an ingest, and is more than this
+many days away from the day with most rows."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class IngestOfTable:
     Attributes
     ----------
     counts : RunCounts
-        Numbers of rows read, new and refused.
+        Number of rows that were read, new and refused.
     accounts : dict of str to Account
-        Counts by section of the mapping (``fetches``, ``appends``, ``epochs``, ``changes``).
+        Numbers of rows by outcome, for each section of the mapping (``fetches``, ``appends``, ``epochs``, ``changes``).
     skipped : dict of str to int
-        Number of files that were not read, because they have not changed since the last ingest, by section.
+        For each section, the number of files that were not read because they have not changed since the last ingest.
     """
 
     counts: RunCounts
@@ -75,7 +75,7 @@ class IngestOfTable:
         return total
 
     def odd_days(self) -> list[str]:
-        """Return a sentence for each day that has few rows and is far from other days. Its timestamps may be wrong."""
+        """Return a sentence for each day with few rows that is far from the other days, as its times may be wrong."""
         days: Counter[str] = Counter()
         for account in self.accounts.values():
             for counted in (account.new, account.known):
@@ -90,7 +90,7 @@ class IngestOfTable:
         ]  # fmt: skip
 
     def by_day_and_leader(self) -> list[dict[str, object]]:
-        """Return the accounts as rows to print.
+        """Return the numbers of rows by day and leader, as rows to print.
 
         The columns are ``table``, ``day``, ``leader_id``, ``rows_new``, ``rows_known`` and ``rows_gone``.
         """
@@ -114,40 +114,41 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
     max_refused: float = 1.0,
     most_rows: int = sizes.OWN_ROWS,
 ) -> IngestOfTable:
-    """Add to the lake the rows of a user's table of fetches that it does not have.
+    """Ingest a user's table of fetches. Only rows that are not in the lake yet are added.
 
     Parameters
     ----------
     lake : Lake
         The lake to write to.
     places : sequence of str
-        Locations of the table: paths, globs or addresses of Parquet, Delta or CSV, or names in a catalog.
+        Locations of the table: paths, globs or addresses of Parquet, Delta or CSV files, or names of tables in a
+        catalog.
     mapping : TableMapping
         Mapping of the columns, and locations of the tables of appends, terms and ISR changes.
     window : Window
-        Days to read. Rows of other days are left out.
+        Days to read. Rows of other days are skipped.
     full : bool
-        Whether files are read again although they have not changed.
+        Whether to read files again that have not changed since the last ingest.
     replaced : Replaced, optional
-        Rows of the lake that are deleted if the source does not have them.
+        Rows of the lake to delete if the source does not contain them.
     may_lose : bool
-        Whether more rows may be deleted than added.
+        Whether more rows may be deleted (see ``replaced``) than added.
     max_refused : float
-        The largest share of rows that may be refused.
+        The largest share of rows that may be refused, from 0 to 1.
     most_rows : int
-        The largest number of fetches that this process ingests. Spark's workers ingest larger tables.
+        The largest number of fetches to ingest in this process. Larger tables are ingested in Spark's workers.
 
     Raises
     ------
     NoInputError
-        If there are no fetches.
+        If a table does not exist or there are no fetches.
     UsageError, SchemaError
         If the mapping does not fit the tables or the lake, if a column has a wrong type, or if more rows would be
         deleted than added.
     QualityGateError
-        If too large a share of rows would be refused. Nothing is written then.
+        If too large a share of rows is refused. Nothing has been written then.
     WriteConflictError
-        If another run is writing.
+        If another run writes to the same tables at the same time.
     """
     inputs = inputs_of_mapping(lake, places, mapping, window)
     return ingest_inputs(
@@ -167,7 +168,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
     max_refused: float = 1.0,
     most_rows: int = sizes.OWN_ROWS,
 ) -> IngestOfTable:
-    """Do what `ingest_own_table` does, with tables that are already open. The keyword arguments are the same."""
+    """Ingest tables that are already open, as `ingest_own_table` does with the same keyword arguments."""
     to_read = [(given, [*given.source.items] if full or replaced else new_items(lake, given)) for given in inputs]
     skipped: Counter[str] = Counter()
     for given, items in to_read:
@@ -176,7 +177,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
     rows_in = sum(given.source.count(items) for given, items in fetches)
     if replaced and rows_in > most_rows:
         raise UsageError(f"--replace takes up to {most_rows:,} rows at once", "shorten the days --from and --to")
-    # Spark is not needed if there are no new rows, and `--replace` is only possible in this process.
+    # Without rows to read, Spark is not needed. `--replace` is only possible in this process.
     many = not replaced and rows_in > 0 and lake.engine.by_spark(rows_in, most_rows, "rows of fetches")
     with ArrowSql() as sql:
         spread = _spread_own_table(lake, fetches) if many else None
@@ -210,7 +211,7 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
 
 
 def _require_few_refused(read: Mapping[str, ReadTable], most: float) -> None:
-    """Raise an error if too large a share of rows was refused. The message has the most frequent reasons."""
+    """Raise an error if the share of refused rows exceeds ``most``. The message shows the most frequent reasons."""
     refused = pa.concat_tables(each.refused for each in read.values())
     rows_in = sum(each.rows_in for each in read.values())
     if refused.num_rows <= most * rows_in:
@@ -227,7 +228,7 @@ def _require_few_refused(read: Mapping[str, ReadTable], most: float) -> None:
 
 @dataclass(frozen=True)
 class _Work:
-    """One ingest: its lake, the rows that were read, and their counts."""
+    """The state of one ingest: the lake, the rows that were read, and the numbers of rows by outcome."""
 
     small: SmallTables
     read: Mapping[str, ReadTable]
@@ -239,14 +240,14 @@ class _Work:
 
 
 def _spread_own_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> "SpreadTable":
-    """Check a table in Spark's workers, because it is too large for this process."""
+    """Read and check a table in Spark's workers, because it is too large for this process."""
     from isr_batch.ingest.own_table.in_workers import spread_table  # imports Spark
 
     return spread_table(lake, fetches)
 
 
 def _add_rows_of_own_table(work: _Work, *, may_lose: bool) -> None:
-    """Find the new rows of all clusters and tables, and commit them to the lake."""
+    """Find the new rows of all clusters and sections, and commit them to the lake."""
     lake, read = work.small.lake, work.read
     clusters = sorted({name for each in read.values() for name in each.clusters()})
     require_same_mapping(lake, clusters, work.inputs, work.mapping)
@@ -263,16 +264,16 @@ def _add_rows_of_own_table(work: _Work, *, may_lose: bool) -> None:
 
 
 def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
-    """Yield the new rows of a cluster, as one `AddedRows` per table, in the order in which they must be committed.
+    """Yield an `AddedRows` with a cluster's new rows for each section, in the order in which to commit them.
 
-    Terms are committed last. If an ingest is killed before that, the terms are still new to the next ingest, which then
-    corrects the leader epochs of rows already in the lake.
+    Terms are committed last. If an ingest is killed before that, the next ingest finds that the terms are new, and
+    corrects the leader epochs of rows that are already in the lake.
     """
     leo_source = "appends" if work.mapping.appends else "inferred"
     lake = work.small.lake
 
     def added(section: str, epochs: EpochsInForce | None, epochs_changed_us: int | None) -> AddedRows:
-        """Return the new rows of one section of the mapping."""
+        """Find the new rows of one section."""
         checked = work.read[section].checked
         looked_up = epochs if "leader_epoch" in checked.constants else None
         account = work.accounts[section]
@@ -299,7 +300,7 @@ def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
 
 
 def _require_no_rows_lost(accounts: Mapping[str, Account], pending: Sequence[AddedRows]) -> None:
-    """Raise an error if a replacement deletes more rows than it adds, because the source may be incomplete."""
+    """Raise an error if `--replace` would delete more rows than it adds, because the source may be incomplete."""
     gone, new = (sum(counter.total() for counter in each) for each in zip(
         *((account.gone, account.new) for account in accounts.values()), strict=True,
     ))  # fmt: skip
@@ -316,7 +317,7 @@ def _require_no_rows_lost(accounts: Mapping[str, Account], pending: Sequence[Add
 
 
 def _write_quarantine(small: SmallTables, read: Mapping[str, ReadTable]) -> None:
-    """Write refused rows to quarantine. Rows that earlier ingests refused in the same files are deleted."""
+    """Write refused rows to quarantine, in place of the rows that earlier ingests refused in the same files."""
     refused = pa.concat_tables(each.refused for each in read.values())
     names = sorted({name for each in read.values() for name in each.names})
     if not names:

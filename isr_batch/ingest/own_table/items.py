@@ -1,4 +1,4 @@
-"""The interface of a source of rows. A source is read by items, which are files or the whole table."""
+"""The interface of a user's table in any format, which is read in parts (items): files or the whole table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Item:
-    """A part of a source that is read as a whole: a file, or the whole source. ``version`` changes with its content."""
+    """A part of a source: a file, or the whole table. Its ``version`` changes when its content changes."""
 
     name: str
     version: str
@@ -23,7 +23,7 @@ class Item:
 
 
 class Source(Protocol):
-    """A user's table, in any format and at any location."""
+    """A user's table in some format at some location."""
 
     @property
     def place(self) -> str:
@@ -31,21 +31,21 @@ class Source(Protocol):
 
     @property
     def is_csv(self) -> bool:
-        """Whether the table is CSV, so that it has a column `CORRUPT` for malformed rows."""
+        """Whether the table is CSV. If so, it has a column `CORRUPT` with the text of malformed rows."""
 
     @property
     def items(self) -> Sequence[Item]:
-        """The files of the table, or the whole table as the only item."""
+        """One item per file of the table, or a single item for the whole table."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the table."""
+        """The schema of the table."""
 
     def count(self, items: Sequence[Item]) -> int:
         """Return the number of rows in the items."""
 
     def rows(self, items: Sequence[Item], columns: Sequence[str]) -> "pa.Table | ds.Dataset":
-        """Open columns of the items with Arrow, in this process."""
+        """Open the rows of the items with Arrow, in this process. The result may have more columns than ``columns``."""
 
     def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":
-        """Open columns of the items as a Spark DataFrame."""
+        """Open the rows of the items as a Spark DataFrame with the given columns."""

@@ -1,7 +1,7 @@
-"""Derive the terms of leaders for clusters from users' tables: from the user's table of terms, or else from fetches.
+"""Derive the terms of leaders in clusters from users' tables: from a table of terms or, without one, from fetches.
 
-Terms are derived from the stored daily sums (``fetch_days``), so that an ingest only has to process the days that it
-changes. A later day can change the end of a term, but never its start.
+Fetches are summed up by day in table ``fetch_days``, from which terms are derived. An ingest therefore only processes
+the fetches of days that it changes. Fetches of later days can change the end of a term, but never its start.
 """
 
 from typing import Final
@@ -17,16 +17,17 @@ from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from isr_batch.lake.tables.own_tables import FETCH_DAYS, GIVEN_TERMS, MAPPED_CLUSTERS
 
 UNKNOWN_EPOCH: Final = -1
-"""Leader epoch of a row that is earlier than its partition's first term in the user's table of terms."""
+"""Leader epoch of a row whose time is before the first term of its partition in the user's table of terms."""
 HOLE_US: Final = 3_600_000_000
-"""If a leader has no fetches for this long, in microseconds, it is unknown which partitions it led in that time."""
+"""If no fetches from a leader are known for this long, in microseconds, it is unknown which partitions it led in that
+time."""
 GAP_US: Final = 2_000_000
-"""A shorter gap in a leader's rows, in microseconds, does not interrupt its term, even if another leader has rows in
-the gap. When leadership moves, rows of the two leaders may interleave, because their clocks differ."""
+"""A gap in a leader's fetches that is shorter than this, in microseconds, does not end its term, even if another leader
+has fetches in the gap. When leadership moves, fetches of both leaders may interleave, because their clocks differ."""
 
 
 def terms_of_epochs(lake: Lake, cluster_id: str, given: pa.Table) -> pa.Table:
-    """Return the terms of a cluster for `look_up_epochs`: those in the lake, and those that the user gives now.
+    """Return the terms of a cluster in which `look_up_epochs` searches: those in the lake and the new ones (``given``).
 
     Parameters
     ----------
@@ -43,9 +44,9 @@ def terms_of_epochs(lake: Lake, cluster_id: str, given: pa.Table) -> pa.Table:
 
 
 def look_up_epochs(sql: ArrowSql, terms: pa.Table, rows: pa.Table, time: str) -> pa.ChunkedArray:
-    """Return the leader epoch of each row: that of its partition's last term that begins at or before the row's time.
+    """Return the leader epoch of each row: that of the last term of its partition that does not begin after the row.
 
-    For rows before the first term, it is `UNKNOWN_EPOCH`.
+    Without such a term, the leader epoch is `UNKNOWN_EPOCH`.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ def look_up_epochs(sql: ArrowSql, terms: pa.Table, rows: pa.Table, time: str) ->
     rows : pa.Table
         Rows with ``topic`` and ``partition_id``.
     time : str
-        The column with the row's time, in microseconds since 1970.
+        Name of the column with a row's time, in microseconds since 1970.
     """
     numbered = pa.table({
         "number": pa.array(range(rows.num_rows), pa.int64()), "topic": rows["topic"].cast(pa.string()),

@@ -1,4 +1,4 @@
-"""Record which columns are mapped for each cluster from a user's table, and list what its results lack."""
+"""Record which columns are mapped for each cluster from users' tables, and list which results this rules out."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from isr_batch.lake.tables.own_tables import MAPPED_CLUSTERS
 
 _SECTIONS = ("fetches", "appends", "epochs", "changes")
 _SOURCES = "sources"
-"""Key of ``mapped`` under which it is recorded from where each column was read."""
+"""Key in column ``mapped`` of table mapped_clusters under which the source of each column is recorded."""
 
 
 def mapped_by(mapping: TableMapping) -> dict[str, list[str]]:
@@ -30,23 +30,23 @@ def mapped_by(mapping: TableMapping) -> dict[str, list[str]]:
 
 
 def _sections(mapping: TableMapping) -> dict[str, MappedTable]:
-    """Return the sections that a mapping has, by name."""
+    """Return the sections that a mapping contains, by name."""
     sections = {name: getattr(mapping, name) for name in _SECTIONS}
     return {name: section for name, section in sections.items() if section}
 
 
 def require_same_mapping(lake: Lake, clusters: Iterable[str], inputs: Sequence[Input], mapping: TableMapping) -> None:
-    """Check that these tables are mapped as those from which earlier rows of their clusters were read.
+    """Raise an error unless tables are mapped as in earlier ingests of the same clusters.
 
-    If the arrival of a fetch were mapped today but not yesterday, or to another column, the same fetch would be in the
-    lake as two different rows. A column may be mapped to another one only in tables that lack the former one, because
-    it was renamed there.
+    If the arrival of a fetch were mapped today but not yesterday, or were read from another column, the lake would
+    contain the same fetch as two different rows. It may be read from another column only if the table lacks the earlier
+    one, as when a column was renamed.
 
     Raises
     ------
     UsageError
-        When other columns were mapped, or the same ones to other columns of the tables, or when the rows came from
-        broker logs.
+        When other columns were mapped, when they were read from other columns of the tables, or when the lake contains
+        broker logs of a cluster.
     """
     wanted = {"cluster_id": [*clusters]}
     if (of_logs := read_columns(lake, INGESTED_FILES.name, ["cluster_id"], wanted)).num_rows:
@@ -65,7 +65,7 @@ def require_same_mapping(lake: Lake, clusters: Iterable[str], inputs: Sequence[I
 
 
 def _other_columns(before: Mapping[str, Collection[str]], now: Mapping[str, Collection[str]]) -> Iterator[str]:
-    """Yield which columns of a section are mapped now and were not before, and which were before and are not now."""
+    """Yield, for each section, a text with the columns that are no longer mapped, and one with those newly mapped."""
     for name in _SECTIONS:
         then, these = set(before.get(name, ())), set(now.get(name, ()))
         for what, columns in (("without", then - these), ("with", these - then)):
@@ -74,9 +74,9 @@ def _other_columns(before: Mapping[str, Collection[str]], now: Mapping[str, Coll
 
 
 def _moved_columns(given: Input, before: Mapping[str, Any], mapping: TableMapping) -> Iterator[str]:
-    """Yield what is read from elsewhere than before: another column, although the table has the former, or a constant.
+    """Yield a text for each column of the lake that would be read from another source than before.
 
-    A row that is known has the same values in all columns but those with a constant: a cluster can have only one.
+    The source must be the same if it was or is a constant, or if the table still contains the earlier source's column.
     """
     for name, source in _sources(getattr(mapping, given.section), mapping).items():
         known, now = before.get(given.section, {}).get(name, ()), _shown(source)
@@ -86,13 +86,16 @@ def _moved_columns(given: Input, before: Mapping[str, Any], mapping: TableMappin
 
 
 def _sources(section: MappedTable, mapping: TableMapping) -> dict[str, ColumnSource]:
-    """Return from where each column of a section is read; with those of fetches, the name of the cluster."""
+    """Return the source of each mapped column of a section.
+
+    The cluster's name is included in the section of fetches.
+    """
     cluster = {"cluster_id": mapping.cluster_id} if section is mapping.fetches else {}
     return {**mapped_columns(section.columns), **cluster}
 
 
 def _shown(source: ColumnSource | Mapping[str, Any]) -> str:
-    """Return a source as text: column, unit and time zone, or constant; equal texts read equal values."""
+    """Return the source of a column as text. Sources with the same text yield the same values."""
     stored = source if isinstance(source, Mapping) else source.model_dump()
     if stored.get("column") is None:
         return f"always {stored['constant']!r}"
@@ -101,7 +104,7 @@ def _shown(source: ColumnSource | Mapping[str, Any]) -> str:
 
 
 def _sources_known(mapping: TableMapping, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return from where each column was read so far, and is read by this mapping, by section."""
+    """Return, by section and column, all sources so far: those recorded before, and those of this mapping."""
     found: dict[str, Any] = {}
     for section, given in _sections(mapping).items():
         found[section] = {}
@@ -113,7 +116,10 @@ def _sources_known(mapping: TableMapping, before: Mapping[str, Any]) -> dict[str
 
 
 def mapped_cluster(mapping: TableMapping, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the columns of a row of ``mapped_clusters`` that follow from the mapping, and from earlier ones."""
+    """Return the values of a row of ``mapped_clusters`` that depend on the mapping.
+
+    ``before`` are the sources of columns that earlier ingests recorded for the cluster.
+    """
     given = mapping.model_fields_set
     return {
         "mapped": json.dumps({**mapped_by(mapping), _SOURCES: _sources_known(mapping, before or {})}),
@@ -126,7 +132,7 @@ def mapped_cluster(mapping: TableMapping, before: Mapping[str, Any] | None = Non
 
 
 def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: TableMapping) -> None:
-    """Record how columns are mapped for these clusters."""
+    """Record in table mapped_clusters how columns are mapped for the given clusters."""
     names = [*mapped_cluster(mapping)]
     stored = read_columns(small.lake, MAPPED_CLUSTERS.name, ["cluster_id", *names], {"cluster_id": clusters})
     known = {row.pop("cluster_id"): row for row in stored.to_pylist()}
@@ -143,7 +149,7 @@ def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: 
 
 
 def lacking_input(lake: Lake) -> list[dict[str, Any]]:
-    """Return the input that is missing for each cluster, and the results that are therefore missing or uncertain.
+    """Return the input that each cluster lacks, and the results that are missing or uncertain as a consequence.
 
     Returns
     -------
@@ -155,7 +161,7 @@ def lacking_input(lake: Lake) -> list[dict[str, Any]]:
 
 
 def _lacks_of_cluster(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of `lacking_input` for one cluster: a row of ``mapped_clusters``."""
+    """Return the rows of `lacking_input` for one cluster, given as a row of ``mapped_clusters``."""
     mapped = json.loads(cluster["mapped"])
     rows = []
 

@@ -1,7 +1,7 @@
-"""Read mapping files, which map the columns of a user's own table to those of an input table.
+"""Read mapping files, which map the columns of users' tables to those of input tables.
 
-A mapping only has names of columns, constants, units and plain conditions. No code in it is executed. All mistakes are
-reported at once, before Spark starts.
+A mapping only contains names of columns, constants, units and plain conditions. No code in it is executed. All mistakes
+are reported together, before Spark is started.
 """
 
 import re
@@ -23,11 +23,10 @@ Unit = Literal["s", "ms", "us", "ns", "iso"]
 Format = Literal["parquet", "delta", "csv"]
 
 INSTANTS: Final = ("arrival_time", "handled_time", "processed_time", "released_time", "completed_time")
-"""Columns with the instants of a fetch, in chronological order."""
+"""Names of the columns with the instants of a fetch, in chronological order."""
 
 
 def _known_time_zone_of_mapping(name: str) -> str:
-    """Return the name of a time zone. Raise an error if it is unknown."""
     if name not in available_timezones():
         raise ValueError(f"no such time zone; {did_you_mean(name, sorted(available_timezones()))[:80]}")
     return name
@@ -42,7 +41,7 @@ _BEFORE_BRACKET: Final = ("and", "or", "not", "in")
 
 
 def _plain_condition(condition: str) -> str:
-    """Return a mapping's condition. Raise an error if it has anything but columns, literals and operators."""
+    """Return ``condition`` if it only consists of columns, literals and operators, otherwise raise an error."""
     at = 0
     if not condition.strip():
         raise ValueError("a condition is expected")
@@ -59,7 +58,7 @@ def _plain_condition(condition: str) -> str:
 
 
 def with_quoted_names(condition: str, names: Collection[str]) -> str:
-    """Return a plain condition whose column names are quoted, because some are SQL keywords, such as ``offset``."""
+    """Quote the given column names in a plain condition, as names such as ``offset`` are SQL keywords."""
 
     def quoted(token: re.Match[str]) -> str:
         first, dot, rest = (token["word"] or "").partition(".")
@@ -69,7 +68,7 @@ def with_quoted_names(condition: str, names: Collection[str]) -> str:
 
 
 def words_of_condition(condition: str) -> set[str]:
-    """Return the words in a plain condition, which are names of columns and SQL keywords."""
+    """Return the words in a plain condition: names of columns and SQL keywords."""
     return {word.strip('"') for word in re.findall(r"[A-Za-z_][\w.]*|\"[^\"]+\"", re.sub(r"'[^']*'", "", condition))}
 
 
@@ -78,10 +77,10 @@ class _Section(BaseModel):
 
 
 class ColumnSource(_Section):
-    """Where a column's values come from: a column of the user's table (``a.b`` for a nested field), or a constant."""
+    """The source of a column's values: a column of the user's table (``a.b`` for a nested field), or a constant."""
 
     plain_is: ClassVar[str] = "column"
-    """The field that is set if the YAML has plain text in place of keys."""
+    """The field that is set if the YAML contains just a text instead of keys."""
 
     column: str | None = None
     constant: Any = None
@@ -89,7 +88,7 @@ class ColumnSource(_Section):
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, given: object) -> object:
-        """Expand the short form of a source, which is only a column's name or a constant."""
+        """Expand the short form of a source in YAML, which is just the name of a column, or a constant."""
         if isinstance(given, bool):
             raise ValueError("YAML reads this word as a truth value: quote it, '...'")  # noqa: TRY004
         if isinstance(given, str):
@@ -127,18 +126,18 @@ class NumberSource(ColumnSource):
 
 
 class NumbersSource(ColumnSource):
-    """Source of an ARRAY<INT>, such as an ISR. It can be a text column with any separators between the numbers."""
+    """Source of an ARRAY<INT> column, such as an ISR: a column of lists, or of text with numbers and separators."""
 
     constant: list[StrictInt] | None = None
 
 
 class InstantSource(ColumnSource):
-    """Source of a TIMESTAMP: a column of that type, or of numbers since 1970 or text, which need a ``unit``."""
+    """Source of a TIMESTAMP column: a column of timestamps or, if ``unit`` is given, of numbers since 1970 or text."""
 
     constant: None = None
     unit: Unit | None = None
     time_zone: Annotated[str, AfterValidator(_known_time_zone_of_mapping)] | None = None
-    """Time zone of text and timestamps that have no offset; by default UTC."""
+    """Time zone of text and timestamps without an offset from UTC; by default, UTC."""
 
 
 class MappedColumns(_Section):
@@ -204,7 +203,10 @@ class EpochColumns(MappedColumns):
 
 
 class ChangeColumns(MappedColumns):
-    """Mapped columns of observed_isr_changes. Each replica that is in only one of the two ISRs becomes a row."""
+    """Mapped columns of observed_isr_changes.
+
+    Each replica that is in only one of the ISRs before and after becomes a row.
+    """
 
     topic: TextSource
     partition_id: NumberSource
@@ -219,12 +221,12 @@ class ChangeColumns(MappedColumns):
 
 
 Condition = Annotated[str, AfterValidator(_plain_condition)]
-"""SQL condition for the rows to read. It may have columns, literals, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE and
-IS NULL."""
+"""SQL condition that selects the rows to read. It may contain columns, literals, comparisons, AND, OR, NOT, IN,
+BETWEEN, LIKE and IS NULL."""
 
 
 class MappedTable(_Section):
-    """A section of a mapping file: how one of the user's tables is read."""
+    """A section of a mapping file, which describes how to read one of the user's tables."""
 
     columns: MappedColumns
     where: Condition | None = None
@@ -265,7 +267,7 @@ class Csv(_Section):
 
 
 class TableMapping(_Section):
-    """A whole mapping file. Relative paths in it are relative to its folder."""
+    """The content of a mapping file. Relative paths in it are relative to the file's folder."""
 
     format: Format | None = None
     """Format of all tables. By default, it is inferred from each path."""
@@ -276,7 +278,8 @@ class TableMapping(_Section):
     epochs: EpochTable | None = None
     changes: ChangeTable | None = None
     replica_lag_time_max_ms: int = Field(default=30_000, gt=0, le=10**12)
-    """Lag time of terms for which the user's table of terms has none. The next two fields are such defaults too."""
+    """Lag time, in milliseconds, of terms that the user's tables give none for. The next two fields are such defaults
+    too."""
     min_insync_replicas: int = Field(default=1, ge=1)
     broker_version: str | None = None
 
@@ -297,7 +300,7 @@ def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:
     Raises
     ------
     UsageError
-        If the file has mistakes. The message lists all of them.
+        If the file cannot be read or contains mistakes. The message lists all.
     """
     tree = read_mapping(file)
     return mapping_of(
@@ -306,12 +309,12 @@ def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:
 
 
 def read_mapping(file: Path) -> dict[str, Any]:
-    """Read the sections of a mapping file, without checking them.
+    """Parse a mapping file, without checking its sections.
 
     Raises
     ------
     UsageError
-        If the file cannot be read, or has no sections.
+        If the file cannot be read, or does not consist of sections.
     """
     try:
         tree = load_yaml(file)
@@ -325,12 +328,14 @@ def read_mapping(file: Path) -> dict[str, Any]:
 
 
 def mapping_of(tree: dict[str, Any], where: object) -> TableMapping:
-    """Check the sections of a mapping, parsed from YAML, and return them as a `TableMapping`.
+    """Check a mapping that was parsed from YAML, and convert it to a `TableMapping`.
+
+    ``where`` is the name of its file for messages.
 
     Raises
     ------
     UsageError
-        If there are mistakes. The message lists all of them, and says ``where`` they are.
+        If there are mistakes. The message lists all of them.
     """
     mistakes = _mistakes_across_sections(tree)
     try:
@@ -346,7 +351,7 @@ def mapping_of(tree: dict[str, Any], where: object) -> TableMapping:
 
 
 def mapped_columns(columns: _Section) -> dict[str, ColumnSource]:
-    """Return the mapped columns: names of the input table's columns, each with its source."""
+    """Return the sources of the mapped columns, by name of the input table's column."""
     return {name: given for name, given in columns if given is not None}
 
 
@@ -363,7 +368,7 @@ def _mapping_with_paths(tree: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _mistakes_across_sections(tree: dict[str, Any]) -> list[str]:
-    """Return mistakes that involve several keys or sections. The pydantic model finds all other mistakes."""
+    """Return the mistakes that involve several keys or sections. The pydantic models find all other mistakes."""
 
     def mapped(section: str) -> Mapping[str, Any]:
         columns = tree[section].get("columns") if isinstance(tree.get(section), dict) else None

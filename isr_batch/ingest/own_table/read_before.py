@@ -1,4 +1,4 @@
-"""Record which files of users' tables were read. Later ingests skip them, because the lake has all their rows."""
+"""Record which files of users' tables have been ingested, so that later ingests skip them."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,7 +17,10 @@ from isr_batch.lake.tables.own_tables import INGESTED_SOURCES
 
 
 def new_items(lake: Lake, given: Input) -> list[Item]:
-    """Return the items of a source that are new or have changed since they were read; all items if that is unknown."""
+    """Return the items of a source that are new or have changed since they were read.
+
+    If the only item is the whole table, and has no version, it is always returned.
+    """
     of_source = {"source": given.source.place, "read_as": _read_as(given)}
     rows = read_columns(lake, INGESTED_SOURCES.name, ["item", "version"], of_source)
     known = set(zip(rows["item"].to_pylist(), rows["version"].to_pylist(), strict=True))
@@ -26,7 +29,7 @@ def new_items(lake: Lake, given: Input) -> list[Item]:
 
 
 def remember_items(small: SmallTables, given: Input, items: Sequence[Item]) -> None:
-    """Record that the items of a source were read, so that later ingests skip them."""
+    """Record that items of a source have been read, so that later ingests skip them."""
     lake, read_as = small.lake, _read_as(given)
     rows = [
         {"source": given.source.place, "item": item.name, "version": item.version, "became": given.checked.table.name,
@@ -39,12 +42,15 @@ def remember_items(small: SmallTables, given: Input, items: Sequence[Item]) -> N
 
 
 def forget_items(small: SmallTables, became: str) -> None:
-    """Forget which items were read for a table of the lake, because some of its rows were deleted."""
+    """Delete the records of items that were read into a table of the lake, so that they are read again."""
     none = arrow_schema(INGESTED_SOURCES).empty_table()
     replace_arrow(small.lake, small.sql, INGESTED_SOURCES, none, f"became = '{became}'")
 
 
 def _read_as(given: Input) -> str:
-    """Return a hash of how the mapping reads a source. If it changes, the source's files are read again."""
+    """Return a hash of the SELECT with which a source is read.
+
+    If it changes, all files of the source are read again.
+    """
     how = (given.checked.table.name, given.checked.text, sorted(map(str, given.checked.constants.items())))
     return hashlib.sha256(repr(how).encode()).hexdigest()[:16]

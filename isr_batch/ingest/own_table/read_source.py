@@ -1,4 +1,4 @@
-"""Read the user's tables that a mapping names, and check each row."""
+"""Read the user's tables in a mapping, and check each row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,24 +31,24 @@ _BECOMES: Final = {
     "fetches": FETCH_LOG, "appends": APPEND_LOG, "epochs": GIVEN_TERMS, "changes": OBSERVED_ISR_CHANGES,
 }  # fmt: skip
 ROWS_AT_ONCE: Final = 1 << 20
-"""Number of rows of a query's result that are processed at a time."""
+"""Number of rows of a SELECT's result that are processed at a time."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """A user's table to read, the lake's table that its rows are for, and how they are checked."""
+    """A user's table to read, with the SELECT that checks its rows and converts them to rows of a table of the lake."""
 
     section: str
     """Section of the mapping: fetches, appends, epochs or changes."""
     source: Source
     checked: Checked
     columns: tuple[str, ...]
-    """Columns of the source that the SELECT needs."""
+    """Names of the columns of the source that the SELECT uses."""
     wants_all: bool
-    """Whether no condition leaves out rows: neither the mapping nor the command's window has one."""
+    """Whether all rows are selected: there is no condition in the mapping and no window in the command."""
 
     def quarantine_name(self, items: Sequence[Item]) -> str:
-        """Return the name of these items in quarantine: the file's name if there is only one, otherwise the table's."""
+        """Return the source_file in quarantine for rows of these items: the only item's name, or the table's."""
         return items[0].name if len(items) == 1 else self.source.place
 
 
@@ -59,15 +59,16 @@ class ReadTable:
     Attributes
     ----------
     checked : Checked
-        How the table was read.
+        The SELECT with which the table was read.
     rows : pa.Table
         Rows that passed all checks, with the columns of `Checked.columns`. Text is dictionary-encoded.
     refused : pa.Table
-        Refused rows, with the columns of ``quarantine`` that do not depend on the run.
+        Refused rows, with the columns of table quarantine that do not depend on the run.
     left_out : int
-        Number of rows left out: fetches of consumers, and rows that do not meet the condition.
+        Number of rows that were neither used nor refused: fetches by consumers, and rows that do not meet the
+        conditions.
     names : tuple of str
-        Names in quarantine of the items that were read.
+        Names of the items that were read, as in source_file of table quarantine.
     """
 
     checked: Checked
@@ -76,29 +77,29 @@ class ReadTable:
     left_out: int
     names: tuple[str, ...]
     spread: int = 0
-    """Number of rows that passed all checks and are in Spark's workers, not in `rows`."""
+    """Number of rows that passed all checks but are stored in Spark instead of `rows`."""
     spread_clusters: tuple[str, ...] = ()
-    """Clusters that have rows in Spark's workers."""
+    """Clusters of the rows that are stored in Spark."""
 
     @property
     def rows_in(self) -> int:
-        """Number of rows in the items that were read, whether they passed, were refused or were left out."""
+        """Total number of rows in the items that were read."""
         return int(self.rows.num_rows + self.spread + self.refused.num_rows + self.left_out)
 
     def with_more(self, other: "ReadTable") -> "ReadTable":
-        """Return these rows together with those of another table that was read with the same mapping."""
+        """Return a `ReadTable` with the rows of this one and of another one that was read with the same mapping."""
         rows = pa.concat_tables([self.rows, other.rows.select(self.rows.column_names)]).unify_dictionaries()
         refused = pa.concat_tables([self.refused, other.refused])
         return ReadTable(self.checked, rows, refused, self.left_out + other.left_out, self.names + other.names)
 
     def clusters(self) -> list[str]:
-        """Return the clusters of the rows. If the mapping has a constant name, it is returned even without rows."""
+        """Return the names of the clusters that have rows. A cluster whose name is a constant is always included."""
         if "cluster_id" in self.rows.column_names:
             return [*self.spread_clusters, *pc.unique(self.rows["cluster_id"].cast(pa.string())).to_pylist()]
         return [str(self.checked.constants["cluster_id"])]
 
     def of_cluster(self, cluster_id: str) -> pa.Table:
-        """Return the rows of a cluster, without ``cluster_id``."""
+        """Return the rows of a cluster, without column ``cluster_id``."""
         if "cluster_id" not in self.rows.column_names:
             return self.rows if self.checked.constants["cluster_id"] == cluster_id else self.rows.slice(0, 0)
         is_it = pc.equal(self.rows["cluster_id"].cast(pa.string()), cluster_id)
@@ -106,17 +107,17 @@ class ReadTable:
 
 
 def inputs_of_mapping(lake: Lake, places: Sequence[str], mapping: TableMapping, window: Window) -> list[Input]:
-    """Open all tables of a mapping, and find the mapped columns in them.
+    """Open all tables of a mapping, and generate the SELECTs that read them.
 
     Parameters
     ----------
     lake : Lake
-        The lake. Its Spark session reads tables that are not files on this machine.
+        The lake whose Spark session reads tables that are not files on this machine.
     places : sequence of str
         Paths, globs, addresses or names of the user's tables of fetches.
     mapping : TableMapping
     window : Window
-        Days to read. Rows of other days are left out.
+        Days to read. Rows of other days are skipped.
 
     Raises
     ------
@@ -136,15 +137,15 @@ def inputs_of_sources(
     mapping: TableMapping,
     window: Window = Window(),  # noqa: B008 frozen
 ) -> list[Input]:
-    """Find the mapped columns in tables that are already open.
+    """Generate the SELECTs that read the tables of a mapping, which are already open.
 
     Parameters
     ----------
     sources : sequence of (str, Source)
-        Section of the mapping (``fetches``, ``appends``, ``epochs`` or ``changes``), and table.
+        For each table, its section of the mapping (``fetches``, ``appends``, ``epochs`` or ``changes``).
     mapping : TableMapping
     window : Window
-        Days to read. Rows of other days are left out.
+        Days to read. Rows of other days are skipped.
 
     Raises
     ------
@@ -175,7 +176,7 @@ def inputs_of_sources(
 def _input_of_mapped_table(
     mapped: tuple[str, Table, MappedTable], source: Source, values: dict[str, ColumnValue], window: Window
 ) -> Input:
-    """Find the mapped columns of one section in an open table, and return the input."""
+    """Generate the SELECT that reads an open table as one section of the mapping describes."""
     name, table, section = mapped
     schema, where = source.schema, section.where
     conditions = [f"({with_quoted_names(where, schema.names)})"] if where else []
@@ -196,7 +197,7 @@ def _input_of_mapped_table(
     if source.is_csv:
         needed.add(CORRUPT)
     checked = checked_rows(table, section.columns, values, conditions, is_csv=source.is_csv)
-    # At least one column is needed to count the rows.
+    # At least one column must be read to count the rows.
     read = [name for name in schema.names if name in needed] or schema.names[:1]
     return Input(name, source, checked, tuple(read), wants_all=not conditions)
 
@@ -207,17 +208,18 @@ def read_input(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
     Raises
     ------
     UsageError
-        If the condition in the mapping cannot be evaluated on the rows.
+        If the condition ``where`` in the mapping cannot be evaluated on the rows.
     """
     read = _read_mapped_table(sql, given, items)
     if read.refused.num_rows and len(items) > 1:
-        # Refused rows are read again file by file: quarantine needs their file, to drop them once it is repaired.
+        # Items with refused rows are read again one by one: quarantine names the file, so that repairing it deletes the
+        # rows.
         read = replace(read, refused=pa.concat_tables(_read_mapped_table(sql, given, [item]).refused for item in items))
     return read
 
 
 def _read_mapped_table(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
-    """Read some items of a source, and separate refused rows from the others."""
+    """Read some items of a source, and separate the refused rows."""
     schema = with_dictionaries(given.checked.schema.empty_table().select(given.checked.columns), given.checked).schema
     clean, refused = [schema.empty_table()], [_QUARANTINE.empty_table()]
     names = tuple(item.name for item in items)
@@ -253,7 +255,7 @@ def split_refused(batch: pa.RecordBatch) -> tuple[pa.Table, pa.Table]:
 
 
 def quarantine_rows_of_source(bad: pa.Table, checked: Checked, name: str) -> pa.Table:
-    """Convert refused rows of a `Checked` SELECT to rows of quarantine. ``name`` is the file or table that has them."""
+    """Convert refused rows of a `Checked` SELECT to rows of quarantine, with source_file ``name``."""
     if "cluster_id" in bad.column_names:
         cluster = pc.fill_null(bad["cluster_id"].cast(pa.string()), UNKNOWN_CLUSTER)
     else:
@@ -263,7 +265,7 @@ def quarantine_rows_of_source(bad: pa.Table, checked: Checked, name: str) -> pa.
 
 
 def with_dictionaries(rows: pa.Table, checked: Checked) -> pa.Table:
-    """Encode text columns as dictionaries, because the names of topics and clusters recur."""
+    """Dictionary-encode text columns, because the names of topics and clusters recur."""
     known = {field.name: field for field in checked.schema}
     rows = rows.cast(pa.schema([known.get(field.name, field) for field in rows.schema]))
     for number, field in enumerate(rows.schema):

@@ -11,20 +11,20 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NULL = -(1 << 63)
-"""Number that stands for null. It sorts before all values."""
+"""Number in place of null. It is less than all values."""
 
 
 def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints, Bools]:
-    """Return the order of rows by set and time, in which equal rows are adjacent.
+    """Sort rows by set and time so that equal rows are adjacent, and find the first of equal rows.
 
-    A set has the rows that are equal in all ``keys``, such as the rows of a replica set.
+    A set consists of the rows with the same values in all columns ``keys``, such as the rows of a replica set.
 
     Parameters
     ----------
     rows : pa.Table
         Columns of numbers, text (perhaps dictionary-encoded) and lists of numbers.
     keys : sequence of str
-        Columns that identify a set. The order of sets is arbitrary.
+        Columns whose values identify a set. Sets are in arbitrary order.
     time : str
         Column by which the rows of a set are sorted.
 
@@ -37,7 +37,7 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
     """
     times = _numbered_values(rows[time])
     sets = _codes_of_rows([_numbered_values(rows[name]) for name in keys])
-    # A stable sort is fast here: rows come nearly in chronological order, and numpy sorts 16-bit numbers by radix.
+    # Stable sorts are fast here: times are almost in order, and numpy uses radix sort for 16-bit numbers.
     order = np.argsort(times, kind="stable")
     order = order[np.argsort(sets[order], kind="stable")]
     same = np.ones(max(0, len(order) - 1), np.bool_)
@@ -48,14 +48,14 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
     if not len(tied):
         return order, is_first
-    # Rows of one set and time are usually copies of one row, the lake's and the source's, and equal in all columns.
+    # Rows with the same set and time are usually the lake's and the source's copy of a row, equal in all columns.
     others = [name for name in rows.column_names if name not in {time, *keys}]
     which = np.cumsum(is_first)[tied]
     alike = rows.select(others).take(pa.array(order[tied]))
     differs = _differs(alike, which)
     mixed = np.isin(which, which[differs & ~is_first[tied]])
     if mixed.any():
-        # Only the few rows of equal set and time that differ have to be sorted by all columns.
+        # Only rows with the same set and time that differ, which are few, must be sorted by all columns.
         places, within, few = order[tied[mixed]], which[mixed], alike.filter(pa.array(mixed))
         sort = np.lexsort([np.arange(len(places)), *(_numbered_values(few[name]) for name in others), within])
         order[tied[mixed]] = places[sort]
@@ -67,7 +67,8 @@ def order_of_rows(rows: pa.Table, keys: Sequence[str], time: str) -> tuple[Ints,
 def _differs(rows: pa.Table, which: Ints) -> Bools:
     """Return a mask of the rows that differ from the row before them.
 
-    ``which`` has a number per set and time. Rows with different numbers differ, even if all columns are equal.
+    ``which`` contains a number for each row, which identifies its set and time. Rows with different numbers always
+    differ.
     """
     differs = np.ones(len(which), np.bool_)
     differs[1:] = np.diff(which) != 0
@@ -78,7 +79,10 @@ def _differs(rows: pa.Table, which: Ints) -> Bools:
 
 
 def _numbered_values(column: pa.ChunkedArray) -> npt.NDArray[np.integer]:
-    """Return a number per value. Equal values get equal numbers, and the order of times and integers is kept."""
+    """Return a number for each value. Equal values get the same number.
+
+    The order of times and integers is preserved.
+    """
     values = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if pa.types.is_list(values.type):
         values = pc.binary_join(values.cast(pa.list_(pa.string())), ",")

@@ -1,7 +1,7 @@
-"""Find when a leader was silent, in a table of fetches that has only one instant per fetch.
+"""Find the silences of leaders in a table of fetches, which may have only one instant per fetch.
 
-While a leader is silent, no follower fetches from it. Either the leader was stopped, or its followers were, or rows are
-missing. Fetches from other leaders distinguish these cases, because a follower that makes such fetches is running.
+If there are no fetches from a leader for a while, the leader was stopped, its followers were stopped, or rows are
+missing. Fetches from other leaders distinguish these cases, as they show that a follower was running.
 """
 
 from collections.abc import Collection
@@ -21,17 +21,17 @@ SILENCES: Final = pa.schema([
 ])  # fmt: skip
 LEAST_US: Final = 2 * SECOND_US
 CADENCES_A_SILENCE: Final = 3
-"""A period without fetches must last at least this many times the usual interval between fetches. A shorter one may be
-due to irregular fetching."""
+"""A period without fetches is examined if it lasts at least this many times the usual interval between fetches. Shorter
+periods may be due to irregular fetching."""
 WITNESSES: Final = 2
-"""At least this many followers must have stopped fetching from the leader. A single one may have lost its fetcher
-thread."""
+"""Minimum number of running followers that must have stopped fetching from the leader. A single one may have lost its
+fetcher thread."""
 
 
 class _SilenceSpans(NamedTuple):
-    """Time spans in which consecutive fetches are at most a second apart, sorted by start.
+    """Time spans with fetches that are less than a second apart, sorted by start.
 
-    A follower that fetched in a span is considered stopped after ``patience_us`` without a fetch.
+    After the end of a span, the follower is considered stopped once ``patience_us`` have passed without a fetch.
     """
 
     from_us: npt.NDArray[np.int64]
@@ -39,42 +39,43 @@ class _SilenceSpans(NamedTuple):
     patience_us: npt.NDArray[np.int64]
 
     def longest_hole_us(self, from_us: int, until_us: int) -> int:
-        """Return the longest time without a fetch within a period, in microseconds."""
+        """Return the longest time without a fetch within a period. All times are in microseconds."""
         inside = (self.until_us > from_us) & (self.from_us < until_us)
         ends = np.maximum.accumulate(np.append(from_us, self.until_us[inside]))
         return int((np.append(self.from_us[inside], until_us) - ends).max())
 
     def patience_at_us(self, at_us: int) -> int | None:
-        """Return after how long without a fetch, in microseconds, the follower is considered stopped at an instant.
+        """Return the shortest ``patience_us`` of the spans that contain an instant or end shortly before it.
 
-        None if the instant is outside all spans.
+        A span ends shortly before it if it does so by at most its ``patience_us``.
+
+        Return None without such a span.
         """
         running = (self.from_us <= at_us) & (at_us <= self.until_us + self.patience_us)
         return int(self.patience_us[running].min()) if running.any() else None
 
 
 _Pairs = dict[tuple[int, int], _SilenceSpans]
-"""Time spans with fetches, by leader and follower."""
+"""Time spans with fetches, by (leader, follower)."""
 
 
 def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
-    """Return the periods in which no follower fetched from a leader although it led partitions.
+    """Find the periods in which no follower fetched from a leader although it led partitions, and classify them.
 
-    A period has one of three outcomes:
+    There are three cases:
 
-    - ``silent``: at least two followers that had fetched from the leader went on fetching from other leaders. The
-      leader was stopped, or they could not reach it.
-    - No row: all followers that had fetched from the leader were stopped, because they did not fetch from other leaders
-      either.
-    - ``quiet``: unknown. Either no follower fetched from any leader, or another leader took over partitions of this
-      one, or there are too few followers to decide.
+    - ``silent``: at least two of its followers went on fetching from other leaders. The leader was stopped, or they
+      could not reach it.
+    - No row: all its followers were stopped, because they did not fetch from other leaders either.
+    - ``quiet``: the reason is unknown. No follower fetched from any leader, or another leader took over partitions of
+      this one, or there were too few followers to decide.
 
     Parameters
     ----------
     broker_days : pa.Table
         Rows of `isr_batch.ingest.own_table.broker_days.BROKER_DAYS` of one cluster, in any order.
     terms : pa.Table
-        leader_id, start_us, end_us.
+        Terms of leaders: leader_id, start_us, end_us.
 
     Returns
     -------
@@ -96,9 +97,9 @@ def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
 
 
 def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
-    """Change each silence to a quiet period if the leader's log grew more than half as fast as before.
+    """Reclassify silences as quiet periods where the leader's log grew more than half as fast as before.
 
-    A leader whose log grew was working. Followers could not reach it, or rows are missing.
+    A leader whose log grew was running. Its followers could not reach it, or rows are missing.
 
     Parameters
     ----------
@@ -106,14 +107,14 @@ def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table |
     silences : pa.Table
         Result of `leader_silences`.
     fetches : pa.Table, ds.Dataset or ArrowView
-        Fetches near the silences: leader_id, topic, partition_id, handled_us, fetch_offset, leader_log_end_offset (or
-        null). For each silence, they must cover a time before it that is as long as the silence, and the second after
-        it.
+        Fetches from the silent leaders: leader_id, topic, partition_id, handled_us, fetch_offset, leader_log_end_offset
+        (or null). They must include all fetches in a period before each silence that is as long as the silence, and in
+        the second after it.
 
     Returns
     -------
     pa.Table
-        All rows of ``silences``, with the new kind.
+        All rows of ``silences``, with the new ``kind``.
     """
     found = sql(
         f"""
@@ -157,7 +158,7 @@ def _pairs_of_broker_days(broker_days: pa.Table) -> _Pairs:
 
 
 def _spans_of_pair(days: pa.Table) -> _SilenceSpans:
-    """Return the time spans with fetches of one pair. If fetches continue at midnight, so does the span."""
+    """Return the time spans with fetches of one pair. A span continues across midnight if fetches do."""
     pauses = days["pauses"].combine_chunks()
     paused_us, back_us = (pauses.flatten().field(name).to_numpy() for name in ("from_us", "until_us"))
     begins = np.sort(np.append(back_us, days["first_us"]))
@@ -172,14 +173,14 @@ def _spans_of_pair(days: pa.Table) -> _SilenceSpans:
 
 
 def _silence_spans_of_pairs(spans: Collection[_SilenceSpans]) -> _SilenceSpans:
-    """Merge the spans of several pairs of leader and follower."""
+    """Combine the spans of several pairs of leader and follower, sorted by start."""
     from_us, until_us, patience_us = (np.concatenate(values) for values in zip(*spans, strict=True))
     order = np.argsort(from_us, kind="stable")
     return _SilenceSpans(from_us[order], until_us[order], patience_us[order])
 
 
 def _periods_without_fetches(pairs: _Pairs, leader: int) -> list[tuple[int, int]]:
-    """Return the periods, as start and end in microseconds, in which no follower fetched from a leader."""
+    """Return the periods in which no follower fetched from a leader, as (start, end) in microseconds since 1970."""
     spans = _silence_spans_of_pairs([of_pair for (led_by, _), of_pair in pairs.items() if led_by == leader])
     last_us, first_us = np.maximum.accumulate(spans.until_us)[:-1], spans.from_us[1:]
     long = first_us - last_us >= spans.patience_us.min()

@@ -1,7 +1,7 @@
-"""Sources of users' tables: files on this machine, which Arrow reads, or an address or name, which Spark reads.
+"""Open users' tables. Files on this machine are read with Arrow, tables at an address or with a name with Spark.
 
-A source consists of items, such as files. The lake records the items that were ingested, so that they are not read
-again. Reading them again would not change the lake, because it has all their rows.
+A source consists of items, such as files. The lake records which items have been ingested, and later ingests skip them.
+This is safe because the lake already contains all their rows.
 """
 
 import csv
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 
 _CSV: Final = (".csv", ".csv.gz")
 _PARQUET: Final = (".parquet", ".parq", ".pq", "")
-"""Suffixes of the files in a folder that are read as Parquet; other files are ignored."""
+"""Suffixes of the files in a folder that are read as Parquet. Other files are ignored."""
 _HEADER_BYTES: Final = 1 << 20
 _BLOCK_BYTES: Final = 16 << 20
-"""Bytes of a CSV file that are parsed at once; a line cannot be longer."""
+"""Number of bytes of a CSV file that are parsed at once. A line cannot be longer."""
 
 
 def open_source(lake: "Lake", place: str, mapping: TableMapping) -> Source:
-    """Open a user's table: Parquet, Delta or CSV at a path, glob or address, or a table that Spark knows by name.
+    """Open a user's table: Parquet, Delta or CSV files at a path, glob or address, or a table in Spark's catalog.
 
     Raises
     ------
     NoInputError
         If the location does not exist.
     UsageError
-        If it is not a table of the expected format.
+        If the table does not have the expected format.
     """
     from isr_batch.ingest.own_table.spark_source import SparkSource
 
@@ -69,7 +69,7 @@ def open_source(lake: "Lake", place: str, mapping: TableMapping) -> Source:
 
 
 def _format_of_place(place: str) -> Format:
-    """Return the format of the files at a path: CSV, Delta or Parquet."""
+    """Infer the format of the table at a path: CSV, Delta or Parquet."""
     if place.endswith(_CSV):
         return "csv"
     if (Path(place) / "_delta_log").is_dir():
@@ -80,7 +80,10 @@ def _format_of_place(place: str) -> Format:
 
 
 def _files_of_table(place: str, kind: Format) -> list[Path]:
-    """Return the files in a folder, at any depth, or of a glob, except names that begin with an underscore or dot."""
+    """Return the data files at a path or glob, in folders at any depth.
+
+    Names that begin with an underscore or a dot are skipped.
+    """
     named = [Path(place)] if Path(place).exists() else [Path(name) for name in sorted(glob.glob(place, recursive=True))]  # noqa: PTH207
     found = []
     for path in named:
@@ -96,7 +99,7 @@ def _files_of_table(place: str, kind: Format) -> list[Path]:
 
 
 def _items_of_files(files: Sequence[Path]) -> tuple[Item, ...]:
-    """Return an item for each file, with the file's size and time of change as its version."""
+    """Return an item for each file. Its version consists of the file's size and time of change."""
     stats = [(file, file.stat()) for file in files]
     return tuple(Item(str(file), f"{stat.st_size}/{stat.st_mtime_ns}", stat.st_size) for file, stat in stats)
 
@@ -112,12 +115,12 @@ class ParquetFiles:
 
     @cached_property
     def _schemas(self) -> dict[str, pa.Schema]:
-        """The columns of each file."""
+        """The schema of each file, by name."""
         return {item.name: self._opened([item]).schema for item in self.items}
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns that all files have. Only these can be mapped."""
+        """The columns that all files contain. Only these can be mapped."""
         schemas = list(self._schemas.values())
         return _merged_columns(self.place, schemas, list(self._schemas))
 
@@ -144,14 +147,15 @@ class ParquetFiles:
         return self._opened(items, self.schema)
 
     def _nanosecond_columns(self, item: Item) -> list[str]:
-        """Return the columns of a file that are timestamps in nanoseconds by Parquet; INT96 is that for Arrow alone."""
+        """Return the columns of a file whose type is timestamp in nanoseconds (not INT96, which Spark can read)."""
         if "timestamp[ns" not in str(self._schemas[item.name]):
             return []
         columns = pq.ParquetFile(item.name).schema
         return [column.path for column in columns if "nanoseconds" in str(column.logical_type)]
 
     def frame(self, lake: "Lake", items: Sequence[Item], columns: Sequence[str]) -> "DataFrame":  # noqa: D102
-        # Spark reads no file with such timestamps, even if the columns are not mapped, and finds out while it works.
+        # Spark cannot read a file with such timestamps, even if the columns are not mapped, and only fails while it
+        # runs.
         if nanos := {name for item in items for name in self._nanosecond_columns(item)}:
             raise UsageError(
                 f"{self.place}: Spark reads no Parquet file with timestamps in nanoseconds: {', '.join(sorted(nanos))}",
@@ -165,7 +169,7 @@ class ParquetFiles:
 
 
 def _merged_columns(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:
-    """Return the columns that all files have, each with a type that can hold the values of every file."""
+    """Return the columns that all files contain, each with a type to which the types in all files can be converted."""
     common = set(schemas[0].names).intersection(*(schema.names for schema in schemas))
     parts = [pa.schema([field for field in schema if field.name in common]) for schema in schemas]
     merged = parts[0]
@@ -184,7 +188,7 @@ def _merged_columns(place: str, schemas: Sequence[pa.Schema], names: Sequence[st
 
 
 def _unreadable_source(name: str, error: Exception, kind: str) -> UsageError:
-    """Return the error that a file is not of the expected format."""
+    """Return the error to raise for a file that is not of the expected format."""
     reason = str(error).strip().partition("\n")[0]
     return UsageError(
         f"{name} cannot be read as {kind}: {reason[:200]}", "set `format` in the mapping: parquet, delta or csv"
@@ -192,7 +196,7 @@ def _unreadable_source(name: str, error: Exception, kind: str) -> UsageError:
 
 
 def _damaged_source(name: str, error: Exception) -> SchemaError:
-    """Return the error that a file is damaged."""
+    """Return the error to raise for a damaged file."""
     reason = str(error).strip().partition("\n")[0]
     return SchemaError(f"{name} cannot be read, it is damaged: {reason[:200]}", "fetch the file again")
 
@@ -200,7 +204,7 @@ def _damaged_source(name: str, error: Exception) -> SchemaError:
 class CsvFiles:
     """A table in CSV files with equal headers. All columns are text.
 
-    A row with a wrong number of fields only has a value in column `CORRUPT`.
+    In a row with a wrong number of fields, only column `CORRUPT` has a value, the text of the row.
     """
 
     is_csv = True
@@ -213,7 +217,7 @@ class CsvFiles:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of the first file. All other files must have the same columns."""
+        """The columns of the files, which must be the same in all files, and `CORRUPT`."""
         names = {item.name: self._header(item) for item in self.items}
         first, columns = next(iter(names.items()))
         for name, others in names.items():
@@ -222,7 +226,7 @@ class CsvFiles:
         return pa.schema([*(pa.field(column, pa.string()) for column in columns), pa.field(CORRUPT, pa.string())])
 
     def _options(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return Arrow's options for reading the files."""
+        """Return options for Arrow's CSV reader."""
         return {
             "read_options": pa_csv.ReadOptions(
                 block_size=_BLOCK_BYTES, column_names=None if self._csv.header else list(names),
@@ -235,7 +239,7 @@ class CsvFiles:
         try:
             with pa.input_stream(item.name, compression="detect") as opened:
                 begin = opened.read(_HEADER_BYTES)
-            # The end of the examined bytes may cut a character.
+            # The last of the examined bytes may be part of a character.
             text = begin[: begin.rfind(b"\n") + 1 or None].decode("utf-8-sig")
         except (OSError, pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise _damaged_source(item.name, error) from error
@@ -254,7 +258,7 @@ class CsvFiles:
         return self._last[1]
 
     def _read(self, item: Item) -> pa.Table:
-        """Read the rows of a file. Column `CORRUPT` has the text of rows with a wrong number of fields."""
+        """Read the rows of a file. Rows with a wrong number of fields only have a value in column `CORRUPT`."""
         names = self.schema.names[:-1]
         corrupt: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A user's table that Spark reads: at an address, or by its name in a catalog (Hive, Unity, Iceberg, a view)."""
+"""Read users' tables with Spark: tables at an address, or tables and views in a catalog (Hive, Unity, Iceberg)."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -30,23 +30,25 @@ _NOT_THERE: Final = (
 
 
 def rows_as_structs(frame: "DataFrame") -> "DataFrame":
-    """Put each row into a struct, the only column. `mapInArrow` does not find columns with dots in their names."""
+    """Put the columns into a struct ``row``, the only column, as `mapInArrow` fails on column names with dots."""
     return frame.select(F.struct(*map(quoted_for_spark, frame.columns)).alias("row"))
 
 
 def csv_frame(spark: "SparkSession", paths: Sequence[str], csv: Csv) -> "DataFrame":
-    """Open CSV files in Spark. All columns are text. `CORRUPT` has the text of rows with a wrong number of fields."""
-    # A quote within quotes is doubled, as in RFC 4180, whereas Spark expects a backslash by default.
+    """Open CSV files in Spark. All columns are text; `CORRUPT` is the text of rows with a wrong number of fields."""
+    # Quotes within quoted fields are doubled (RFC 4180). By default, Spark expects backslashes.
     reader = spark.read.options(header=csv.header, sep=csv.delimiter, escape='"', encoding="UTF-8")
     columns = reader.csv(list(paths)).schema
-    # By default, Spark would apply the first file's header to all. Files with another header must be refused.
+    # By default, Spark uses the first file's header for all files. Files with another header must be refused.
     return reader.options(columnNameOfCorruptRecord=CORRUPT, enforceSchema=False).csv(
         list(paths), schema=StructType(list(columns)).add(CORRUPT, "string")
     )
 
 
 class SparkSource:
-    """A table that Spark reads. Its items are its data files if Spark reports them, otherwise the whole table.
+    """A user's table that is read with Spark.
+
+    Its items are its data files if Spark knows them, otherwise the whole table.
 
     Raises
     ------
@@ -72,12 +74,12 @@ class SparkSource:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The table's columns."""
+        """The schema of the table."""
         return to_arrow_schema(self._types, timezone="UTC")
 
     @cached_property
     def items(self) -> Sequence[Item]:
-        """The table's data files, if Spark knows the file of each row; otherwise the whole table as the only item."""
+        """One item per data file if Spark knows the file of each row, otherwise one item for the whole table."""
         of_file = ("file_path", "file_size", "file_modification_time")
         try:
             files = self._rows.select(*(f"_metadata.{name}" for name in of_file)).distinct().collect()
@@ -103,7 +105,7 @@ class SparkSource:
 
 
 class SparkRows(SparkSource):
-    """A caller's Spark DataFrame as a source, which is read as a whole.
+    """A caller's Spark DataFrame as a source. Its only item is the whole frame.
 
     Parameters
     ----------
@@ -119,7 +121,10 @@ class SparkRows(SparkSource):
 
 
 def _loaded_by_spark(spark: "SparkSession", place: str, kind: str | None, csv: Csv) -> "DataFrame":
-    """Open a table at an address. If no format is given, it is Delta or Parquet, whichever Spark finds there."""
+    """Open a table at an address.
+
+    If no format is given, it is Delta if Spark finds a Delta table there, otherwise Parquet.
+    """
     if kind == "csv":
         return csv_frame(spark, [place], csv)
     if kind is None:

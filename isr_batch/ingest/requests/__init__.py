@@ -1,1 +1,1 @@
-"""Parse request logs, and make the rows of fetch_log and append_log from them."""
+"""Parse request logs, and derive the rows of fetch_log and append_log from them."""

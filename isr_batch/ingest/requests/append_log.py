@@ -1,12 +1,13 @@
-"""Build table append_log, the appends to each leader's log, from produce requests and fetch offsets.
+"""Derive table append_log, the appends to each leader's log, from produce requests and fetch offsets.
 
-Log lines name some of the past log end offsets: the base offset in a produce response, the offset of a follower's
-fetch, the offsets in a Shrinking line, the start offset of a term. The records between two consecutive known offsets
-are stored as one append. It is attributed to a request as follows:
+Log lines show what the leader's log end offset was at some times: the base offset in a produce response, the offset of
+a follower's fetch, the offsets in a Shrinking line, the start offset of a term. The records between two consecutive
+known offsets are stored as one append. It is attributed to a produce request as follows:
 
-- If a produce response has the first offset as its base offset, to that produce request.
-- Otherwise, to produce requests of that time whose responses are not logged (with acks=0, and before Kafka 1.0).
-- If there are no such requests, to no request. Transaction markers and committed offsets are such appends.
+- If a produce response contains the first of these offsets as its base offset, to that produce request.
+- If no such response is logged, to produce requests of that time without a logged response (with acks=0, and before
+  Kafka 1.0).
+- If such requests are missing too, to no request. Transaction markers and committed offsets are appended without one.
 """
 
 from collections.abc import Sequence
@@ -30,11 +31,11 @@ from udfs.batches.listed_partitions import PRODUCED as LISTED
 from udfs.batches.listed_partitions import WHOLE, produced_partitions
 
 STAMPS_US = 3_000
-"""Two instants closer than this, in microseconds, may have happened in reverse order, because timestamps (and durations
-before 0.11) are truncated to milliseconds."""
+"""Events with timestamps less than this apart, in microseconds, may have happened in reverse order, because timestamps
+(and durations before 0.11) are truncated to milliseconds."""
 
 UNKNOWN_ERROR = -1
-"""Code of Kafka's UNKNOWN_SERVER_ERROR, used if the leader refused an append but the response is not logged."""
+"""Code of Kafka's UNKNOWN_SERVER_ERROR. It is stored if the leader refused an append but the response is not logged."""
 
 
 PRODUCED = arrow_columns(
@@ -58,21 +59,21 @@ PRODUCE_REQUESTS = Query(
     f"SELECT {', '.join((*WHOLE, 'partitions'))} FROM rows WHERE kind = '{PRODUCE}'",
     pa.schema([(name, LISTED.field(name).type) for name in WHOLE]).append(pa.field("partitions", pa.binary())),
 )
-"""Selects the produce requests from parsed request logs."""
+"""Query that selects the produce requests in parsed request logs."""
 
 
 def append_requests(
     engine: Engine, requests: Rows, topic_names: pa.Table, terms: pa.Table, stretches: Sequence[Stretch] = ()
 ) -> Rows:
-    """Return the produce requests, one row per request and partition, with the columns of `PRODUCED`.
+    """Return one row per produce request and partition, with the columns of `PRODUCED`.
 
     Some columns need an explanation:
 
-    - ``base_offset``: if it is not negative, the records were appended, whatever the error code.
-    - ``answered``: false if no response is logged. Only then ``size`` is known, in bytes.
+    - ``base_offset``: if it is not negative, the records were appended, even if the error code is not 0.
+    - ``answered``: false if no response is logged. Only such rows have a ``size``, in bytes.
     - ``log_stretch``: see `isr_batch.ingest.requests.in_force.with_log_stretch`.
-    - ``repeated``: true if the producer sent a batch again that was already appended. The response then has the base
-      offset of the first attempt. Such a row is not an append.
+    - ``repeated``: true if the producer sent a batch again that had already been appended. The response then contains
+      the base offset of the first attempt, and the leader appends nothing.
 
     Parameters
     ----------
@@ -110,7 +111,7 @@ def append_requests(
 
 
 def _mark_repeated_appends(sql: ArrowSql, rows: pa.Table) -> pa.Table:
-    """Set ``repeated`` for requests whose base offset an earlier request has: the producer sent the batch again."""
+    """Set ``repeated`` to true for requests with the same base offset as an earlier request."""
     return sql(
         f"""
         SELECT * REPLACE (coalesce(lag(base_offset) OVER again = base_offset, false) AS repeated) FROM rows
@@ -128,14 +129,15 @@ SENT_AGAIN = Query(
     """,
     DOUBTFUL,
 )
-"""Selects repeated produce requests, from the result of `append_requests`, as doubtful lines."""
+"""Query that selects the repeated produce requests in the result of `append_requests`, as doubtful lines."""
 ASKED = Query(
     f"""
     SELECT {", ".join(_OF_FETCHES)} FROM rows WHERE reason IS NULL AND error_code = 0 AND fetch_offset IS NOT NULL
     """,
     _ASKED,
 )
-"""Selects successful fetches with an offset from the result of `isr_batch.ingest.requests.fetch_log.fetches_of`."""
+"""Query that selects the successful fetches with an offset in the result of
+`isr_batch.ingest.requests.fetch_log.fetches_of`."""
 
 
 def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
@@ -159,24 +161,25 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     asked : Rows
         Result of the query `ASKED`.
     shrinks : pa.Table
-        Shrinking lines, each with its term.
+        Shrinking lines, with the term of the partition to which each belongs.
     terms : pa.Table
         Terms of the leaders whose request logs are read.
     begun : pa.Table
-        The terms of all leaders. The last append of a term may end at the start offset of the next term.
+        Terms of all leaders. The last append of a term may end at the start offset of the next term.
     in_force : pa.Table
         Result of `isr_batch.ingest.requests.in_force.epochs_in_force`.
     stretches : sequence of Stretch
-        Periods that the brokers' request logs cover. Rows of all tables have the number of their period.
+        Periods that the brokers' request logs cover. The rows of all tables contain the number of their period as
+        ``log_stretch``.
     last : LastRows
-        Last rows of earlier request logs.
+        Last fetches and appends in earlier request logs.
     """
     of_shrinks = shrinks.select(
         [*PARTITION, "leader_epoch", "log_stretch", "leader_log_end_offset", "high_watermark", "at_us", "source_file"]
     )
     of_terms = terms.select([*PARTITION, "leader_epoch", "log_stretch", "start_offset", "start_us"])
-    # If the request log of a term continues an earlier log, the start offset found here is too high: it would hide
-    # earlier appends of the term.
+    # If the request log continues an earlier log, the start offset that was derived for a term is too high. Using it
+    # would hide earlier appends of the term.
     went_on = {row[:-1] for row in _term_keys_of_appends(of_terms) if last.goes_on(row[0], row[-1])}
     of_terms = of_terms.filter(
         pa.array([row[:-1] not in went_on for row in _term_keys_of_appends(of_terms)], pa.bool_())
@@ -188,7 +191,8 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
     is_last = is_last_stretch(stretches, "leader_id", stretch_number(stretches, "leader_id", "named_us"))
     as_produced = {"size": None, "answered": True, "repeated": False, "log_stretch": 0}
     before = pa.Table.from_pylist(
-        # Lines that bound the time of these appends are in earlier logs. They get the earliest possible time.
+        # The lines that bound the time of these appends are in earlier logs, so the appends get the earliest possible
+        # time.
         [as_produced | row | {"handled_us": row["append_us"]} for row in last.open_appends()],
         PRODUCED,
     ).drop_columns("log_stretch")
@@ -201,7 +205,7 @@ def append_log(  # noqa: PLR0913, PLR0917 all that names a log end offset
 
 
 def _term_keys_of_appends(terms: pa.Table) -> list[tuple[Any, ...]]:
-    """Return leader, topic, partition, leader epoch and start time of each term."""
+    """Return a tuple for each term: leader, topic, partition, leader epoch, start time in microseconds since 1970."""
     names = [*PARTITION, "leader_epoch", "start_us"]
     return list(zip(*(terms[name].to_pylist() for name in names), strict=True))
 
@@ -210,12 +214,12 @@ def _append_log_rows(  # noqa: PLR0913, PLR0917 all that names a log end offset
     sql: ArrowSql, rows: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, before: pa.Table,
     asked_before: pa.Table, known: pa.Table, starts: pa.Table, last: str,
 ) -> pa.Table:  # fmt: skip
-    """Return the rows of append_log for some partitions, using all lines that name a log end offset."""
+    """Derive the rows of append_log for some partitions, using all lines that show a log end offset."""
     once = meeting(sql, pa.concat_tables([rows, before.cast(rows.schema)]), "NOT repeated")
     once = once.append_column("place", pa.array(np.arange(once.num_rows)))
     asked = pa.concat_tables([fetched, asked_before.cast(fetched.schema)])
     between = ranges_of_offsets(sql, named_offsets(sql, once, asked, shrinks, terms, known), starts, last)
-    # Appends are not added again if earlier logs have their end, or later logs their base offset.
+    # Appends are not added again if earlier logs show their end, or later logs their base offset.
     between = sql(
         f"""
         WITH seen AS (SELECT {TERM}, max(reached) AS reached FROM known GROUP BY {TERM}),
@@ -245,11 +249,13 @@ def _append_log_rows(  # noqa: PLR0913, PLR0917 all that names a log end offset
 
 
 def _appends_with_base_offset(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
-    """Return the appends whose base offset is logged. If no later offset is known, an append gets one record.
+    """Return the appends whose base offset is logged.
 
-    A leader appends the records before all other work on a produce request (measured for ADR 4). Therefore the time of
-    an append is the pick-up of the request from the queue; but it is later than any fetch that found the log end before
-    the append.
+    If no later offset is known, an append is assumed to have one record.
+
+    A leader appends records immediately after it picks up a produce request from the queue (measured for ADR 4).
+    Therefore the time of an append is that of the pick-up. If a later fetch still found the log end at the base offset,
+    the time is just after that fetch.
     """
     return sql(
         f"""
@@ -268,15 +274,15 @@ def _appends_with_base_offset(sql: ArrowSql, once: pa.Table, between: pa.Table) 
 def _appends_seen_in(
     sql: ArrowSql, between: pa.Table, once: pa.Table, fetched: pa.Table, shrinks: pa.Table
 ) -> pa.Table:  # fmt: skip
-    """Return the file whose line shows the end of each range of records that no response names.
+    """Return, for each range of records without a produce response, the file with the line that shows its end.
 
-    If only the start of a later term shows the end, the file that shows the beginning of the range is used, because a
-    term is derived from several files.
+    If only the start of a later term shows the end, the file with the beginning of the range is used, because a term
+    comes from several files.
 
     Returns
     -------
     pa.Table
-        Columns of the term, ``offset`` (where the range begins) and ``seen_in``.
+        Columns of the term, ``offset`` (the first offset of the range) and ``seen_in`` (the file).
     """
     return sql(
         f"""
@@ -302,10 +308,11 @@ def _appends_seen_in(
 
 
 def _unanswered_appends(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Table) -> pa.Table:
-    """Attribute each range of records that no response names to produce requests of that time, otherwise to no request.
+    """Attribute ranges of records without a produce response to unanswered produce requests, if there are any.
 
-    If several requests share a range, it is divided in proportion to their sizes. The borders may be wrong by up to
-    ``log_end_error`` records. If the log end offset has not changed after a request, the request was refused.
+    A request belongs to the first range that grew at its time or later. If several requests share a range, it is
+    divided in proportion to their sizes; the borders may be wrong by up to ``log_end_error`` records. If the log end
+    offset is unchanged after a request, the request was refused.
     """
     rows = sql(
         f"""

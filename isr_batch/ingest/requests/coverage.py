@@ -1,14 +1,16 @@
-"""Find the time that each broker's request log covers. Only within it, a missing line means a missing fetch.
+"""Find the periods that each broker's request log covers.
 
-A request log may begin long after its broker started. It has a gap if an hourly file was not copied, or if the logger
-was off for some time. The lines themselves distinguish a gap from a time in which the broker was idle:
+Only within such a period, a missing line means a missing fetch.
 
-- The requests of a follower are numbered, in a fetch session by the session epoch, before Kafka 1.1 by the correlation
-  id. If the numbers continue after a quiet time, no line is missing; for example, the leader was paused. If they jump,
-  or if a follower's first number is too high to be its first, lines are missing.
-- Requests that were in progress during a quiet time are no evidence, because a client may wait for seconds.
-- A follower that is down when a log begins starts with a first number when it is back. Therefore numbers alone do not
-  show that a log begins with its broker. If there is a server.log, it must show the broker's start at that time.
+A request log may begin long after its broker was started. It has a gap if an hourly file was not copied, or if the
+logger was off for some time. The lines themselves distinguish a gap from a time in which the broker was idle:
+
+- A follower's requests are numbered: in a fetch session by the session epoch, before Kafka 1.1 by the correlation id.
+  If the numbers continue after a time without lines, no line is missing; for example, the leader was paused. If they
+  jump, or if the first number in the log is too high to be the follower's first, lines are missing.
+- Requests that were in progress during a time without lines are no evidence, because a client may wait for seconds.
+- A follower that is down when a log begins starts again from the first number. Therefore numbers alone do not show that
+  a log begins with its broker's start. If there is a server.log, it must show the start at that time.
 """
 
 from collections import defaultdict
@@ -27,13 +29,13 @@ from udfs.arrow_types import arrow_columns
 
 GAP_US = 1_500_000
 """Shortest time without lines, in microseconds, that may be a gap. A follower waits for data for at most half a second,
-so its lines should come three times in this time."""
+so it should cause three lines in this time."""
 _FIRST_NUMBERS = 2
-"""If the first logged epoch of a fetch session is at most this, no lines before it are missing. It need not be 1,
-because lines may have been refused."""
+"""Highest epoch that the first logged request of a fetch session may have if no lines before it are missing. It is more
+than 1 because lines may have been refused."""
 _FIRST_CORRELATIONS = 20
-"""Highest correlation id that a follower's first fetch may have. It is not 0, because its thread requests offsets
-first."""
+"""Highest correlation id that a follower's first fetch may have. It is more than 0 because a fetcher thread requests
+offsets first."""
 NEAR_US = 50_000
 _STARTUP_US = 60_000_000
 """Longest time, in microseconds, from the first line of a broker process to its first request."""
@@ -57,9 +59,9 @@ class Stretch:
     ----------
     broker_id : int
     first_us, until_us : int
-        Completion times of its first and last request, in microseconds since 1970.
+        Completion times of the first and the last request in the period, in microseconds since 1970.
     from_start : bool
-        Whether the log begins with the followers' first fetch.
+        Whether the period begins with the followers' first fetches, so that no earlier lines are missing.
     """
 
     broker_id: int
@@ -68,7 +70,7 @@ class Stretch:
     from_start: bool
 
     def has(self, us: int) -> bool:
-        """Whether the log has all requests that were completed at this time, in microseconds since 1970."""
+        """Return whether no request is missing in the log that was completed at a time, in microseconds since 1970."""
         return us <= self.until_us and (self.from_start or us >= self.first_us)
 
 
@@ -108,7 +110,7 @@ def stretches_of(
     spanned: Sequence[tuple[int, int]],
     breaks: Iterable[tuple[int | None, int]],
 ) -> list[Stretch]:
-    """Divide the time of a broker's request log into covered periods, at the gaps in which lines are missing.
+    """Divide the time of a broker's request log at the gaps, and return the covered periods.
 
     Parameters
     ----------
@@ -118,9 +120,9 @@ def stretches_of(
     gaps : iterable of (int, int)
         Periods of at least `GAP_US` without any line.
     spanned : sequence of (int, int)
-        Periods in which no lines are missing, because a follower's numbers continue.
+        Periods in which no lines are missing, because a follower's request numbers continue.
     breaks : iterable of (int or None, int)
-        Periods in which lines of a follower are missing. If the start is None, it is unknown.
+        Periods in which lines of a follower are missing. None is an unknown start.
     """
     whole = [gap for gap in sorted(gaps) if not _is_gap_spanned(gap, spanned)]
     holes: set[tuple[int, int]] = set()
@@ -145,17 +147,17 @@ def stretches_of(
 
 
 def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings: pa.Table) -> list[Stretch]:
-    """Set ``from_start`` to false if server.log does not show the broker's first start where the request log begins.
+    """Return the periods, with ``from_start`` set to false where server.log shows no first start of the broker.
 
-    It stays unchanged for a broker without server.log.
+    For a broker without server.log, it stays unchanged.
 
     Parameters
     ----------
     stretches : iterable of Stretch
     files : pa.Table
-        The other logs by file: kind, broker_id, first_us.
+        One row for each other log than request logs: kind, broker_id, first_us.
     settings : pa.Table
-        broker_id, starts_us.
+        Times at which each broker was started: broker_id, starts_us.
     """
     rows = files.to_pylist()
     logged: dict[int, int] = {}
@@ -165,7 +167,7 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
     starts = {row["broker_id"]: min(row["starts_us"], default=None) for row in settings.to_pylist()}
 
     def begins_with_broker(stretch: Stretch) -> bool:
-        """Whether the broker first started at the beginning of the period, as far as server.log shows it."""
+        """Return whether server.log, if there is one, shows the broker's first start at the beginning of the period."""
         if stretch.broker_id not in logged:
             return True
         start_us = starts.get(stretch.broker_id)
@@ -177,13 +179,15 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
 
 
 def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
-    """Return SQL for the number, from 0, of the broker's covered period at an instant; in a gap, of the period before.
+    """Return a SQL expression for the number, from 0, of the broker's covered period at an instant.
+
+    In a gap, it is the number of the period before.
 
     Parameters
     ----------
     stretches : sequence of Stretch
     broker, us : str
-        SQL for the broker and the instant, in microseconds since 1970.
+        SQL expressions for the broker and for the instant, in microseconds since 1970.
     """
     passed = [
         f"WHEN {broker} = {broker_id} THEN {' + '.join(f'CAST({us} >= {end} AS INTEGER)' for end in ends)}"
@@ -195,7 +199,7 @@ def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
 def with_stretch_number(
     table: pa.Table, stretches: Sequence[Stretch], broker: str, us: str, name: str = "log_stretch"
 ) -> pa.Table:  # fmt: skip
-    """Add a column with the number of the covered period that each row is in, as `stretch_number` computes it."""
+    """Add column ``name``: the number of the covered period of each row, as `stretch_number` computes it."""
     brokers, times = table[broker].to_numpy(), table[us].to_numpy()
     numbers = np.zeros(table.num_rows, np.int32)
     for broker_id, ends in _ends_of_gaps(stretches).items():
@@ -204,7 +208,7 @@ def with_stretch_number(
 
 
 def is_last_stretch(stretches: Sequence[Stretch], broker: str, number: str) -> str:
-    """Return the SQL condition that ``number`` is that of the last covered period of the broker's log."""
+    """Return a SQL condition: whether ``number`` is that of the last covered period of the broker's log."""
     last = [f"WHEN {broker} = {broker_id} THEN {len(ends)}" for broker_id, ends in _ends_of_gaps(stretches).items()]
     return f"{number} = CASE {' '.join(last)} ELSE 0 END" if last else f"{number} = 0"
 
@@ -218,8 +222,8 @@ def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) 
     stretches : sequence of Stretch
         Periods that the request logs cover.
     files : pa.Table
-        The other logs by file: kind, broker_id, first_us, last_us, informs. A server.log without lines at INFO covers
-        no time.
+        One row for each other log than request logs: kind, broker_id, first_us, last_us, informs. A server.log without
+        lines at INFO (``informs``) covers no time.
     """
     return sql(
         f"""
@@ -236,7 +240,7 @@ def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) 
 
 
 def _ends_of_gaps(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
-    """Return the times at which each broker's request log continues after a gap. Brokers without gaps are left out."""
+    """Return, by broker, the times at which its request log continues after a gap. Brokers without gaps are omitted."""
     begins: dict[int, list[int]] = defaultdict(list)
     for stretch in stretches:
         begins[stretch.broker_id].append(stretch.first_us)
@@ -244,11 +248,11 @@ def _ends_of_gaps(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
 
 
 def _is_gap_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> bool:
-    """Whether a follower's request numbers continue across a period without lines, so that no line is missing in it."""
+    """Return whether no line is missing in a gap, because the request numbers of some follower continue across it."""
     return any(since <= gap[0] + NEAR_US and until >= gap[1] - NEAR_US for since, until in spanned)
 
 
-# A full fetch opens a session. Its request has no session id, so the id is taken from the response.
+# A full fetch opens a fetch session. Its request contains no session id, so the id is taken from the response.
 NUMBERS = Query(
     f"""
     SELECT source_file, broker_id, replica_id, client_id, session, error_code, arrival_us, completed_us, source_line,
@@ -258,7 +262,7 @@ NUMBERS = Query(
     """,
     NUMBERED,
 )
-"""Selects the numbers of followers' requests from parsed request logs."""
+"""Query that selects the numbers of followers' requests in parsed request logs."""
 
 
 _SESSION = ["broker_id", "replica_id", "client_id", "session"]
@@ -268,7 +272,7 @@ def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
     """Return the last request of each fetch session in each file, with the columns of `NUMBERED`."""
 
     def last(sql: ArrowSql, fetches: pa.Table) -> pa.Table:
-        """Return the last request of each session in each file."""
+        """Return the last request of each fetch session in each file."""
         return sql(
             f"""
             SELECT DISTINCT ON (source_file, {", ".join(_SESSION)}) * FROM fetches
@@ -281,7 +285,7 @@ def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
 
 
 def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NUMBERS) -> pa.Table:
-    """Find times between consecutive requests of a follower in which lines are missing, or certainly are not.
+    """Find the times between consecutive requests of a follower in which lines are missing, or certainly not missing.
 
     Parameters
     ----------
@@ -289,22 +293,22 @@ def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NU
     numbers : Rows
         Result of the query `NUMBERS`.
     before : pa.Table
-        The last numbers of earlier logs, with the columns of `NUMBERED`.
+        The last request of each fetch session in earlier logs, with the columns of `NUMBERED`.
 
     Returns
     -------
     pa.Table
-        broker_id; replica_id; sign: ``spanned`` if the numbers continue, ``break`` if they jump; from_us, the
-        completion of the earlier request (null if unknown); arrival_us and until_us, the arrival and completion of the
-        later request.
+        broker_id; replica_id; sign, which is ``spanned`` if the numbers continue and ``break`` if they jump; from_us,
+        the completion of the earlier request (null if unknown); arrival_us and until_us, the arrival and the completion
+        of the later request.
     """
     return engine.collect(engine.by_key(_SESSION, _signs_of_gaps, _SIGNS, fetches=numbers, before=before))
 
 
 def _signs_of_gaps(sql: ArrowSql, fetches: pa.Table, before: pa.Table) -> pa.Table:
-    """Return ``spanned`` or ``break`` for the times between requests of a session, as `request_number_signs` does."""
-    # In releases without sessions, a fetcher's requests for offsets use numbers of the same sequence. A fetcher has at
-    # most one request in flight, so its requests are ordered by time; numbers restart at 0 on a new connection.
+    """Return the rows of `request_number_signs` for some fetch sessions."""
+    # In releases without fetch sessions, a fetcher's requests for offsets use the same sequence of numbers. A fetcher
+    # has at most one request in flight, so its requests are sorted by time. On a new connection, numbers restart at 0.
     return sql(
         f"""
         WITH steps AS (

@@ -1,4 +1,4 @@
-"""Build table fetch_log: one row per fetch and partition, also for partitions that only the fetch session lists."""
+"""Derive table fetch_log: one row per fetch and partition, including partitions that only the fetch session lists."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -30,14 +30,14 @@ IN_SESSIONS = pa.schema(
     [field for field in FETCHES_LOGGED.schema if field.name not in {"asked_session", "given_session"}]
     + [("session", pa.int64())]
 )
-"""Schema of `requests_in_sessions`: the followers' fetches with their session."""
+"""Schema of `requests_in_sessions`: one row per follower's fetch request, with its fetch session."""
 SESSION_ORDER = ("broker_id", "session", "session_epoch", "source_line")
 DOUBTFUL = arrow_columns("source_file STRING, source_line BIGINT, reason STRING, detail STRING")
-"""Schema of doubtful lines. They are listed in quarantine, but the rows derived from them are kept."""
+"""Schema of doubtful lines. They are listed in quarantine, but the rows that are derived from them are kept."""
 
 
 def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stretch]) -> Rows:
-    """Add to each follower's fetch the number of its fetch session, and sort the fetches by session.
+    """Number the fetch sessions of followers' fetches, and sort the fetches by session.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stre
     fetches : Rows
         Result of the query `isr_batch.ingest.requests.request_log.FETCHES`.
     stretches : sequence of Stretch
-        Periods that the brokers' request logs cover. A session gets another number after a gap, because its partitions
+        Periods that the brokers' request logs cover. After a gap, a session gets another number, because its partitions
         may have changed in the gap.
 
     Returns
@@ -59,7 +59,6 @@ def requests_in_sessions(engine: Engine, fetches: Rows, stretches: Sequence[Stre
 
 
 def _requests_in_sessions(batches: Iterator[pa.RecordBatch], stretches: Sequence[Stretch]) -> Iterator[pa.RecordBatch]:
-    """Add the number of the session to each fetch."""
     for batch in batches:
         numbered = with_stretch_number(pa.table(batch), stretches, "broker_id", "completed_us")
         opens = int64_array(batch.column("session_epoch")) <= 0
@@ -67,7 +66,7 @@ def _requests_in_sessions(batches: Iterator[pa.RecordBatch], stretches: Sequence
         given = int64_array(batch.column("given_session"))
         found = np.where(opens, np.where(given == 0, NULL, given), asked)
         later = np.asarray(numbered["log_stretch"]).astype(np.int64) * STRETCH_OF_SESSION
-        # A request without a session gets a session number that no other request has.
+        # A request without a session gets a number that no other request has.
         session = np.where(found == NULL, -int64_array(batch.column("source_line")), found + later)
         yield pa.RecordBatch.from_arrays(
             [*(batch.column(name) for name in IN_SESSIONS.names[:-1]), pa.array(session)], schema=IN_SESSIONS
@@ -82,11 +81,11 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     members: Members,
     stretches: Sequence[Stretch] = (),
 ) -> Rows:
-    """Return the rows of table fetch_log, one per fetch and partition. Times are in microseconds since 1970.
+    """Derive the rows of table fetch_log, one per fetch and partition. Times are in microseconds since 1970.
 
     There are further columns: ``log_stretch``, and ``records_size`` (bytes), ``fell_from``, ``last_read_us`` and
     ``last_waited_us``, which `udfs.batches.partitions_read.sessions_read` describes. A row with a ``reason`` is not a
-    fetch; the query `SESSION_GAPS` selects it.
+    fetch but a problem, which the query `SESSION_GAPS` selects.
 
     Parameters
     ----------
@@ -94,11 +93,11 @@ def fetches_of(  # noqa: PLR0913, PLR0917 one argument for each thing that a ses
     sessions : Rows
         Result of `requests_in_sessions`.
     topic_names : pa.Table
-        topic_id, topic.
+        Names of topics: topic_id, topic.
     terms : pa.Table
-        All terms: the result of `isr_batch.ingest.requests.in_force.epochs_in_force`.
+        The terms of all leaders: the result of `isr_batch.ingest.requests.in_force.epochs_in_force`.
     members : mapping
-        Partitions of sessions that were opened before the log (`isr_batch.ingest.terms.session_partitions`).
+        Partitions of the sessions that were opened before the log begins (`isr_batch.ingest.terms.session_partitions`).
     stretches : sequence of Stretch
         Periods that the brokers' request logs cover.
     """
@@ -114,7 +113,7 @@ def _fetch_log_rows(
     terms: pa.Table,
     stretches: Sequence[Stretch],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of fetch_log for some sessions, with topic names and leader epochs."""
+    """Yield the rows of fetch_log for batches of requests that are sorted by session."""
     for batch in sessions_read(batches, members):
         read = {_RENAMED.get(name, name): batch.column(name) for name in batch.schema.names}
         topics, offset = pc.dictionary_encode(read["topic"]), read["fetch_offset"]
@@ -124,7 +123,7 @@ def _fetch_log_rows(
         read["leader_log_end_offset"] = pa.nulls(batch.num_rows, pa.int64())
         read["leader_leo_source"] = pa.repeat(pa.scalar("appends"), batch.num_rows)
         rows = with_log_stretch(pa.table(read), terms, stretches, "completed_us")
-        # Only fetches before version 9 have no leader epoch.
+        # Only fetch requests before version 9 lack the leader epoch.
         if pc.any(pc.less(rows["leader_epoch"], 0)).as_py():
             rows = worker_sql()(_WITH_EPOCHS, rows=rows, terms=terms)
         yield from rows.to_batches()
@@ -138,8 +137,8 @@ _WITH_EPOCHS = f"""
 
 
 SESSION_GAPS = Query("SELECT source_file, source_line, reason, detail FROM rows WHERE reason IS NOT NULL", DOUBTFUL)
-"""Selects, from the result of `fetches_of`, requests that do not continue their session because earlier lines are
-missing."""
+"""Query on the result of `fetches_of`: selects the requests that do not continue their session, because lines before
+them are missing."""
 GOING_BACK = Query(
     """
     SELECT source_file, source_line, 'offset goes back without a truncation' AS reason,
@@ -149,7 +148,8 @@ GOING_BACK = Query(
     """,
     DOUBTFUL,
 )
-"""Selects fetches whose offset is lower than before although no response asked the follower to truncate its log."""
+"""Query on the result of `fetches_of`: selects fetches with a lower offset than the one before, although no response
+made the follower truncate its log."""
 FOLLOWERS = Query(
     f"""
     SELECT {_TERM}, replica_id, CAST(sum(run_length) AS BIGINT) AS fetches,
@@ -162,14 +162,15 @@ FOLLOWERS = Query(
         "source_file STRING, source_line BIGINT"
     ),
 )
-"""Selects, from the result of `fetches_of`, the followers that fetched in each term, with the line of the first fetch.
+"""Query on the result of `fetches_of`: counts the fetches of each follower in each term, with the line of the first
+one. Its results on parts of the rows must be combined.
 """
 
 
 def fetchers_not_assigned(engine: Engine, followers: Rows, terms: pa.Table) -> Rows:
-    """Return the followers that fetched a partition to which they are not assigned.
+    """Find followers that fetched a partition to which they are not assigned.
 
-    This may happen briefly after a reassignment. The rows of these fetches are kept.
+    This may happen briefly after a reassignment. The fetches are kept in fetch_log.
 
     Parameters
     ----------
@@ -177,16 +178,16 @@ def fetchers_not_assigned(engine: Engine, followers: Rows, terms: pa.Table) -> R
     followers : Rows
         Result of the query `FOLLOWERS`.
     terms : pa.Table
-        All terms, with ``assigned``.
+        The terms of all leaders, with column ``assigned``.
 
     Returns
     -------
     Rows
-        The first such fetch of each follower in each term, with the columns of `DOUBTFUL`.
+        A row for the first fetch of each such follower in each term, with the columns of `DOUBTFUL`.
     """
 
     def others(sql: ArrowSql, parts: pa.Table) -> pa.Table:
-        """Return the followers in ``parts`` that are not assigned to the partition that they fetched."""
+        """Select the followers in ``parts`` that are not assigned to the partition that they fetched."""
         return sql(
             f"""
             WITH of_term AS (SELECT {_TERM}, flatten(list(assigned)) AS assigned FROM terms GROUP BY {_TERM}),

@@ -1,4 +1,4 @@
-"""Find the term that a row about a leader belongs to, and topics that were deleted and created again."""
+"""Find the term to which a row about a leader belongs, and topics that were deleted and created again."""
 
 from collections.abc import Sequence
 
@@ -11,27 +11,29 @@ from isr_batch.ingest.requests.log_end_offsets import PARTITION
 from isr_batch.lake.arrow_sql import ArrowSql
 
 EARLY_US = 100_000
-"""A term may have begun this many microseconds before its line in state-change.log."""
+"""Maximum time, in microseconds, from the start of a term to its line in state-change.log."""
 
 
 def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted: pa.Table) -> pa.Table:
-    """Return the partitions of topics that were deleted and created again under the same name.
+    """Find the partitions of topics that were deleted and created again with the same name.
 
-    The first term of a new partition has leader epoch 0. A reassignment also deletes logs, but its next term has a
-    higher epoch.
+    This is so if a term with leader epoch 0 follows the deletion of a log. After a reassignment, which also deletes
+    logs, the next leader epoch is higher.
 
     Parameters
     ----------
     sql : ArrowSql
     led, accepted : pa.Table
-        Starts of terms: topic, partition_id, leader_epoch, stamp_us. ``accepted`` also has ``leads``.
+        Starts of terms: topic, partition_id, leader_epoch, stamp_us. Rows of ``accepted`` are only used if their
+        ``leads`` is true.
     deleted : pa.Table
         Lines about deleted logs: topic, partition_id, stamp_us.
 
     Returns
     -------
     pa.Table
-        topic, partition_id, and ``again_us``, the times at which the topic was created again.
+        topic, partition_id, and ``again_us``, the list of times at which the topic was created again, in microseconds
+        since 1970.
     """
     return sql(
         f"""
@@ -53,7 +55,7 @@ def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted:
 
 
 def epochs_in_force(sql: ArrowSql, terms: pa.Table) -> pa.Table:
-    """Return lists of terms, which the SQL macro ``epoch_at`` takes as an argument, by leader and partition."""
+    """Return, for each leader and partition, its terms as a list, which the SQL macro ``epoch_at`` searches."""
     partition = ", ".join(PARTITION)
     return sql(
         f"""
@@ -67,20 +69,20 @@ def epochs_in_force(sql: ArrowSql, terms: pa.Table) -> pa.Table:
 
 
 def with_log_stretch(rows: pa.Table, in_force: pa.Table, stretches: Sequence[Stretch], us: str) -> pa.Table:
-    """Add ``log_stretch``, the number from 0 of the gapless part of the partition's history that a row belongs to.
+    """Add ``log_stretch``, the number (from 0) of the part of a partition's history to which each row belongs.
 
-    A new part begins after a gap in the leader's request log, and where the topic is created again.
+    A new part begins after a gap in the leader's request log, and when the topic is created again.
 
     Parameters
     ----------
     rows : pa.Table
-        leader_id, topic, partition_id, and a time.
+        Rows with leader_id, topic, partition_id and a time.
     in_force : pa.Table
         Result of `epochs_in_force`.
     stretches : sequence of Stretch
         Periods that the leaders' request logs cover.
     us : str
-        Name of the time column.
+        Name of the column with the time, in microseconds since 1970.
     """
     rows = with_stretch_number(rows, stretches, "leader_id", us)
     again = in_force.filter(pc.greater(in_force["made_again"], 0))

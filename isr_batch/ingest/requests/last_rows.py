@@ -1,4 +1,4 @@
-"""The last fetches and appends of request logs that are no longer in the folder, for the logs that continue them."""
+"""The last fetches and appends in request logs that are no longer in the folder, from which new logs continue."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,24 +23,25 @@ _OF_TERM = ("leader_id", "topic", "partition_id", "leader_epoch")
 
 @dataclass(frozen=True)
 class LastRows:
-    """The last rows of earlier request logs that are no longer in the folder, shortly before the new logs begin.
+    """Rows of earlier request logs, which are no longer in the folder, from shortly before the new logs begin.
 
     Attributes
     ----------
     begins_us : mapping of int to int
-        Time at which the new request log of a leader begins, by leader.
+        By leader, the time at which its new request log begins, in microseconds since 1970.
     fetches : sequence of dict
-        The last fetch of each follower and term: leader_id, replica_id, topic, partition_id, leader_epoch,
-        fetch_offset, last_handled_us, and ``read_us``, when the leader read its log (null if no longer known).
+        The last fetch of each follower in each term: leader_id, replica_id, topic, partition_id, leader_epoch,
+        fetch_offset, last_handled_us, and ``read_us``, the time at which the leader read its log for the fetch (null if
+        it was not stored).
     appends : pa.Table
-        Appends of the last seconds that have a base offset (`APPENDS`). ``handled_us``, when an I/O thread picked up
-        the request, is null if no longer known.
+        Appends of the last seconds that have a base offset (`APPENDS`). ``handled_us`` is the time at which an I/O
+        thread picked up the request; it is null if it was not stored.
     read_again : pa.Table
-        Appends of the last seconds whose requests the new logs have, too. Their time in the lake is the latest that the
-        earlier logs allow.
+        Appends of the last seconds whose requests are in the new logs too. Their time in the lake is the latest one
+        that the earlier logs allow.
     later : sequence of dict
-        For earlier ingested logs that begin later than the new ones, the first append of each term: leader_id, topic,
-        partition_id, leader_epoch, base_offset, append_us, answered.
+        If logs that begin later than the new ones have been ingested already, the first append of each term in them:
+        leader_id, topic, partition_id, leader_epoch, base_offset, append_us, answered.
     """
 
     begins_us: Mapping[int, int] = field(default_factory=dict)
@@ -51,7 +52,7 @@ class LastRows:
 
     @cached_property
     def reached(self) -> dict[tuple[Any, ...], int]:
-        """Highest fetch offset of any follower in the earlier logs, by term."""
+        """By term, the highest fetch offset of any follower in the earlier logs."""
         highest: dict[tuple[Any, ...], int] = {}
         for fetch in self.fetches:
             key = tuple(fetch[name] for name in _OF_TERM)
@@ -60,10 +61,10 @@ class LastRows:
         return highest
 
     def open_appends(self) -> list[dict[str, Any]]:
-        """Return the appends of earlier logs whose end offset the new logs may show.
+        """Return the appends in earlier logs whose end offset may only be shown by the new logs.
 
-        An append is open in two cases: no follower had fetched from beyond it, or the request of the next append was
-        not logged, so that its response may still come and have the end offset as its base offset.
+        There are two cases. No follower may have fetched from beyond the append yet. Or the request of the next append
+        may not be logged yet; its response will then contain the end offset as its base offset.
         """
         rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]
         unanswered = {(key, row["base_offset"]) for key, row in rows if row["acks"] is None}
@@ -85,11 +86,12 @@ class LastRows:
         ]  # fmt: skip
 
     def named_offsets(self) -> pa.Table:
-        """Return the log end offsets that earlier and later logs name, with the columns of `NAMED`.
+        """Return the log end offsets that earlier and later logs show, with the columns of `NAMED`.
 
-        ``named_in`` is the kind of line that names the offset. For the base offset of an append whose request is
-        unknown, that is the source of the previous append's end. It is null if the new logs have the request: they name
-        the offset themselves, and only the times are used from here. ``reached`` is the term's highest fetch offset.
+        ``named_in`` is the kind of line that shows the offset. For the base offset of an append whose request is
+        unknown, it is the source of the previous append's end. If the new logs contain the request, they show the
+        offset themselves; ``named_in`` is then null, and only the times in the row are used. ``reached`` is the highest
+        fetch offset in the term.
         """
         named = [(*key, offset, "fetches", self.begins_us[key[0]], None) for key, offset in self.reached.items()]
         rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]
@@ -103,7 +105,8 @@ class LastRows:
             (*(row[name] for name in _OF_TERM), row["base_offset"], None, row["append_us"], row["append_us"])
             for row in self.read_again.to_pylist()
         ]
-        # If the new logs are older than logs in the lake, their appends end where those in the lake begin.
+        # If the new logs are older than logs in the lake, their last appends end where the first appends in the lake
+        # begin.
         later = [
             (*(row[name] for name in _OF_TERM), row["base_offset"], "appends" if row["answered"] else "fetches",
              row["append_us"], row["append_us"])
@@ -118,16 +121,17 @@ class LastRows:
         )  # fmt: skip
 
     def goes_on(self, leader_id: int, start_us: int) -> bool:
-        """Whether a term began before the leader's new request log begins."""
+        """Return whether a term began before the leader's new request log."""
         return start_us < self.begins_us.get(leader_id, start_us)
 
     def answered_late(self, produced: pa.Table) -> list[dict[str, Any]]:
-        """Return the appends of earlier logs whose requests were unknown, and are in the new logs.
+        """Return the appends in earlier logs whose produce requests were unknown, but are in the new logs.
 
         Parameters
         ----------
         produced : pa.Table
-            Requests in the new logs whose append happened before these logs begin.
+            Requests in the new logs, with leader_id, topic, partition_id and base_offset, whose append happened before
+            these logs begin.
         """
         names = ("leader_id", "topic", "partition_id", "base_offset")
         made = set(zip(*(produced[name].to_pylist() for name in names), strict=True))

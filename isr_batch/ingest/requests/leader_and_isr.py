@@ -1,4 +1,4 @@
-"""Read LeaderAndIsr requests of ZooKeeper clusters. The request log has them, whatever the level of state-change.log.
+"""Parse the LeaderAndIsr requests in request logs of ZooKeeper clusters, as state-change.log may lack them.
 
 =========  ================================================  ==============================================
 release    a partition in the request                        its result in the response
@@ -22,7 +22,7 @@ from isr_batch.ingest.engine.in_spark import Query
 from udfs.arrow_types import arrow_columns
 
 LEADER_AND_ISR = "leader and isr"
-"""Name of the kind of request in the account of lines."""
+"""Name of this kind of request in the account of lines."""
 NOT_READ = "LeaderAndIsr request with partitions that cannot be read"
 
 LEADER_AND_ISR_LINES = Query(
@@ -30,30 +30,31 @@ LEADER_AND_ISR_LINES = Query(
     f"WHERE kind = '{LEADER_AND_ISR}'",
     arrow_columns("broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, message STRING"),
 )
-"""Selects LeaderAndIsr requests as whole lines. ``stamp_us`` is the time at which the broker had processed the request.
+"""Query that selects LeaderAndIsr requests as whole lines. ``stamp_us`` is the time at which the broker finished
+processing the request.
 """
 
 ACCEPTED = arrow_columns(
     "broker_id INT, source_file STRING, source_line BIGINT, stamp_us BIGINT, topic STRING, partition_id INT, "
     "leads BOOLEAN, leader_id INT, leader_epoch INT, isr ARRAY<INT>, partition_epoch INT, replicas ARRAY<INT>"
 )
-"""Schema of `accepted_requests`; the same as that of `isr_batch.broker_lines.server_log_zookeeper.zookeeper_accepted`.
+"""Schema of `accepted_requests`, and of `isr_batch.broker_lines.server_log_zookeeper.zookeeper_accepted`.
 """
 
 PARTLY_READ = arrow_columns("source_file STRING, source_line BIGINT, reason STRING, detail STRING")
-"""Schema of `partly_read_leader_and_isr`, which is that of doubtful lines."""
+"""Schema of `partly_read_leader_and_isr`: that of doubtful lines."""
 
-# A client's text cannot match this: the API key comes before it, or has quotes, which are escaped in such text.
+# Text that a client has chosen cannot match this: it follows the API key, or the quotes in it are escaped.
 _LINE = r'Completed request:(?:RequestHeader\(apiKey=LEADER_AND_ISR,|\{api_key=4,|.*"requestApiKey":4,)'
 
 
 def _member_pattern(name: str, value: str) -> str:
-    """Return a pattern for the member ``name=value`` or ``"name":value`` of a request."""
+    """Return a pattern of the member ``name=value`` or ``"name":value`` of a request."""
     return rf'"?{name}"?[:=]"?{value}"?'
 
 
 _TOPIC_NAME = "topic(?:_?[nN]ame)?"
-# Brokers print no longer numbers. A partition with one does not match, and `partly_read_leader_and_isr` reports it.
+# Brokers do not print longer numbers. A partition with one does not match; `partly_read_leader_and_isr` reports it.
 _NAME, _NUMBER, _NUMBERS = r"([\w.-]+)", r"(-?\d{1,9})(?!\d)", r"\[((?:\d{1,9}(?:,(?=\d)|(?=\])))*)\]"
 _INDEX = _member_pattern("partition(?:_?[iI]ndex)?", _NUMBER)
 _STATES = ",".join((
@@ -75,15 +76,15 @@ _ANSWERED = re.compile(
 
 
 def are_leader_and_isr(lines: pa.Array) -> pa.Array:
-    """Return a mask of the lines of a request log that are LeaderAndIsr requests."""
+    """Return a boolean array: which lines of a request log are LeaderAndIsr requests."""
     return pc.match_substring_regex(lines, _LINE)
 
 
 def accepted_requests(lines: pa.Table) -> pa.Table:
-    """Return the partition states that brokers accepted from LeaderAndIsr requests, one row per request and partition.
+    """Parse LeaderAndIsr requests. Return the partition states in them that brokers accepted, one per row.
 
-    A state was accepted if the response has no error for the partition. The log has no responses up to 0.10.2. There, a
-    state is considered accepted if its leader epoch is higher than all before.
+    A state was accepted if the response contains no error for the partition. Up to 0.10.2, responses are not logged; a
+    state is then considered accepted if its leader epoch is higher than all epochs before.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ def accepted_requests(lines: pa.Table) -> pa.Table:
 
 
 def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
-    """Return the LeaderAndIsr requests in which some partitions could not be parsed. Their other partitions are used.
+    """Return the LeaderAndIsr requests in which some partitions cannot be parsed. Their other partitions are used.
 
     Returns
     -------
@@ -120,7 +121,7 @@ def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
     for line in lines.to_pylist():
         answer = _ANSWER.search(line["message"])
         asked = line["message"][: answer.start()] if answer else line["message"]
-        # The controller's epoch occurs once in the request itself, and once per partition.
+        # The controller's epoch occurs once in the request itself, and once in each partition.
         partitions = len(_CONTROLLER_EPOCH.findall(asked)) - 1
         read = sum(1 for part in _ASKED.finditer(asked) if part[2])
         if read != partitions:
@@ -132,10 +133,10 @@ def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
 
 
 def _partitions_of_request(message: str) -> Iterator[tuple[dict[str, Any], int | None]]:
-    """Yield the state of each partition in a request, with its error code in the response.
+    """Yield the state of each partition in a request, and its error code in the response.
 
-    The error code is None if responses are not logged. If the response has an error for the whole request, nothing is
-    yielded.
+    If the response is not logged, the error code is None. If the response contains an error for the whole request,
+    nothing is yielded.
     """
     answer = _ANSWER.search(message)
     errors = _errors(message[answer.end() :]) if answer else {}
@@ -160,7 +161,7 @@ _NOT_ANSWERED = -1
 
 
 def _errors(answer: str) -> dict[tuple[str | None, str], int]:
-    """Return the error codes in a response, by topic name or id, and partition."""
+    """Return the error codes in a response, by (topic name or id, partition)."""
     topic_id, errors = None, {}
     for part in _ANSWERED.finditer(answer):
         named_id, topic, index, code = part.groups()

@@ -1,4 +1,4 @@
-"""Collect the log end offsets that lines of any kind name, and the ranges of records between consecutive ones."""
+"""Collect the log end offsets that log lines show, and derive the ranges of records between consecutive ones."""
 
 import pyarrow as pa
 
@@ -6,30 +6,33 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 PARTITION = ("leader_id", "topic", "partition_id")
 TERM = ", ".join((*PARTITION, "leader_epoch", "log_stretch"))
-"""Columns that identify the part of a partition's history within which offsets are comparable. They include the
-stretch: two offsets do not bound a single append across a gap in the request log, nor across a deletion of the topic,
-after which offsets and epochs begin again."""
+"""Columns that identify the part of a partition's history within which offsets can be compared: a term, and
+``log_stretch``. The latter separates offsets before and after a gap in the request log, which do not bound a single
+append. It also separates offsets before and after a deletion of the topic, after which offsets and epochs begin
+again."""
 
 
 def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
     sql: ArrowSql, once: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, known: pa.Table
 ) -> pa.Table:  # fmt: skip
-    """Return all known log end offsets, unsorted, with bounds on the times at which the log ended there.
+    """Return all known log end offsets, unsorted, with bounds on the time in which each was the log end offset.
 
     Returns
     -------
     pa.Table
-        Columns of `TERM`; ``offset``; ``named_in``, the kind of line that names it; ``append``, the index of the
-        produce request that has it as its base offset; and times: the log end was at least ``offset`` at named_us,
-        higher at grown_us, and equal to it at still_us.
+        Columns of `TERM`; ``offset``; ``named_in``, the kind of line that shows it; ``append``, the index of the
+        produce request whose base offset it is; and times in microseconds since 1970: the log end offset was at least
+        ``offset`` at named_us, higher at grown_us, and equal to ``offset`` at still_us.
 
     Notes
     -----
-    A Shrinking line has the leader's log end. From fetches, more follows:
+    A Shrinking line shows the leader's log end offset. Fetches show it as follows:
 
-    - If a follower's next fetch has a higher offset, the last response before it had records, so the log had grown.
-    - A fetch that waited for data was read twice. The first read reached the log end.
-    - In a run of fetches, no response had records.
+    - If a follower's next fetch has a higher offset, the last response before it contained records, so the log had
+      grown.
+    - If a fetch waited for data, the leader read its log twice for it. The first time, its offset was the log end
+      offset.
+    - In a run of fetches, no response contained records.
     """
     return sql(
         f"""
@@ -74,15 +77,15 @@ def named_offsets(  # noqa: PLR0913, PLR0917 all that names a log end offset
 
 
 def ranges_of_offsets(sql: ArrowSql, named: pa.Table, starts: pa.Table, last: str) -> pa.Table:
-    """Return the range from each known log end offset to the next.
+    """Return the ranges of records from each known log end offset to the next one.
 
-    The last range of a term ends at the start offset of the next term. If that is not higher, ``end`` is null.
+    The last range of a term ends at the start offset of the next term. If this offset is not higher, ``end`` is null.
 
     Returns
     -------
     pa.Table
-        Columns of `TERM`, offset, end, end_source, grown_us (when the log had the records), still_us (when it did not
-        have them yet) and append.
+        Columns of `TERM`, offset, end, end_source, grown_us (a time at which the log contained the records), still_us
+        (a time at which it did not contain them yet) and append.
     """
     return sql(
         f"""

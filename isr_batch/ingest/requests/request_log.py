@@ -1,7 +1,7 @@
-"""Parse the request log: one line per completed request, in JSON since Kafka 2.8, before that as text.
+"""Parse request logs, which contain one line per completed request: JSON since Kafka 2.8, other text before.
 
-All times are microseconds since 1970. The timestamp of a line is the completion of the request; the other times are
-computed backwards from it.
+All times are in microseconds since 1970. The timestamp of a line is the completion of the request. The other times are
+computed from it by subtracting the logged durations.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,10 +42,11 @@ REQUESTS = pa.schema([
     ("correlation_id", pa.int64()), ("client_id", pa.string()), ("acks", pa.int32()), ("partitions", pa.binary()),
     ("reason", pa.string()), ("detail", pa.string()), ("raw", pa.string()), ("line_hash", pa.int64()),
 ])  # fmt: skip
-"""Columns of parsed lines of request logs. ``kind`` is one of the constants above. Requests have ``arrival_us <=
-handled_us <= processed_us <= released_us <= completed_us``, and ``answered_us``, when sending the response began.
-Follower fetches and produce requests have ``partitions`` (`udfs.request_log.pieces`). Refused lines have ``reason``,
-``detail`` and ``raw``. LeaderAndIsr requests have the whole line in ``raw``. ``line_hash`` is the XXH64 of the line."""
+"""Schema of parsed lines of request logs. ``kind`` is one of the constants above. For requests, ``arrival_us <=
+handled_us <= processed_us <= released_us <= completed_us``, and ``answered_us`` is the time at which the broker began
+to send the response. ``partitions`` of follower fetches and produce requests is in the binary form of
+`udfs.request_log.pieces`. ``reason``, ``detail`` and ``raw`` describe refused lines. For LeaderAndIsr requests, ``raw``
+is the whole line. ``line_hash`` is the XXH64 hash of the line."""
 
 
 def _request_columns(names: Sequence[str]) -> pa.Schema:
@@ -57,7 +58,7 @@ _OUTCOMES = (
     "truncated line", "two requests in one line", "request without api key or durations", UNKNOWN_VERSION,
     "values out of range", "offset or partition out of range",
 )  # fmt: skip
-"""Names of the outcomes of a line. `udfs.request_log.requests` numbers them in this order."""
+"""Possible outcomes of parsing a line. `udfs.request_log.requests` numbers them in this order."""
 
 _NO_REQUEST, _BLANK, _TEXT, _LEADER_AND_ISR, _FILE, _PROBLEM = range(scan.OUTCOMES, scan.OUTCOMES + 6)
 _REASONS = (*_OUTCOMES, "not a line of the request log", None, "text request of an unknown form", None, None, None)
@@ -67,12 +68,15 @@ Ints = npt.NDArray[np.int64]
 
 
 def read_requests(engine: Engine, files: list[LogFile]) -> Rows:
-    """Parse request logs into one row per line, with the columns of `REQUESTS`, and one row per damaged file."""
+    """Parse request logs. The result contains one row per line and per damaged file, with the columns of `REQUESTS`."""
     return engine.over(lines.ranges_of(files), read_requests_of_ranges, REQUESTS)
 
 
 def read_requests_of_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Parse the lines in ranges of files into rows with the columns of `REQUESTS`."""
+    """Parse the lines in ranges of request logs, and yield them as rows with the columns of `REQUESTS`.
+
+    The batches are rows of `isr_batch.ingest.folder.lines.ranges_of`.
+    """
     for block in lines.lines_of_ranges(batches):
         yield parse_requests(block)
 
@@ -90,7 +94,7 @@ def parse_requests(block: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def request_stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return two arrays with an element per log line: its timestamp, or null without one, and its XXH64 hash.
+    """Return the timestamp of each log line (null if it has none), and the XXH64 hash of each line, as two arrays.
 
     Timestamps are in microseconds since 1970.
     """
@@ -101,7 +105,7 @@ def request_stamps_and_hashes(text: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 class _RequestBlock:
-    """A block of lines that is parsed. ``codes`` (int64) has the outcome of each line, as an index into ``reasons``."""
+    """A parsed block of lines. ``codes`` (int64) contains the outcome of each line, as an index into ``reasons``."""
 
     def __init__(self, block: pa.RecordBatch) -> None:
         self.block = block
@@ -125,7 +129,10 @@ class _RequestBlock:
         self.codes[is_text & is_read & unreadable] = _TEXT
 
     def _with_texts_as_json(self, whole: bytes) -> bytes:
-        """Convert lines of releases before 2.8 to JSON, append it to the block's bytes, and read it in their place."""
+        """Convert lines of releases before 2.8 to JSON. Return the block's bytes followed by this JSON.
+
+        ``begins`` and ``ends`` are changed so that the JSON is parsed instead of the lines.
+        """
         parts, size = [whole], len(whole)
         for i in np.flatnonzero(self.cut.line_class == cut.TEXT):
             body = whole[self.cut.begin[i] : self.ends[i]]
@@ -183,16 +190,16 @@ class _RequestBlock:
         return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in REQUESTS], schema=REQUESTS)
 
     def _pieces(self) -> pa.Array:
-        """Return the partitions of fetches and produce requests in binary form; null for other lines."""
+        """Return ``partitions`` of each line; null unless it is a follower's fetch or a produce request."""
         edges = np.concatenate([[0], self.read.piece_end]).astype(np.int32)
         there = pa.array((self.codes == scan.FOLLOWER_FETCH) | (self.codes == scan.PRODUCE))
-        # Copied, so that the much larger array, which has room for all lines, can be freed.
+        # Copied, so that the larger array, which was allocated for all lines, can be freed.
         data = self.read.pieces[: edges[-1]].copy()
         buffers = [there.buffers()[1], pa.py_buffer(edges), pa.py_buffer(data)]
         return pa.Array.from_buffers(pa.binary(), len(self.codes), buffers)
 
     def _versions(self) -> pa.Array:
-        """Return API and version, as text, of each request whose version is not supported; null for other lines."""
+        """Return API and version, as text, for each request in an unsupported version; null for other lines."""
         unknown = self.codes == scan.VERSION
         pairs = zip(self.read.api_key[unknown], self.read.api_version[unknown], strict=True)
         texts = [f"API {key}, version {version}" for key, version in pairs]
@@ -200,9 +207,9 @@ class _RequestBlock:
 
 
 def _bytes_of_lines(values: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    """Return the bytes of all strings, concatenated, and the offset at which each starts. A null has no bytes.
+    """Return the bytes of all strings, concatenated, and the offsets of their ends, preceded by 0. A null has no bytes.
 
-    The array of bytes is always read-only, because numba would compile the functions again for a writable one.
+    The array of bytes is always read-only, because numba would compile its functions again for a writable array.
     """
     _valid, edges, text = values.buffers()
     at = np.frombuffer(edges, np.int32)[values.offset : values.offset + len(values) + 1]
@@ -221,12 +228,12 @@ def _known_request_numbers(numbers: Ints) -> pa.Array:
 
 
 def _scattered_values(some: pa.Array, where: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return an array for all rows. ``some`` has the values of the rows in the mask ``where``; other rows get null."""
+    """Return an array for all rows: the values in ``some`` for the rows in mask ``where``, null for other rows."""
     return some.take(pa.array(np.cumsum(where) - 1, mask=~where))
 
 
 def _client_ids_of_requests(text: npt.NDArray[np.uint8], client: Ints) -> pa.Array:
-    """Return the client id of each request; null if the line has no client id."""
+    """Return the client id of each line; null if it has none. ``client`` contains its begin and end in ``text``."""
     there = client[:, 0] != NULL
     begins, ends = client[there].T
     edges = np.concatenate([[0], np.cumsum(ends - begins)])
@@ -239,19 +246,21 @@ _FETCHED = _request_columns(
     [*(name for name in REQUEST_COLUMNS if name != "session"), "client_id", "asked_session", "given_session"]
 )
 FETCHES = Query(f"SELECT {', '.join(_FETCHED.names)} FROM rows WHERE kind = '{FOLLOWER_FETCH}'", _FETCHED)
-"""Selects the followers' fetches from parsed request logs."""
+"""Query that selects the followers' fetches in parsed request logs."""
 HASHES = Query(
     f"SELECT {', '.join(('line_hash', *_SAME_LINE))} FROM rows WHERE line_hash IS NOT NULL",
     _request_columns(("line_hash", *_SAME_LINE)),
 )
-"""Selects the columns by which `refuse_duplicate_requests` finds duplicates."""
+"""Query that selects the columns by which `refuse_duplicate_requests` recognises duplicates."""
 
 
 def refuse_duplicate_requests(engine: Engine, requests: Rows, hashes: Rows) -> Rows | None:
-    """Refuse all but the first of equal lines, which occur in overlapping copies of a log, or with two appenders.
+    """Mark all but the first of equal lines as refused. They occur in overlapping copies, or with two appenders.
 
-    A line has the connection, the number of the request on it, and milliseconds. Lines with equal text are therefore
-    about the same request.
+    Returns the changed rows of ``requests``.
+
+    A line contains the connection, the correlation id and milliseconds. Lines with equal text therefore describe the
+    same request.
 
     Parameters
     ----------
@@ -276,13 +285,11 @@ def refuse_duplicate_requests(engine: Engine, requests: Rows, hashes: Rows) -> R
 
 
 def _repeated_request_lines(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """Return the hashes of lines that occur more than once."""
     same = ", ".join(("line_hash", *_SAME_LINE))
     return sql(f"SELECT line_hash, broker_id FROM lines GROUP BY {same} HAVING count(*) > 1", lines=lines)
 
 
 def _refuse_copies_of_requests(sql: ArrowSql, lines: pa.Table) -> pa.Table:
-    """Change all copies of a line but the first to refused lines."""
     return sql(
         f"""
         SELECT * EXCLUDE (place, first_file, first_line) REPLACE (

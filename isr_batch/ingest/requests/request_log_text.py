@@ -1,4 +1,4 @@
-"""Convert request log lines of Kafka before 2.8 from text to JSON with the members that isr-batch reads.
+"""Convert request log lines of Kafka before 2.8 from text to JSON, with the members that isr-batch uses.
 
 ===============  ========================================================================================
 release          content of a line
@@ -10,12 +10,12 @@ release          content of a line
 1.0 - 2.7        also the response, after ``,response:``; 1.1: fetch sessions; 2.1: ``current_leader_epoch``
 ===============  ========================================================================================
 
-Durations are whole milliseconds up to 0.10.2. Each is rounded down, so ``remoteTime:0`` does not prove that a fetch was
-answered at once. From 0.11 on, they have microseconds, with the decimal mark of the broker's locale.
+Up to 0.10.2, durations are whole milliseconds. They are rounded down, so ``remoteTime:0`` does not prove that a fetch
+was answered at once. From 0.11 on, they include microseconds, with the decimal mark of the broker's locale.
 
-Client ids, rack ids and principal names are chosen by users, and may contain text that looks like part of a line. A
-line is only read if each separator between its parts occurs exactly once. All text chosen by users is then in parts
-that are not parsed.
+Users choose client ids, rack ids and names of principals, which may contain text that looks like part of a line.
+Therefore a line is only parsed if each separator between its parts occurs exactly once. All text that users have chosen
+is then in parts that are not parsed.
 """
 
 import re
@@ -62,7 +62,7 @@ _DECIMAL_COMMA = _request_text_pattern(r"(Time:|^)(\d+),(?=\d)")
 
 
 def _listed_in_text(match: re.Match[str]) -> str:
-    """Return the ``partitionSizes`` of a Produce request in the form that later releases print."""
+    """Convert ``partitionSizes`` of a Produce request to the form in which later releases print it."""
     partitions = (f"{{topic={t},partitions=[{{partition={p},records_size_in_bytes={size}}}]}}"
                   for t, p, size in _LISTED.findall(match[1]))  # fmt: skip
     return f"topics=[{','.join(partitions)}]"
@@ -71,7 +71,7 @@ def _listed_in_text(match: re.Match[str]) -> str:
 Step = tuple[re.Pattern[str] | str, str | Callable[[re.Match[str]], str]]
 _LISTED = _request_text_pattern(r"([\w.-]+)-(\d+)=(\d+)")
 _NO_TAGS: Step = (",_tagged_fields={}", "")
-# Replacing a pattern takes ten times as long as replacing fixed text, and twice as long again with groups.
+# Replacing a pattern takes ten times as long as replacing fixed text, and twenty times with groups.
 _ASKED: tuple[Step, ...] = (
     _NO_TAGS,
     (_request_text_pattern(r",rack_id=.*$"), "}"),  # the last member, and whatever a user made of it
@@ -99,8 +99,8 @@ _ANSWERED: tuple[Step, ...] = (
         lambda m: f"records_start={m[1]},records_end={m[2]}",
     ),
     (_request_text_pattern(r"record_set=\w+Records\(size=(\d+)[^(){}]*\)"), lambda m: f"records_size_in_bytes={m[1]}"),
-    # 1.0 and 1.1 print no size for records in a file, nor for records converted to an older format. Such a response
-    # has some records, so their size is set to a byte.
+    # 1.0 and 1.1 do not print the size of records in a file, or converted to an older format. As such a response
+    # contains records, their size is set to one byte.
     (
         _request_text_pattern(r"record_set=org\.apache\.kafka\.common\.record\.FileRecords@[0-9a-f]+"),
         "records_size_in_bytes=1",
@@ -108,7 +108,7 @@ _ANSWERED: tuple[Step, ...] = (
     (_request_text_pattern(r"record_set=\[\(record=[^\[\]{}]*\]"), "records_size_in_bytes=1"),
     ("{partition_header={", "{"),
     ("},records_", ",records_"),
-    # Why an append was refused, in words.
+    # The reason why an append was refused, in words.
     (_request_text_pattern(r"\{batch_index=\d+,batch_index_error_message=[^{}]*\},?"), ""),
     (_request_text_pattern(r",record_errors=\[\],error_message=[^{}]*\}"), "}"),
     (
@@ -119,17 +119,16 @@ _ANSWERED: tuple[Step, ...] = (
 
 
 def request_text_as_json(text: str) -> tuple[str, str | None]:
-    """Convert the text after ``Completed request:`` in a line to the JSON that a later release would have logged.
+    """Convert the part of a line after ``Completed request:`` to JSON like that of later releases.
 
     Returns
     -------
     json : str
-        Has only the members that are used, under the names that they have in the text
-        (`udfs.request_log.json_line.read_json_line`). For APIs other than Fetch and Produce, these are the durations. A
-        Produce request has ``topics`` with ``partition`` and ``records_size_in_bytes``, if the log level prints them.
-        Empty if the line has an unknown form.
+        JSON with only the members that `udfs.request_log.json_line.read_json_line` uses, under their names in the text.
+        For APIs other than Fetch and Produce, these are the durations. For a Produce request, they include ``topics``
+        with ``partition`` and ``records_size_in_bytes`` if these were logged. Empty if the line has an unknown form.
     problem : str or None
-        Why the line cannot be used although its form is known.
+        The reason why the line cannot be used, although its form is known; None if it can be used.
     """
     said = text.partition(_TIMES)[0].partition(_CONNECTION)[0]
     is_old_fetch = text.startswith(_OLD_FETCH)
@@ -163,10 +162,10 @@ def request_text_as_json(text: str) -> tuple[str, str | None]:
 
 
 def _header_of_text_line(text: str) -> str:
-    """Return the API version, correlation id and client id of a fetch as JSON, by which its fetcher is recognised."""
+    """Return the JSON members with a fetch's API version, correlation id and client id, which identify the fetcher."""
 
     def value(pattern: re.Pattern[str], quote: str = "") -> str:
-        """Return the pattern's first group, within ``quote``; "null" without a match."""
+        """Return the first group of the match, enclosed in ``quote``; "null" without a match."""
         found = pattern.search(text)
         return f"{quote}{found.group(1)}{quote}" if found else "null"
 
@@ -175,13 +174,13 @@ def _header_of_text_line(text: str) -> str:
 
 
 def _api_version_in_text(text: str) -> int:
-    """Return the API version of a request; 0 if the text does not have it."""
+    """Return the API version of a request; 0 if the text does not show it."""
     found = _API_VERSION.match(text)
     return int(found[1]) if found else 0
 
 
 def _replaced_in_text(text: str, steps: tuple[Step, ...]) -> str:
-    """Apply the replacements ``steps`` to a text, one after another."""
+    """Apply replacements to a text, one after another. Each step is a pattern or text, and what to replace it by."""
     for what, by in steps:
         if not isinstance(what, str):
             text = what.sub(by, text)
@@ -191,7 +190,10 @@ def _replaced_in_text(text: str, steps: tuple[Step, ...]) -> str:
 
 
 def _old_fetch(said: str) -> str:
-    """Convert a fetch request of 0.9 to 0.10.1 to JSON. Each partition gets a topic entry for itself."""
+    """Convert a fetch request of 0.9 to 0.10.1 to the form of later releases; empty if its form is unknown.
+
+    Each partition gets a separate entry in ``topics``.
+    """
     whole = _OLD_ASKED.match(said)
     listed = _OLD_PARTITIONS_ASKED.fullmatch(whole[3]) if whole else None
     if not whole or not listed:
@@ -202,7 +204,7 @@ def _old_fetch(said: str) -> str:
 
 
 def _durations_in_text(times: str) -> str:
-    """Convert the durations of a request to JSON; empty if they have an unknown form."""
+    """Convert the durations of a request to JSON members; empty if they have an unknown form."""
     found = _DURATIONS.match(_DECIMAL_COMMA.sub(r"\1\2.", times))
     if not found:
         return ""
@@ -214,7 +216,7 @@ def _durations_in_text(times: str) -> str:
 
 
 def _problem_of_text_line(text: str, said: str, *, is_old_fetch: bool) -> str | None:
-    """Return why a line cannot be used although its form is known; None if it can."""
+    """Return the reason why a line cannot be used although its form is known; None if it can be used."""
     header_end = _OLD_REPLICA if text.startswith(_OLD) else _MESSAGE
     if any(text.count(mark) > 1 for mark in (_TIMES, _CONNECTION, _ANSWER, header_end)):
         return _TWO_READINGS

@@ -1,4 +1,4 @@
-"""Summarise request logs: numbers of lines per file, and periods in which a broker handled or completed no request."""
+"""Summarise request logs: numbers of lines by file, and periods in which a broker handled or completed no request."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -29,7 +29,7 @@ _BUCKETS = arrow_columns(
     "last_done_us BIGINT"
 )
 _LATE, _EARLY = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-"""Values that stand in for an unknown instant in a minimum and in a maximum."""
+"""Values in place of an unknown instant when a minimum (first one) or a maximum (second one) is computed."""
 _PAUSES = arrow_columns(
     "broker_id INT, first_us BIGINT, last_us BIGINT, done_us BIGINT, process INT, before_us BIGINT, "
     "process_before INT, before_done_us BIGINT, is_last BOOLEAN, waiting_since_us BIGINT"
@@ -51,24 +51,26 @@ FILES = Query(
     """,
     _BY_FILE,
 )
-"""Counts the lines of parsed request logs by file and outcome; input of `requests_by_file`."""
+"""Query that counts the lines of parsed request logs by file and outcome. Its results are the input of
+`requests_by_file`."""
 
 
 def requests_by_file(engine: Engine, sql: ArrowSql, files: Rows) -> pa.Table:
-    """Return the number of lines in each request log by outcome, with the first and last time.
+    """Combine the results of query `FILES`: number of lines in each request log by outcome, first and last time.
 
     Parameters
     ----------
     engine : Engine
     sql : ArrowSql
     files : Rows
-        Result of the query `FILES`.
+        Results of the query `FILES` on all parts of the requests.
 
     Returns
     -------
     pa.Table
-        Per broker_id, source_file, kind and reason: lines; first_us and last_us, the first and last completion; days,
-        on which requests were handled or processed, since 1970; api_version, the highest.
+        One row per broker_id, source_file, kind and reason, with lines (number of lines), first_us and last_us (first
+        and last completion, in microseconds since 1970), days (on which requests were handled or processed, since 1970)
+        and api_version (the highest).
     """
     return sql(
         """
@@ -99,18 +101,19 @@ BUCKETS = Query(
     """,
     _BUCKETS,
 )
-"""Summarises each broker's activity in short intervals (buckets), from parsed request logs; input of `request_pauses`.
+"""Query that summarises each broker's activity in parsed request logs, by short intervals (buckets). Its results are
+the input of `request_pauses`.
 """
 
 
 def request_pauses(
     engine: Engine, buckets: Rows, settings: pa.Table, before_us: Mapping[int, int] | None = None
 ) -> pa.Table:  # fmt: skip
-    """Return the periods in which a broker handled or completed no request.
+    """Find the pauses: periods in which a broker handled or completed no request.
 
-    Activity is every step of a request: arrival, handling, processing, response. It is summarised in short intervals
-    (buckets). A bucket becomes a row if a pause precedes it, if it is the first of a process, or if it is the last of
-    all.
+    Every step of a request is activity: arrival, handling, processing, response. Activity is summarised by short
+    intervals (buckets). There is a row for each bucket that follows a pause, for the first bucket of each process, and
+    for the last bucket of all.
 
     Parameters
     ----------
@@ -118,17 +121,18 @@ def request_pauses(
     buckets : Rows
         Result of the query `BUCKETS`.
     settings : pa.Table
-        broker_id and starts_us, the times at which the broker's processes started.
+        broker_id and starts_us, the times at which the broker was started.
     before_us : mapping of int to int, optional
-        Last completion in earlier logs, by broker. A pause may have begun there.
+        By broker, the last completion in earlier logs, at which a pause may have begun.
 
     Returns
     -------
     pa.Table
         broker_id; before_us, the last step before the bucket; first_us and last_us, the first and last step in it;
-        before_done_us and done_us, the completions before and after the pause; process_before and process, numbers of
-        the broker's processes; is_last; waiting_since_us, since when a request that is processed or answered after the
-        pause had waited for the broker (null if none waited for `WAITED_US`).
+        before_done_us and done_us, the completions before and after the pause; process_before and process, the numbers
+        of the broker's process before and in the bucket; is_last, whether it is the broker's last bucket;
+        waiting_since_us, the time since which a request that is processed or answered after the pause had been waiting
+        for the broker (null if none waited for `WAITED_US`).
     """
     starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
     found = partial(_pauses_in_requests, starts=starts, before_us=before_us or {})
@@ -138,7 +142,7 @@ def request_pauses(
 def _pauses_in_requests(
     _sql: ArrowSql, parts: pa.Table, starts: Mapping[int, Sequence[int]], before_us: Mapping[int, int]
 ) -> pa.Table:  # fmt: skip
-    """Return the rows of `request_pauses` for some brokers, from the buckets of their activity."""
+    """Return the rows of `request_pauses` for some brokers, given the buckets of their activity."""
     ends = [
         {"broker_id": broker_id, "bucket": before_us[broker_id] // BUCKET_US}
         | dict.fromkeys(("first_us", "last_us", "done_us", "last_done_us"), before_us[broker_id])
@@ -183,7 +187,7 @@ def _request_pauses_of_broker(rows: pa.Table, starts_us: Sequence[int]) -> pa.Ta
 
 
 def beginnings_of_requests(by_file: pa.Table) -> dict[int, int]:
-    """Return when the request logs of each broker begin, in microseconds since 1970.
+    """Return, by broker, the time of the first completion in its request logs, in microseconds since 1970.
 
     Parameters
     ----------
@@ -194,7 +198,7 @@ def beginnings_of_requests(by_file: pa.Table) -> dict[int, int]:
 
 
 def ends_of_requests(by_file: pa.Table) -> dict[int, int]:
-    """Return when the request logs of each broker end, in microseconds since 1970.
+    """Return, by broker, the time of the last completion in its request logs, in microseconds since 1970.
 
     Parameters
     ----------
@@ -205,7 +209,7 @@ def ends_of_requests(by_file: pa.Table) -> dict[int, int]:
 
 
 def _summary_by_broker(by_file: pa.Table, column: str, choose: Callable[[int, int], int]) -> dict[int, int]:
-    """Combine a column over all request logs of each broker, using ``choose``."""
+    """Combine the values of a column for all request logs of each broker with ``choose`` (min or max)."""
     found: dict[int, int] = {}
     for row in by_file.to_pylist():
         if row["reason"] is None and row[column] is not None:

@@ -1,1 +1,1 @@
-"""Derive the terms of leaders, and other tables about leaders and brokers, from parsed logs."""
+"""Derive the terms of leaders, ISR changes, broker events and so on from parsed logs."""

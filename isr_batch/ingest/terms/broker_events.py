@@ -1,4 +1,4 @@
-"""Build table broker_events: when each broker was silent, and when its isr-expiration checks ran."""
+"""Derive table broker_events: the silences of brokers, their isr-expiration checks, starts and shutdowns."""
 
 from collections.abc import Sequence
 
@@ -15,24 +15,24 @@ _AFTER_SILENCE_US = 500_000
 _ONE_CHECK_US = 500_000
 _PHASE_SPREAD_MS = 100
 _TOGETHER_US = 100_000
-"""Followers that waited for the same leader send their next requests within this many microseconds of each other."""
+"""Maximum time, in microseconds, between the next requests of followers that were waiting for the same leader."""
 _NONE = pa.table({name: pa.array([], pa.int64()) for name in ("broker_id", "from_us", "until_us")})
 
 
 def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, signs: pa.Table) -> pa.Table:
-    """Return the silences of brokers: periods in which a broker processed nothing although it should have.
+    """Find the silences of brokers: periods in which a broker processed nothing although it should have.
 
-    The columns are broker_id, process, from_us, until_us. There are three kinds of evidence, and each one suffices:
+    The columns are broker_id, process, from_us, until_us. There are three kinds of evidence, and each kind suffices:
 
-    - A request was waiting.
-    - Several followers had been answered just before the period, and their next requests, with consecutive numbers,
-      arrived together after it. A running follower sends its next request at once, and followers that were stopped
-      themselves do not wake up together.
-    - The period was longer than a lag time plus a check period. Right after it, a check ran late and dropped a
+    - A request was waiting for the broker.
+    - Several followers were answered just before the period, and their next requests, without missing numbers, arrived
+      together after it. A running follower sends its next request at once, and followers that were stopped themselves
+      do not wake up together.
+    - The period was longer than a lag time plus a check period, and right after it, a check ran late and dropped a
       follower.
 
-    Idle time is not a silence. In a quiet cluster, all followers may wait for data at the same time for half a second,
-    and stopped followers send nothing. While a broker is idle, its checks are on time.
+    A broker that is just idle is not silent. In an idle cluster, all followers may wait for data at the same time, for
+    half a second, and followers that are stopped send nothing. The checks of an idle broker run on time.
 
     Parameters
     ----------
@@ -40,12 +40,12 @@ def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, s
     pauses : pa.Table
         Result of `isr_batch.ingest.requests.request_summary.request_pauses`.
     activity : pa.Table
-        Times of lines in server.log: broker_id, at_us. Lines may be left out if the broker wrote others near them, less
-        than the length of a silence away.
+        Times of lines in server.log: broker_id, at_us. A line may be missing if there is another line near it, at a
+        distance shorter than a silence.
     signs : pa.Table
         Result of `isr_batch.ingest.requests.coverage.request_number_signs`.
     """
-    # Silences are found from late checks, so these checks are computed without knowing the silences.
+    # Late checks are evidence of silences, so the checks are first computed without silences.
     checks = checks_seen(sources, _NONE)
     return sources.sql(
         f"""
@@ -85,9 +85,12 @@ def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, s
 
 
 def checks_seen(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
-    """Return the checks that logged Shrinking lines: broker_id, process, at_us, silent_from_us, period_ms.
+    """Derive the checks that dropped followers from Shrinking lines.
 
-    ``silent_from_us`` is the start of the silence that ended just before the check; null if none did.
+    The columns are broker_id, process, at_us, silent_from_us and period_ms.
+
+    ``silent_from_us`` is the start of the silence that ended just before the check; null without a silence. Times are
+    in microseconds since 1970.
     """
     settings = _check_periods(sources)
     shrinks = sources.sql(
@@ -101,10 +104,10 @@ def checks_seen(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
 
 
 def checks_noted(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
-    """Return the times at which replicas left an ISR according to state-change.log, with the columns of `checks_seen`.
+    """Return the times at which, in state-change.log, replicas left an ISR, with the columns of `checks_seen`.
 
     Leaders drop replicas when isr-expiration runs, so their changes are multiples of the check period apart. Removals
-    by the controller are logged in the same way, but at any time. `broker_processes` distinguishes the two.
+    by the controller are logged in the same way, but can occur at any time. `broker_processes` distinguishes the two.
     """
     noted = sources.sql(
         """
@@ -128,7 +131,7 @@ def checks_noted(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
 
 
 def _check_periods(sources: ParsedLogs) -> pa.Table:
-    """Return the period of each broker's isr-expiration, in milliseconds."""
+    """Return the period of each broker's isr-expiration, in milliseconds: broker_id, starts_us, period_ms."""
     return sources.sql(
         "SELECT broker_id, starts_us, replica_lag_time_max_ms // checks_per_lag_time AS period_ms FROM settings",
         settings=sources.settings,
@@ -136,13 +139,13 @@ def _check_periods(sources: ParsedLogs) -> pa.Table:
 
 
 def checks_of_shrinks(sql: ArrowSql, shrinks: pa.Table, settings: pa.Table, silent: pa.Table) -> pa.Table:
-    """Return the checks in which shrinks happened, with the columns of `checks_seen`.
+    """Group shrinks into the checks in which they happened. Return these checks, with the columns of `checks_seen`.
 
     Parameters
     ----------
     sql : ArrowSql
     shrinks : pa.Table
-        broker_id, stamp_us, and optionally process; without it, process 0 is assumed.
+        broker_id, stamp_us and, optionally, process (by default 0).
     settings : pa.Table
         broker_id, period_ms.
     silent : pa.Table
@@ -175,16 +178,17 @@ def broker_processes(  # noqa: PLR0913, PLR0917 all that processes are known by
     noted: pa.Table,
     before: Sequence[Stretch] = (),
 ) -> pa.Table:
-    """Return the processes of each broker: broker_id, process, last_led_us, broker_version, check_origin.
+    """Describe the processes of each broker: how long each led partitions, its version, and the phase of its checks.
 
-    ``last_led_us`` is the process's last request or Shrinking line, at which a replay ends. If a process is killed
-    while it is paused, it may still write a few lines, but its last requests are not logged.
+    The columns are broker_id, process, last_led_us, broker_version and those about the check origin. ``last_led_us`` is
+    the time of the process's last request or Shrinking line, at which a replay ends. A process that is killed while it
+    is paused may still write a few lines, but does not log its last requests.
 
     ``check_origin_ms`` is a time at which isr-expiration ran. The task runs with a fixed period from the start of the
-    process; a run may be late, but never early. Therefore the origin is the check that most other checks follow by a
-    multiple of the period, or slightly more. Without checks, it is the time at which the task was scheduled, if logged.
-    Without that, it is the removal in ``noted`` with which most others are in phase. A single removal may be the
-    controller's, so it leaves the phase unknown.
+    process. A run may be late, but never early. Therefore the origin is the check that most other checks follow by a
+    multiple of the period, or slightly more. Without checks, it is the logged time at which the task was scheduled. If
+    that is missing too, it is the removal in ``noted`` with which most others are in phase. A single removal may be the
+    controller's, so that the phase stays unknown.
 
     Parameters
     ----------
@@ -196,7 +200,7 @@ def broker_processes(  # noqa: PLR0913, PLR0917 all that processes are known by
     checks, noted : pa.Table
         Results of `checks_seen` and `checks_noted`.
     before : sequence of Stretch
-        Periods that earlier request logs cover. They have the last requests of processes that ended there.
+        Periods that earlier request logs cover. Their ends are the last requests of processes that ended in these logs.
     """
     reached = pa.Table.from_pylist(
         [{"broker_id": stretch.broker_id, "at_us": stretch.until_us} for stretch in before], activity.schema
@@ -238,10 +242,10 @@ def broker_processes(  # noqa: PLR0913, PLR0917 all that processes are known by
 
 
 def check_phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
-    """Return the check with which most others of its process are in phase, with broker_id, process, shrink_ms.
+    """Return, for each process, the check with which most of its checks are in phase.
 
-    ``times`` is the number of checks in phase with it, itself included, and ``checks`` the number of all checks of the
-    process.
+    The columns are broker_id, process, shrink_ms (time of this check), times (number of checks in phase with it,
+    including itself) and checks (number of all checks of the process).
     """
     return sql(
         f"""
@@ -263,10 +267,10 @@ def check_phases(sql: ArrowSql, checks: pa.Table) -> pa.Table:
 
 
 def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
-    """Return the checks that dropped followers: broker_id, kind, at_us (when it was due), end_us (when it ran).
+    """Return the checks that dropped followers: broker_id, kind, at_us (when each was due), end_us (when it ran).
 
-    A check right after a silence is the first one that was due during the silence. If it is unknown when checks are
-    due, it may have been due at any time since the silence began; ``at_us`` is that beginning.
+    A check right after a silence is the first one that became due during the silence. If the phase of the checks is
+    unknown, it may have been due at any time since the silence began, and ``at_us`` is that beginning.
 
     Parameters
     ----------
@@ -298,7 +302,7 @@ def check_events(sql: ArrowSql, checks: pa.Table, known: pa.Table) -> pa.Table:
 def broker_events(sources: ParsedLogs, silent: pa.Table, checks: pa.Table) -> pa.Table:
     """Return the rows of table broker_events: broker_id, kind, at_us, end_us.
 
-    Fencing and shutdowns are taken from the metadata log. Without it, they are taken from the brokers' own lines.
+    Fencing and shutdowns are taken from the metadata log or, without one, from the brokers' own lines.
 
     Parameters
     ----------

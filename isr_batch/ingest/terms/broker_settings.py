@@ -1,4 +1,4 @@
-"""Find each broker's settings: given by the user, in server.properties, logged at its start, or Kafka's default."""
+"""Find each broker's settings: given by the user, in server.properties, logged at its start, or Kafka's defaults."""
 
 from collections.abc import Sequence
 
@@ -30,10 +30,10 @@ def broker_settings(
 
     Some columns need an explanation:
 
-    - ``lag_time_source``: where the lag time is from. In order of precedence, that is given, properties, logged (at the
+    - ``lag_time_source``: the source of the lag time. In order of precedence: given, properties, logged (at the
       broker's start) or default. Kafka's default is 10 s before 2.5, and 30 s since (KIP-537).
-    - ``starts_us``: times at which the broker's processes started, sorted.
-    - ``checks_per_lag_time``: how often isr-expiration runs per lag time.
+    - ``starts_us``: times at which the broker was started, sorted, in microseconds since 1970.
+    - ``checks_per_lag_time``: number of runs of isr-expiration per lag time.
     - ``version``: the release, given or logged.
 
     Parameters
@@ -46,7 +46,7 @@ def broker_settings(
     given : ClusterSettings
         Settings that the user gave.
     assumed : str, optional
-        Release whose defaults are used for a broker whose release is neither given nor logged.
+        Release whose defaults apply to a broker whose release is neither given nor logged.
     """
     printed = sql(
         f"""
@@ -89,6 +89,6 @@ def broker_settings(
 
 
 def _checks_per_lag_time(release: list[int] | None) -> int:
-    """Return how often isr-expiration runs per lag time in a release. An unknown release is treated as the newest."""
+    """Return the number of runs of isr-expiration per lag time in a release; for None, that in the newest release."""
     rules = [rule for since, rule in RELEASED_RULES if release is not None and release >= list(since)]
     return (rules or [RELEASED_RULES[-1][1]])[-1].checks_per_lag_time

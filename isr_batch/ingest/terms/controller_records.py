@@ -1,4 +1,4 @@
-"""Build table controller_records: partition states in the metadata log, and settings that matter for ELR (KIP-966)."""
+"""Derive table controller_records: partition states in metadata records, and settings that matter for ELR (KIP-966)."""
 
 from collections.abc import Iterable
 
@@ -30,7 +30,8 @@ def controller_records(sources: ParsedLogs, listed: Iterable[Listed] = (), begin
     listed : iterable of Listed
         Partitions of listings.
     begins_us : int
-        When the first term begins. It is the time of listings, because a listing has none.
+        Time at which the first term begins, in microseconds since 1970. It is used as the time of listings, which have
+        none.
     """
     return sources.sql(
         """
@@ -63,7 +64,10 @@ def controller_records(sources: ParsedLogs, listed: Iterable[Listed] = (), begin
 
 
 def _partition_states(sources: ParsedLogs) -> pa.Table:
-    """Return the state of each partition after each of its records. A record only has the fields that it changes."""
+    """Return the state of each partition after each of its records.
+
+    A record only contains the fields that it changes.
+    """
     upto = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     last = "last_value({} IGNORE NULLS) OVER upto"
     return sources.sql(
@@ -132,7 +136,7 @@ def _partition_states(sources: ParsedLogs) -> pa.Table:
 
 
 def _records_of_settings(sources: ParsedLogs) -> pa.Table:
-    """Return the records that set a feature level or min.insync.replicas. Settings of single brokers are left out."""
+    """Return the records that set a feature level, or min.insync.replicas for a topic or for all brokers."""
     features = " ".join(f"WHEN '{name}' THEN '{kind}'" for name, kind in _FEATURES.items())
     return sources.sql(
         f"""
@@ -152,10 +156,11 @@ def _records_of_settings(sources: ParsedLogs) -> pa.Table:
 
 
 def _unclean_restarts(sources: ParsedLogs) -> pa.Table:
-    """Return the registrations of brokers that were not shut down cleanly since their previous registration.
+    """Return the registrations of brokers that had not been shut down cleanly since their previous registration.
 
-    The controller itself decides by the clean-shutdown file on the broker's disk, which the broker reports when it
-    registers. No record has this, so a controlled shutdown in the records is used in its place.
+    The controller decides this by the clean-shutdown file on the broker's disk, which the broker reports when it
+    registers. No record contains this, so a shutdown is considered clean here if the records show a controlled
+    shutdown.
     """
     return sources.sql(
         """

@@ -1,8 +1,8 @@
-"""Build table observed_isr_changes: the ISR changes that leaders logged or that the controller made.
+"""Derive table observed_isr_changes: the ISR changes that leaders logged or that the controller made.
 
 In releases without AlterPartition (ZooKeeper, up to 2.7), leaders log their own changes in Shrinking and Expanding
-lines, and the controller sends its changes to them in LeaderAndIsr requests. In later releases, the metadata log has
-all changes.
+lines, and the controller sends its changes to them in LeaderAndIsr requests. In later releases, the metadata log
+contains all changes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,23 +20,25 @@ from isr_batch.lake.arrow_sql import ArrowSql
 
 _RECORD_EARLY_US, _RECORD_LATE_US = 1_000_000, 5_000_000
 _LATE_ANSWER_US = 1_000_000
-"""If the response to a shrink is not logged, the time of the controller's record is used only if it is this many
-microseconds after the shrink; a usual response takes milliseconds, for which the median of other responses is as
-precise."""
+"""If the response to a shrink is not logged, the time of the controller's record replaces it if it is more than this
+many microseconds after the shrink. For usual responses, which take milliseconds, the median of other responses is
+precise enough."""
 _TICKS_US = 60_000_000
-"""If the metadata log has no record for this long, in microseconds, it ended: no controller election takes longer."""
+"""The metadata log is considered to have ended if it contains no record for this long, in microseconds. No controller
+election takes longer."""
 _CHANGE = "topic, partition_id, leader_epoch, leader_id, at_us, isr_before, isr_after, source_file, source_line"
 _POSITION = "(CAST(made_again_by(again_us, at_us) AS BIGINT) << 32) + partition_epoch"
 _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, source_line"
 
 
 def isr_shrinks_by_term(sources: ParsedLogs, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
-    """Return the Shrinking lines with the values that they have, and with their term: leader_id, leader_epoch, at_us.
+    """Return the parsed Shrinking lines with their term: leader_id, leader_epoch, at_us, answered_us and so on.
 
     ``answered_us`` is the time at which the leader learned that its ISR write had succeeded. It is the time of the line
-    "ISR updated" or, where a shrink begins a new term (KRaft up to 3.6), the start of that term. If a starved leader
-    learned of the change from the controller's record first, more than a second after the shrink, it is the time of
-    that record. Otherwise it is null. Retries after a failed write to ZooKeeper are left out.
+    "ISR updated" or, where a shrink begins a new term (KRaft up to 3.6), the start of that term. A starved leader may
+    learn of the change from the controller's record first. If this record is more than a second after the shrink,
+    ``answered_us`` is the time of the record. In all other cases, it is null. Lines about retries after a failed write
+    to ZooKeeper are skipped.
     """
     lines = sources.sql(
         f"""
@@ -79,22 +81,22 @@ def isr_shrinks_in_read_logs(
     ends_us: Mapping[int, int],
     gone: Collection[int] = (),
 ) -> pa.Table:
-    """Return the shrinks of `isr_shrinks_by_term` that happened in the period of the logs that are ingested.
+    """Select the shrinks in the result of `isr_shrinks_by_term` that happened in the period of the ingested logs.
 
-    Server and request logs rotate separately. Therefore the file with a Shrinking line may have been deleted although
-    the request log of that time is still there.
+    Server and request logs rotate separately. The file with a Shrinking line may have been deleted while the request
+    log of that time still exists.
 
     Parameters
     ----------
     shrinks : pa.Table
     files : pa.Table
-        The logs of this ingest other than request logs: source_file.
+        The logs of this ingest except request logs: source_file.
     begins_us, ends_us : mapping of int to int
-        Times at which the request log that is ingested begins and ends, by leader. Earlier ingests may have read
-        later logs.
+        By leader, the times at which the request log that is ingested begins and ends, in microseconds since 1970.
+        Earlier ingests may have read later logs.
     gone : collection of int
-        Brokers with request logs that are no longer in the folder. If no request log of a broker is left, its Shrinking
-        lines are left out, because the appends before them may be in those logs.
+        Brokers with request logs that are no longer in the folder. If none of a broker's request logs is left, its
+        Shrinking lines are skipped, because the appends before them may be in the logs that have left the folder.
     """
     times = zip(shrinks["leader_id"].to_pylist(), shrinks["at_us"].to_pylist(), strict=True)
     with_requests = pa.array(
@@ -106,7 +108,6 @@ def isr_shrinks_in_read_logs(
 
 
 def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table:
-    """Add leader_id, at_us and the leader_epoch of the term in which each was logged to leaders' lines."""
     return sql(
         """
         SELECT l.* EXCLUDE (broker_id, stamp_us), broker_id AS leader_id, stamp_us AS at_us,
@@ -120,11 +121,12 @@ def _in_their_terms(sql: ArrowSql, lines: pa.Table, terms: pa.Table) -> pa.Table
 
 
 def isr_changes_recorded_until(sources: ParsedLogs, log_ends_us: int) -> int | None:
-    """Return the time until which the metadata log has every ISR change, in microseconds since 1970; None without one.
+    """Return the time, in microseconds since 1970, up to which the metadata log contains every ISR change, or None.
 
-    A dump may be older than the logs. Since 3.3, an active controller writes a record twice a second: if the last
-    record is more than a minute older than the end of the logs, changes after it are unknown. Before 3.3, they are only
-    unknown if a leader logged a later change. Otherwise the metadata log is complete until the logs end.
+    The result is None without a metadata log. The dump of the metadata log may have been made before the logs end.
+    Since 3.3, an active controller writes a record twice a second. If the last record is more than a minute older than
+    the end of the logs, later changes are unknown. Before 3.3, they are only unknown if a leader logged a later change.
+    In all other cases, the metadata log is complete up to the end of the logs.
     """
     last_us = pc.max(sources.metadata["at_us"]).as_py()
     if last_us is None:
@@ -139,19 +141,19 @@ def isr_changes_recorded_until(sources: ParsedLogs, log_ends_us: int) -> int | N
 def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
     sources: ParsedLogs, shrinks: pa.Table, terms: pa.Table, begun: pa.Table, files: pa.Table, *, controller_known: bool
 ) -> pa.Table:
-    """Make the rows of table observed_isr_changes; times are still microseconds.
+    """Derive the rows of table observed_isr_changes, with times in microseconds since 1970.
 
-    ``begun`` has the terms that began before the log, with isr_at_start, to which the first logged change applies.
-    ``files`` has one row per log file, with kind, broker_id, first_us and last_us.
+    ``begun`` contains the terms that began before the log, with isr_at_start, the ISR before the first logged change.
+    ``files`` contains one row per log file: kind, broker_id, first_us and last_us.
 
-    A shrink with no Shrinking line at about the same time is attributed to the controller, if the leader's server.log
-    would have the line (`_with_maker`). An expand in the same record as a change of leader is attributed to the
-    controller's election; if that record completes a reassignment, the expand is attributed to the former leader, which
-    asked for it. A Shrinking line with no matching metadata record is a failed attempt (for example by a deposed
-    leader), but is kept as a row.
+    A shrink without a Shrinking line near its time is attributed to the controller if the leader's server.log would
+    contain the line (`_with_maker`). An expand in the same record as a change of leader is attributed to the
+    controller's election. If that record completes a reassignment, the expand is instead attributed to the former
+    leader, which requested it. A Shrinking line without a matching metadata record is a failed attempt (for example by
+    a deposed leader), but is kept as a row.
 
-    ``earliest_us`` is set where the line comes late: other changes before it are in no line, by the partition epochs.
-    Only for the former leader the next term shows when it left.
+    ``earliest_us`` is set if the change may have happened before its line: the partition epochs show that changes
+    before it were not logged. Only for a former leader, the next term shows when it left the ISR.
     """
     late = "false" if controller_known else "partition_epoch - lag(partition_epoch) OVER of_partition > 1"
     if controller_known:
@@ -219,13 +221,13 @@ def _with_maker(
     files: pa.Table,
     controller_known: bool,  # noqa: FBT001 as given
 ) -> pa.Table:
-    """Decide, for each replica that left without a Shrinking line, whether the leader or the controller removed it.
+    """Decide whether the leader or the controller removed each replica that left without a Shrinking line.
 
-    It was the controller if the leader's server.log would have the line: it covers the time, has other ISR lines and no
-    unreadable ones near that time, and does not show that Shrinking lines are filtered out. Otherwise, the records
-    decide: the controller removes a replica whose broker is fenced or shuts down, and when it elects another leader or
-    completes a reassignment. If neither shows it, it is unknown; up to 3.2, records do not show that a broker shuts
-    down.
+    It was the controller if the leader's server.log would contain the line: it covers the time, contains other ISR
+    lines and no unreadable ones near that time, and does not show that Shrinking lines are filtered out. If not, the
+    metadata records decide: the controller removes a replica if its broker is fenced or shuts down, and also when it
+    elects another leader or completes a reassignment. If the records do not show such a cause, it is unknown who
+    removed the replica. Up to 3.2, they do not show that a broker shuts down.
     """
     return sources.sql(
         f"""
@@ -270,7 +272,6 @@ def _with_maker(
 
 
 def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.Table:
-    """Return the changes in the metadata log that no leader has logged in a Shrinking or Expanding line."""
     late_us = f"greatest(l.at_us + {_RECORD_LATE_US}, coalesce(l.answered_us, 0))"
     return sql(
         f"""
@@ -284,10 +285,10 @@ def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.T
 
 
 def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) -> pa.Table:
-    """Return the ISR changes that LeaderAndIsr requests show: the request's ISR differs from the last known one.
+    """Return the ISR changes that LeaderAndIsr requests show: their ISR differs from the last known one.
 
-    The requests are only logged at TRACE. Without them, the next ISR line of a leader shows the removals before it,
-    because it has the old ISR.
+    The requests are only logged at TRACE. Without them, removals are derived from the next ISR line of a leader, which
+    shows the ISR before its change.
     """
     return sources.sql(
         f"""
@@ -333,7 +334,7 @@ def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) 
 
 
 def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Table:
-    """Add states with the ISR at the start of each covered period, to which the first change after it is compared."""
+    """Add states with the ISR at the start of the terms ``begun``, so that the first change after it can be derived."""
     return sql(
         """
         SELECT * REPLACE (2 * position AS position) FROM history
@@ -349,11 +350,12 @@ def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Ta
 
 
 def _from_leaders(sources: ParsedLogs, terms: pa.Table) -> pa.Table:
-    """Return the partition states that leaders logged, each with its earliest line. They replace a metadata log.
+    """Return the partition states that leaders logged, with the earliest line of each. They replace a metadata log.
 
-    ``begins`` marks a state that only serves for comparison with the next one: a term whose line has no partition epoch
-    (2.5 to 3.2), a term that is only known from a request, and the first state of a topic that was created again, whose
-    epochs count from 0. A term without a partition epoch is ordered after the last state logged before it.
+    ``begins`` is true for a state that is only compared with the next one, but is not itself compared with the previous
+    one. Such states are terms whose line shows no partition epoch (2.5 to 3.2), terms that are only known from a
+    request, and the first state of a topic that was created again, whose epochs count from 0. A term without a
+    partition epoch is sorted after the last state that was logged before it.
     """
     states = sources.sql(
         f"""

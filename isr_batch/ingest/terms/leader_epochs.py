@@ -1,4 +1,4 @@
-"""Build table leader_epochs: the terms of leaders, from state-change.log, before 2.5 also from server.log."""
+"""Derive table leader_epochs, the terms of leaders, from state-change.log and, before 2.5, also from server.log."""
 
 from functools import partial
 
@@ -39,10 +39,10 @@ _OF_FETCHES = (*FETCHED, "error_code", "partitions")
 def leader_epochs(
     sources: ParsedLogs, starts: pa.Table, begun: pa.Table, followers: pa.Table, processes: pa.Table
 ) -> pa.Table:
-    """Return all terms, with the columns of `TERMS`.
+    """Derive all terms of leaders, with the columns of `TERMS`.
 
     ``in_force_us`` is the earliest time at which the term may have begun: some milliseconds before its line, but after
-    the previous term. ``next_us`` is the time at which the broker received its next state for the partition.
+    the previous term. ``next_us`` is the time at which the broker received its next state of the partition.
 
     Parameters
     ----------
@@ -50,9 +50,10 @@ def leader_epochs(
     starts : pa.Table
         Result of `term_starts`.
     begun : pa.Table
-        Terms that are in progress where the log begins, with the fields of `isr_batch.ingest.terms.mid_term.Begun`.
+        Terms that were in progress when the log begins, with the fields of `isr_batch.ingest.terms.mid_term.Begun`.
     followers : pa.Table
-        broker_id, topic, partition_id, leader_epoch, and ``fetched``, the replicas that fetched the partition.
+        Followers in each term: broker_id (the leader), topic, partition_id, leader_epoch, and ``fetched``, the list of
+        replicas that fetched the partition.
     processes : pa.Table
         Result of `isr_batch.ingest.terms.broker_events.broker_processes`.
 
@@ -124,12 +125,13 @@ def leader_epochs(
 
 
 def term_starts(sources: ParsedLogs) -> pa.Table:
-    """Return when brokers began to lead (``leads``) or to follow a partition, and when they deleted its log.
+    """Return the times at which brokers began to lead (``leads``) or follow a partition, or deleted its log.
 
-    ``new_leader_id`` is -1 if it is not logged. It is null after a deletion, when the broker knows nothing about the
-    partition.
+    ``new_leader_id`` is -1 if the line does not name the leader. It is null for a deletion, after which the broker
+    knows nothing about the partition.
     """
-    # The partition epoch (zkVersion) of a request is dropped: terms with one are taken to log every ISR change with it.
+    # The partition epoch (zkVersion) of requests is dropped, because a term with one is assumed to log it with every
+    # ISR change.
     return sources.sql(
         f"""
         WITH logged AS (
@@ -164,9 +166,9 @@ def term_starts(sources: ParsedLogs) -> pa.Table:
 
 
 def _with_offsets(spans: pa.Table, sources: ParsedLogs) -> pa.Table:
-    """Derive start_offset and start_high_watermark of terms from fetches, for terms whose lines do not have them.
+    """Derive start_offset and start_high_watermark from fetches for terms whose lines do not show them.
 
-    The log end offset at the start is at least the highest offset that any follower had fetched before the term. The
+    The log end offset at the start is at least the highest offset from which a follower fetched before the term. The
     high watermark is at most the lowest offset in the first fetches of ISR members in the term.
     """
     if not sources.accepted.num_rows:
@@ -204,13 +206,13 @@ def _with_offsets(spans: pa.Table, sources: ParsedLogs) -> pa.Table:
 
 
 def _offsets_shown(sources: ParsedLogs, incomplete: pa.Table) -> pa.Table:
-    """Return the offsets that followers fetched before and in each term with an incomplete start.
+    """Return the offsets of followers' fetches before and in each term in ``incomplete``.
 
     Returns
     -------
     pa.Table
-        Per term and replica: ``shown_before``, its highest fetch offset before the term; ``first_offset``, the offset
-        of its first fetch in the term, for ISR members.
+        One row per term and replica, with ``shown_before``, its highest fetch offset before the term, and, for ISR
+        members, ``first_offset``, the offset of its first fetch in the term.
     """
     fetches = sources.engine.select(sources.fetches, _OF_FETCHES)
     listed = sources.engine.map(fetches, listed_by_fetches, LISTED)
@@ -227,7 +229,6 @@ def _offsets_shown(sources: ParsedLogs, incomplete: pa.Table) -> pa.Table:
 
 
 def _offsets_at_term_start(sql: ArrowSql, listed: pa.Table, topics: pa.Table, terms: pa.Table) -> pa.Table:
-    """Return fetch offsets before and after the start of each term, for the partitions in ``listed``."""
     return sql(
         f"""
         WITH seen AS (
@@ -269,7 +270,7 @@ def _terms_with_min_isr_and_replicas(spans: pa.Table, sources: ParsedLogs, follo
 
 
 def _metadata_delays(sources: ParsedLogs) -> pa.Table:
-    """Return the median time from a controller's record to the leader's line about it: broker_id, metadata_delay_ms."""
+    """Return the median time from a metadata record to the leader's line about it: broker_id, metadata_delay_ms."""
     return sources.sql(
         f"""
         SELECT broker_id, CAST(round(median(stamp_us - at_us) / 1000) AS BIGINT) AS metadata_delay_ms
@@ -284,7 +285,7 @@ def _metadata_delays(sources: ParsedLogs) -> pa.Table:
 
 
 def _assignments(sources: ParsedLogs, spans: pa.Table) -> pa.Table:
-    """Return the last assignment in each term: broker_id, topic, partition_id, stamp_us, replicas."""
+    """Return the last known assignment in each term: broker_id, topic, partition_id, stamp_us, replicas."""
     return sources.sql(
         """
         WITH every AS (

@@ -1,8 +1,8 @@
-"""Infer the terms that began before the log, and their state where the log begins: ISR, log end, high watermark.
+"""Infer terms that began before the log, and their state when the log begins: ISR, log end, high watermark.
 
-The functions take few rows, as dicts: terms, lines about ISRs, and first fetches of followers. Each result has a
-source: ``logged`` (from an earlier line or record, without a gap after it), ``snapshot`` (from a listing made by an
-operator) or ``inferred`` (from the followers' fetches).
+The input consists of few rows, as dicts: terms, lines about ISRs, and the followers' first fetches. Each result has a
+source: ``logged`` (an earlier line or record, without a gap after it), ``snapshot`` (an operator's listing of
+partitions) or ``inferred`` (the followers' fetches).
 """
 
 from bisect import bisect_right
@@ -18,14 +18,15 @@ Partition = tuple[str, int]
 LOGGED, SNAPSHOT, INFERRED = "logged", "snapshot", "inferred"
 UNKNOWN_EPOCH = -1
 LONG_BEFORE_US = 1_000_000
-"""If a leader served fetches of an epoch at least this many microseconds before the line about the epoch's beginning,
-the epoch had begun earlier."""
+"""If a leader served fetches with a leader epoch more than this many microseconds before the line about the epoch's
+beginning, the epoch had begun before that line."""
 SEEN_OFTEN = 3
-"""This many successful fetches with a leader epoch prove that the leader had it, even if no line names it."""
+"""This many successful fetches with a leader epoch prove that the leader led in this epoch, even if no line shows
+it."""
 
 
 class Begun(NamedTuple):
-    """A term that began before the log. ``stamp_us`` is the time from which the log covers it."""
+    """A term that began before the log. ``stamp_us`` is the time from which on the log covers it."""
 
     broker_id: int
     topic: str
@@ -36,7 +37,7 @@ class Begun(NamedTuple):
 
 
 class IsrReport(NamedTuple):
-    """A line or record with a partition's ISR: ``after`` it and, if the line has it, ``before`` it."""
+    """A line or record that shows a partition's ISR ``after`` a change and, perhaps, ``before`` it."""
 
     at_us: int
     before: tuple[int, ...] | None
@@ -45,12 +46,15 @@ class IsrReport(NamedTuple):
 
 
 def partition_of(row: Row) -> Partition:
-    """Return the topic and partition of a row, which are the key of dicts by partition."""
+    """Return the topic and partition of a row, to use as a key."""
     return row["topic"], row["partition_id"]
 
 
 def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetched: Iterable[Row]) -> bool:
-    """Whether terms may have begun before the log. False if the log covers the brokers' time from their start."""
+    """Return whether terms may have begun before the log.
+
+    If the log covers each broker from its start, this requires fetches without a logged term.
+    """
     if not all(stretch.from_start for stretch in stretches):
         return True
     logged = {(row["broker_id"], *partition_of(row), row["leader_epoch"]) for row in starts if row["leads"]}
@@ -73,18 +77,17 @@ class Signs(NamedTuple):
     Parameters
     ----------
     starts : sequence of dict
-        Logged beginnings of terms of leaders (``leads``) and followers: broker_id, topic, partition_id, leader_epoch,
+        Lines in which brokers begin to lead (``leads``) or follow: broker_id, topic, partition_id, leader_epoch,
         stamp_us.
     process_starts : mapping of int to sequence of int
-        Times at which each broker started, sorted. A restart ends all terms of the broker.
+        Times at which each broker was started, sorted. A restart ends all its terms.
     fetched : sequence of dict
-        Numbers of fetches that a leader served without an error: broker_id, stretch (number of the covered period),
+        Numbers of fetches that leaders served without an error: broker_id, stretch (number of the covered period),
         topic, partition_id, leader_epoch, first_us, last_us, fetches.
     named : sequence of dict
-        Lines of a leader about a partition that it leads: broker_id, topic, partition_id, at_us, leader_epoch (or
-        UNKNOWN_EPOCH).
+        Lines of leaders about their partitions: broker_id, topic, partition_id, at_us, leader_epoch (or UNKNOWN_EPOCH).
     led : mapping of (topic, partition) to sequence of (at_us, leader_id, leader_epoch, source)
-        Leaders according to the controller's records and snapshots, in chronological order.
+        Leaders in metadata records and listings, in chronological order.
     """
 
     starts: Sequence[Row]
@@ -97,7 +100,7 @@ class Signs(NamedTuple):
 class OfPartition(NamedTuple):
     """The part of `Signs` about one partition on one broker.
 
-    ``asked`` only has the fetches in one covered period. ``lines`` has times and leader epochs.
+    ``asked`` contains the fetches in one covered period, and ``lines`` pairs of time and leader epoch.
     """
 
     boundaries: Sequence[Row]
@@ -108,7 +111,7 @@ class OfPartition(NamedTuple):
 
 
 def terms_in_progress(stretches: Iterable[Stretch], signs: Signs) -> list[Begun]:
-    """Return the terms whose start is not in the log.
+    """Find the terms whose start is not logged.
 
     Parameters
     ----------
@@ -147,7 +150,6 @@ def terms_in_progress(stretches: Iterable[Stretch], signs: Signs) -> list[Begun]
 
 
 def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int, str]]:
-    """Return a partition's terms without a logged start in one covered period, as time, leader epoch and source."""
     boundaries = of_key.boundaries
     begin_us = stretch.first_us
     started = [us for us in of_key.restarts if us <= begin_us]
@@ -182,14 +184,14 @@ def _of_partition(stretch: Stretch, of_key: OfPartition) -> list[tuple[int, int,
         found.append((begin_us if begins_here else at_us, epoch, INFERRED))
     if not found and not stretch.from_start:
         found += _by_other_evidence(stretch, limit_us, [us for us, _ in of_key.lines], of_key.led)
-    # If fetches do not have the leader epoch, a line of the leader may have it.
+    # If fetches do not show the leader epoch, a line of the leader may show it.
     named = [epoch for us, epoch in of_key.lines if begin_us <= us < limit_us and epoch >= 0]
     epoch_named = named[0] if named else UNKNOWN_EPOCH
     return sorted((us, epoch_named if epoch == UNKNOWN_EPOCH else epoch, source) for us, epoch, source in found)
 
 
 def is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -> bool:
-    """Whether the log lacks the start of a term.
+    """Return whether the log lacks the start of a term.
 
     A line about the epoch need not be the term's start, because a leader may log the same epoch again: after a restart,
     and with KRaft up to 3.6 at every ISR change.
@@ -197,11 +199,11 @@ def is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -
     Parameters
     ----------
     first_us : int
-        Time of the first fetch with the leader epoch.
+        Time of the first fetch with the leader epoch, in microseconds since 1970.
     logged_us : int or None
-        Time of the line about the epoch's beginning.
+        Time of the line about the epoch's beginning; None without such a line.
     restarts : sequence of int
-        Times at which the broker started.
+        Times at which the broker was started.
     """
     return (
         logged_us is None
@@ -211,16 +213,15 @@ def is_unlogged(first_us: int, logged_us: int | None, restarts: Sequence[int]) -
 
 
 def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:
-    """Whether a line of the partition on the broker has an earlier leader epoch before ``at_us``."""
     return any(row["stamp_us"] < at_us and row["leader_epoch"] < epoch for row in boundaries)
 
 
 def _by_other_evidence(
     stretch: Stretch, limit_us: int, lines: Sequence[int], led: Sequence[tuple[int, int, int, str]]
 ) -> list[tuple[int, int, str]]:
-    """For a partition that has no fetches, find its term from records, snapshots, or log lines about its ISR.
+    """For a partition without fetches, find its term, using metadata records, listings, or log lines about its ISR.
 
-    Return time, leader epoch and source; an empty list if the broker does not seem to lead the partition.
+    Return (time, leader epoch, source); an empty list if the broker does not seem to lead the partition.
     """
     known = [entry for entry in led if entry[0] <= stretch.first_us] or [
         entry for entry in led if entry[3] == SNAPSHOT
@@ -234,11 +235,11 @@ def _by_other_evidence(
     return []
 
 
-# -- the state at the beginning
+# -- the state when the covered period begins
 
 
 class Led(NamedTuple):
-    """A term, cut to the time that its leader's request log covers. ``assigned`` has all replicas, also the leader."""
+    """A term, cut to the time that its leader's request log covers. ``assigned`` includes the leader."""
 
     start_us: int
     end_us: int
@@ -249,7 +250,7 @@ class Led(NamedTuple):
 def mid_term_isr(
     term: Led, reports: Sequence[IsrReport], holes: Sequence[tuple[int, int]], seems_in: Mapping[int, bool]
 ) -> tuple[list[int], str]:
-    """Return the ISR at the time from which the log covers a term.
+    """Return the ISR of a partition at the start of a term that began before the log, and the source of this ISR.
 
     Parameters
     ----------
@@ -257,42 +258,41 @@ def mid_term_isr(
     reports : sequence of IsrReport
         Reports about the partition, in chronological order.
     holes : sequence of (int, int)
-        Gaps in the log, in which ISR changes may be missing.
+        Gaps in the log, as (start, end). ISR changes in them may be missing.
     seems_in : mapping of int to bool
-        Whether each follower seems to be in sync, judging by its first fetches and the high watermark. Followers that
-        never fetched are left out.
+        Whether each follower that fetched seems to be in sync, judging by its first fetches and the high watermark.
 
     Returns
     -------
     list of int
         The ISR, sorted.
     str
-        Its source.
+        Its source: ``LOGGED``, ``SNAPSHOT`` or ``INFERRED``.
     """
     times = [each.at_us for each in reports]
     upto = bisect_right(times, term.start_us)
     last = reports[upto - 1] if upto else None
     if last and last.source != SNAPSHOT and any(b < term.start_us and e > last.at_us for b, e in holes):
         last = None
-    # The first change after the start shows the ISR at the start, if its line has the ISR before the change.
+    # The line about the first change after the start may show the ISR before it, which is the ISR at the start.
     following = reports[upto].before if upto < len(reports) and reports[upto].at_us <= term.end_us else None
     guess = {f for f in term.assigned if f == term.leader or seems_in.get(f, False)}
     if last is None and following is None:
         return sorted(guess), INFERRED
     if last and following:
-        # All shrinks are logged, but not all expands. A replica that is only in the next logged ISR may have joined
-        # after the start.
+        # All shrinks are logged, but not all expands. A replica that is only in the later ISR may have joined after the
+        # start.
         agreed, doubtful = set(last.after) & set(following), set(following) - set(last.after)
     else:
         # A replica that lacked records below the high watermark at the start was not in the ISR then, even if the
-        # snapshot or the next line has it: it was dropped after the snapshot, or joined just before the line.
+        # listing or the next line shows it there: it was dropped after the listing, or joined just before the line.
         listed = set(last.after if last else following or ())
         passed = {f for f in listed if seems_in.get(f) is False and f != term.leader}
         doubtful = passed if last is None or last.source == SNAPSHOT else set()
         agreed = listed - doubtful
         if last is None:
-            # The next line lacks a replica that fetched at the log end. It would have rejoined at once, so the
-            # controller removed it after the start.
+            # A replica that fetched at the log end is not in the next line's ISR. It would have rejoined at once, so
+            # the controller must have removed it after the start.
             removed = guess - listed
             agreed, doubtful = agreed | removed, doubtful | removed
     source = INFERRED if doubtful else last.source if last else LOGGED
@@ -300,20 +300,20 @@ def mid_term_isr(
 
 
 class FirstFetch(NamedTuple):
-    """A follower's first fetch in a covered period, with the high watermarks that the leader had sent until then.
+    """A follower's first fetch in a covered period, with the high watermarks that the leader had sent up to then.
 
     Parameters
     ----------
     answered_us : int
-        When the response was complete. If the fetch waited, the response has records that were appended meanwhile.
+        Time at which the response was sent. If the fetch waited, it contains records that were appended meanwhile.
     offset : int or None
         Fetch offset; None if it is not logged.
     sent : bool
-        Whether the fetch offset is not logged and the response had records.
+        Whether the fetch offset is not logged and the response contained records.
     answered : int or None
         High watermark in the response.
     highest : int or None
-        Highest high watermark in earlier responses to any follower.
+        Highest high watermark in earlier responses, to any follower.
     """
 
     answered_us: int
@@ -324,13 +324,13 @@ class FirstFetch(NamedTuple):
 
 
 def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | None) -> bool:
-    """Whether the high watermark was beyond a follower's log end, which shows that the follower was not in the ISR.
+    """Return whether the high watermark was beyond a follower's log end, so that the follower was not in the ISR.
 
     Parameters
     ----------
     fetch : FirstFetch
     log_end_offset : int or None
-        The leader's log end offset at the start of the covered period. No follower's can be higher.
+        The leader's log end offset at the start of the covered period, which no follower's can exceed.
     appended_us : int or None
         Time of the first append in the covered period.
     """
@@ -340,7 +340,7 @@ def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | 
     watermarks = [each for each in (fetch.answered, fetch.highest) if each is not None]
     if any(each > most for each in watermarks):
         return True
-    # The follower got records although nothing had been appended, so it was behind at the start.
+    # The follower received records although none had been appended, so it lacked records at the start.
     nothing_new = appended_us is None or appended_us > fetch.answered_us
     return fetch.sent and nothing_new and any(each >= most for each in watermarks)
 
@@ -348,7 +348,7 @@ def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | 
 def mid_term_log_end(
     asked: Iterable[int], first_appended: int | None, printed_ends: Sequence[int], high_watermarks: Iterable[int]
 ) -> int | None:
-    """Return the leader's log end offset at the start of a covered period; None if no line has an offset.
+    """Return the leader's log end offset at the start of a covered period; None if no line shows an offset.
 
     Parameters
     ----------
@@ -359,7 +359,7 @@ def mid_term_log_end(
     printed_ends : sequence of int
         Log end offsets in Shrinking lines.
     high_watermarks : iterable of int
-        First high watermarks that are logged.
+        The first logged high watermarks.
     """
     if first_appended is not None:
         return first_appended
@@ -371,16 +371,16 @@ def mid_term_high_watermark(
 ) -> int | None:
     """Return the high watermark at the start of a covered period; None if the log end offset is unknown.
 
-    It is at most the log end offset of each ISR member (``held``), and at most any later high watermark.
+    It is the minimum of the log end offsets of ISR members (``held``) and of later high watermarks.
     """
     return None if log_end_offset is None else min([log_end_offset, *held, *high_watermarks])
 
 
-# -- partitions of a session opened before the log
+# -- partitions of a fetch session that was opened before the log
 
 
 def mid_term_fetcher(topic: str, partition: int, fetchers: int) -> int:
-    """Return the number of the fetcher thread that fetches a partition, from 0.
+    """Return the number, from 0, of the fetcher thread that fetches a partition. ``fetchers`` is num.replica.fetchers.
 
     This is AbstractFetcherManager.getFetcherId of Kafka 0.9 to 4.4: Utils.abs of the 32-bit number ``31 *
     topic.hashCode() + partition``, modulo the number of threads. Utils.abs turns the smallest negative number into 0.
@@ -394,6 +394,5 @@ def mid_term_fetcher(topic: str, partition: int, fetchers: int) -> int:
 
 
 def _utf16_units_of_topic(text: str) -> list[int]:
-    """Split a text into UTF-16 code units, from which Java computes its hash."""
     data = text.encode("utf-16-be")
     return [data[i] << 8 | data[i + 1] for i in range(0, len(data), 2)]

@@ -1,6 +1,6 @@
-"""Collect the evidence about terms that began before the logs, let `mid_term` infer their state, and store it in rows.
+"""Collect evidence about terms that began before the logs, let `mid_term` infer their state, and add it to rows.
 
-Only few rows are collected to the driver: terms, lines about ISRs, and one row per follower of a partition.
+Only few rows are collected in the driver: terms, lines about ISRs, and one row per follower of a partition.
 """
 
 from collections import defaultdict
@@ -44,8 +44,8 @@ _FIRST_FETCHES = arrow_columns(
 )
 _FIRST_APPENDS = arrow_columns("number INT, append_us BIGINT, base_offset BIGINT, last_us BIGINT")
 AT_ONE_MOMENT_US = 2_000_000
-"""Followers whose last fetches are at most this many microseconds apart stopped together. A running follower fetches
-again within a second (replica.fetch.wait.max.ms, replica.fetch.backoff.ms)."""
+"""Followers stopped together if their last fetches are at most this many microseconds apart. A running follower fetches
+at least once per second (replica.fetch.wait.max.ms, replica.fetch.backoff.ms)."""
 FOLLOWERS = pa.schema([
     ("broker_id", pa.int32()), ("topic", pa.string()), ("partition_id", pa.int32()), ("leader_epoch", pa.int32()),
     ("fetched", pa.list_(pa.int32())),
@@ -53,13 +53,13 @@ FOLLOWERS = pa.schema([
 
 
 def followers_seen_mid_term(sources: ParsedLogs, stretches: Sequence[Stretch]) -> list[dict[str, Any]]:
-    """Count the fetches of each follower, by leader, partition, leader epoch and covered period (`Stretch`).
+    """Count each follower's fetches by leader, partition, leader epoch and covered period (`Stretch`).
 
     Returns
     -------
     list of dict
-        broker_id, stretch, topic, partition_id, leader_epoch, replica_id; ``fetches``, the number of fetches served
-        without an error; first_us and last_us, the times of the first and last of them.
+        broker_id, stretch, topic, partition_id, leader_epoch, replica_id; ``fetches``, the number of fetches without an
+        error; first_us and last_us, the times of the first and the last of these.
     """
     counted = sources.engine.map(sources.fetches, partial(_fetches_seen_mid_term, stretches=stretches), SEEN)
     seen = sources.engine.by_key(
@@ -92,7 +92,7 @@ def _fetches_counted_mid_term(sql: ArrowSql, parts: pa.Table, topics: pa.Table) 
 
 
 def as_followers(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Convert the result of `followers_seen_mid_term` to the table that `leader_epochs.leader_epochs` needs."""
+    """Convert the result of `followers_seen_mid_term` to parameter ``followers`` of `leader_epochs.leader_epochs`."""
     sets: dict[tuple[int, str, int, int], set[int]] = defaultdict(set)
     for row in seen:
         sets[row["broker_id"], row["topic"], row["partition_id"], row["leader_epoch"]].add(row["replica_id"])
@@ -101,20 +101,20 @@ def as_followers(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def as_begun(begun: Iterable[Begun]) -> pa.Table:
-    """Convert terms that began before the log to the table that `leader_epochs.leader_epochs` needs."""
+    """Convert terms that began before the log to parameter ``begun`` of `leader_epochs.leader_epochs`."""
     return pa.Table.from_pylist([each._asdict() | {"source_line": 0} for each in begun], BEGUN)
 
 
 def vouched_for(
     led: Iterable[dict[str, Any]], stretches: Sequence[Stretch], evidence: PartitionEvidence
 ) -> list[dict[str, Any]]:
-    """Cut each term to the time that its leader's request log covers. Terms outside all covered periods are dropped.
+    """Cut each term to the time that its leader's request log covers. Drop terms outside all covered periods.
 
     Returns
     -------
     list of dict
-        The terms. ``end_us`` and ``assigned`` may be changed; ``ends_mid_term``, ``log_stretch``, ``isr_source`` and
-        ``assigned_source`` are added.
+        Copies of the terms, with new values of ``end_us`` and ``assigned``, and with ``ends_mid_term``,
+        ``log_stretch``, ``isr_source`` and ``assigned_source``.
     """
     of_broker: dict[int, list[Stretch]] = defaultdict(list)
     for stretch in stretches:
@@ -133,10 +133,10 @@ def vouched_for(
 
 
 def _stretch_of_mid_term(row: Mapping[str, Any], stretches: Sequence[Stretch]) -> tuple[int, int | None] | None:
-    """Return the number of the covered period in which a term begins, and the time at which a gap cuts the term.
+    """Return the number of the covered period in which a term begins, and the time at which a gap ends the term.
 
-    None if the term is outside all periods. The last period may end long before the broker's other logs, because the
-    request log was switched off or is incomplete.
+    The time is None if no gap ends it. The result is None if the term is outside all periods. The last period may end
+    long before the broker's other logs, because the request log was switched off or is incomplete.
     """
     for number, stretch in enumerate(stretches):
         last = number == len(stretches) - 1
@@ -148,7 +148,7 @@ def _stretch_of_mid_term(row: Mapping[str, Any], stretches: Sequence[Stretch]) -
 
 
 def _assigned_mid_term(row: Mapping[str, Any], evidence: PartitionEvidence) -> dict[str, Any]:
-    """Return the assigned replicas of a term, in the order of the assignment if that is known, and their source."""
+    """Return ``assigned``, in the order of the assignment if this is known, and ``assigned_source`` of a term."""
     replicas, source = evidence.replicas.get(partition_of(row), ([], INFERRED))
     if not row["begins_mid_term"]:
         return {"assigned": row["assigned"], "assigned_source": LOGGED}
@@ -158,10 +158,10 @@ def _assigned_mid_term(row: Mapping[str, Any], evidence: PartitionEvidence) -> d
 
 
 def end_in_pauses(led: Iterable[dict[str, Any]], pauses: pa.Table, sources: ParsedLogs) -> None:
-    """End, in place, each term before a long pause of its leader in which another leader took over.
+    """End terms, in place, at the start of a long pause of their leader in which they were superseded.
 
-    This is only done for leaders without server.log. With it, a killed process is recognised by the next start. Without
-    it, nothing shows what happened to a leader that handled no request for a lag time until its term was over.
+    This is only done for leaders without server.log, which would show the next start after a process was killed. A
+    pause is long if it exceeds the lag time.
 
     Parameters
     ----------
@@ -191,9 +191,9 @@ def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start
     produced: Rows,
     files: pa.Table,
 ) -> None:
-    """Fill in, in place, the ISR and the offsets at the start of terms that began before the log.
+    """Fill in, in place, the ISR and the offsets at the start of each term that began before the log.
 
-    ``files`` has the logs other than request logs. If a leader has neither server.log nor state-change.log, and the
+    ``files`` lists all logs except request logs. If a leader has neither server.log nor state-change.log, and the
     metadata log is missing, no line shows that a partition was deleted or moved. `end_abandoned` then infers it.
     """
     unsettled = {number: row for number, row in enumerate(led) if row["begins_mid_term"]}
@@ -225,15 +225,16 @@ def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start
 def end_abandoned(
     terms: Sequence[tuple[dict[str, Any], Sequence[Mapping[str, Any]], Mapping[str, Any] | None]],
 ) -> None:
-    """End, in place, the terms whose followers all stop at once but keep fetching other partitions of the leader.
+    """End terms, in place, whose followers all stopped together but went on fetching other partitions of the leader.
 
-    The topic was deleted or the partition moved, which request logs do not show. There must be no later appends. Such a
-    term is marked as ``abandoned``. If it did not end, the replay would drop its followers.
+    The topic was deleted or the partition moved, which request logs do not show. There must be no later appends. The
+    term is marked as ``abandoned``. If it were not ended, the replay would drop its followers.
 
     Parameters
     ----------
     terms : sequence of (dict, sequence of dict, dict or None)
-        A row of leader_epochs; for each follower, replica_id and last_us (its last fetch); last_us (the last append).
+        A row of leader_epochs; for each follower, replica_id and last_us (its last fetch); last_us of the last append,
+        if any.
     """
     of_pair: dict[tuple[int, int], int] = defaultdict(int)
     for row, fetches, _ in terms:
@@ -257,7 +258,7 @@ def _settle_mid_term(
     asked: list[dict[str, Any]],
     appended: Mapping[str, int] | None,
 ) -> None:
-    """Fill in the ISR and the offsets at the start of one term, using its first fetches and the lines about it."""
+    """Fill in, in place, the ISR and the offsets at the start of one term, using first fetches and log lines."""
     key, start_us = partition_of(row), row["start_us"]
     shrinks = [s for s in evidence.shrinks[row["leader_id"], key] if start_us <= s["stamp_us"] <= row["end_us"]][:1]
     offsets = {fetch["replica_id"]: fetch["asked"] for fetch in asked if fetch["asked"] is not None}
@@ -279,7 +280,7 @@ def _settle_mid_term(
         span = mid_term.Led(start_us, row["end_us"], row["leader_id"], tuple(row["assigned"]))
         isr, source = mid_term.mid_term_isr(span, lines, holes, seems_in)
     held = [offset for follower, offset in offsets.items() if follower in isr]
-    # The leader lists replicas in the order of the assignment.
+    # The leader prints replicas in the order of the assignment.
     row["assigned"] = list(dict.fromkeys([*row["assigned"], *isr]))
     row["isr_at_start"] = [replica for replica in row["assigned"] if replica in isr]
     row["isr_source"] = source
@@ -310,11 +311,11 @@ def _held_mid_term(
     for replica in row["assigned"]:
         own = [fetch for fetch in asked if fetch["replica_id"] == replica]
         if replica in kept and not any(fetch["first_us"] <= later_us for fetch in own):
-            # Since 2.1, a follower that does not fetch can only stay in the ISR for this long if it lacks no records.
+            # Since 2.1, a follower that does not fetch stays in the ISR for this long only if it lacks no records.
             held.append(at_log_end)
             continue
-        # A response has no records if the follower is at the log end, or throttled. If a follower joins the ISR and
-        # none of its offsets is logged, it was at the log end, and had only been fenced until then.
+        # A response contains no records if the follower is at the log end, or throttled. If a follower joins the ISR
+        # and none of its offsets is logged, it was at the log end, and had only been fenced before.
         outside = row["isr_source"] != INFERRED and replica not in row["isr_at_start"]
         joins = all(fetch["asked"] is None for fetch in own) and evidence.joins(key, replica, start_us, end_us)
         held.append(_held_by_follower(own, replica, shrinks, int(BEHIND) if outside and not joins else at_log_end))
@@ -326,7 +327,7 @@ def _held_by_follower(
 ) -> int | None:
     """Return a follower's log end offset at the start of the covered period: the offset of its first fetch.
 
-    ``unless_named`` is the result if that offset is not logged and the response had no records.
+    ``unless_named`` is returned if this offset is not logged and the response contained no records.
     """
     if asked:
         first = asked[0]
@@ -338,15 +339,15 @@ def _held_by_follower(
 
 
 def _first_fetches(sql: ArrowSql, fetched: pa.Table, term: pa.Table) -> pa.Table:
-    """Return a summary of each follower's first fetches in each term.
+    """Summarise the first fetches of each follower in each term.
 
     Returns
     -------
     pa.Table
-        number, replica_id; for the first fetch, first_us (handled), answered_us, first_asked (its offset), first_code,
-        and first_answered (the high watermark in the response); ``highest``, the highest high watermark in earlier
-        responses; ``asked``, the first fetch offset that is logged; ``first_high_watermark``, the first that was sent
-        to the follower; last_us, when its last fetch was handled.
+        number, replica_id; of the first fetch, first_us (pick-up), answered_us, first_asked (its offset), first_code
+        (error) and first_answered (high watermark in the response); ``highest``, the highest high watermark in earlier
+        responses; ``asked``, the first logged fetch offset; ``first_high_watermark``, the first one that was sent to
+        the follower; last_us, the pick-up of its last fetch.
     """
     first = "first({} ORDER BY handled_us, source_line)"
     return sql(

@@ -1,6 +1,6 @@
-"""Find min.insync.replicas of topics over time, from brokers' lines about changes, or from the controller's records.
+"""Find min.insync.replicas of topics over time, in brokers' lines about changes or in metadata records.
 
-If none of these has a topic's setting, it is taken from a listing, from the line about the creation of the topic's log,
+If these do not show a topic's setting, it is taken from a listing, from the line about the creation of the topic's log,
 or from the broker's setting, in this order.
 """
 
@@ -13,13 +13,14 @@ from isr_batch.broker_lines.server_log import min_isr_of_logs
 from isr_batch.lake.arrow_sql import ArrowSql
 
 _SOON_US = 5_000_000
-"""A leader may print the settings of a new topic this many microseconds after its term begins."""
+"""Maximum time, in microseconds, from the start of a term to the line in which the leader prints a new topic's
+settings."""
 
 
 def min_isr_settings(
     sql: ArrowSql, server: pa.Table, metadata: pa.Table, settings: pa.Table, min_isr: pa.Table
 ) -> pa.Table:  # fmt: skip
-    """Return when a topic's setting came into force on each broker, and whether it was a change (``changed``).
+    """Return the times at which values of topics' min.insync.replicas came into force on each broker.
 
     Parameters
     ----------
@@ -32,7 +33,8 @@ def min_isr_settings(
     Returns
     -------
     pa.Table
-        broker_id, topic, at_us, min_insync_replicas, changed, source_file, source_line.
+        broker_id, topic, at_us, min_insync_replicas, changed (whether the value differs from the one before),
+        source_file, source_line.
     """
     return sql(
         """
@@ -62,7 +64,7 @@ def min_isr_settings(
 
 
 def _min_isr_of_brokers(sql: ArrowSql, settings: pa.Table, min_isr: pa.Table) -> pa.Table:
-    """Return each broker's own setting, which topics without a setting have: broker_id, of_broker."""
+    """Return each broker's own setting, which applies to topics without a setting: broker_id, of_broker."""
     return sql(
         """
         SELECT s.broker_id, coalesce(m.min_insync_replicas,

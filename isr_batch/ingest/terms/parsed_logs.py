@@ -1,4 +1,4 @@
-"""The parsed logs of a folder, from which all tables of `isr_batch.ingest.terms` are derived."""
+"""The parsed logs of a folder, from which the modules in `isr_batch.ingest.terms` derive tables."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,26 +13,27 @@ from isr_batch.ingest.terms.min_isr import min_isr_settings
 from isr_batch.lake.arrow_sql import ArrowSql
 
 NOTED_WITHIN_US = 5_000_000
-"""Two lines about the start of the same term are at most this many microseconds apart."""
+"""Maximum time, in microseconds, between two lines about the start of the same term."""
 _LINE_LATE_US = 1_000_000
-"""The line about the start of a term may be logged this many microseconds after the end of the request that started it.
+"""Maximum time, in microseconds, from the completion of a LeaderAndIsr request to the line about the term that it
+begins.
 """
 
 
 @dataclass(frozen=True)
 class ParsedLogs:
-    """The parsed logs of a folder. Tables that several modules need are parsed on first use.
+    """The parsed logs of a folder. Tables that several modules use are computed on first use.
 
     Parameters
     ----------
     sql : ArrowSql
     engine : Engine
     fetches : Rows
-        Followers' fetches, as rows of ``engine``.
+        Followers' fetches: the result of the query `isr_batch.ingest.requests.request_log.FETCHES`.
     from_controller : pa.Table
         Result of `isr_batch.ingest.requests.leader_and_isr.accepted_requests`.
     topics : pa.Table
-        topic_id, topic.
+        Names of topics: topic_id, topic.
     server, state_changes : pa.Table
         Lines of server.log and state-change.log.
     metadata : pa.Table
@@ -40,7 +41,7 @@ class ParsedLogs:
     settings : pa.Table
         Result of `isr_batch.ingest.terms.broker_settings.broker_settings`.
     min_isr : pa.Table
-        Values of min.insync.replicas that were set for topics and brokers.
+        Values of min.insync.replicas in metadata records and listings: topic, resource_broker, min_insync_replicas.
     """
 
     sql: ArrowSql
@@ -76,15 +77,15 @@ class ParsedLogs:
 
     @cached_property
     def stayed(self) -> pa.Table:
-        """Lines about a new partition state in which the leader and its epoch stay the same (`forms.STILL_LEADER`)."""
+        """Lines about a changed partition state with the same leader and leader epoch (`forms.STILL_LEADER`)."""
         return rows_of(self.sql, self.state_changes, forms.STILL_LEADER)
 
     @cached_property
     def accepted(self) -> pa.Table:
-        """Accepted LeaderAndIsr requests, from state-change.log, or from the request log if state-change.log lacks one.
+        """Accepted LeaderAndIsr requests in state-change.log, and those that are only in the request log.
 
-        For a request in the request log, ``stamp_us`` is the start of the term in server.log. If server.log lacks that,
-        it is the end of the request.
+        For a request in the request log, ``stamp_us`` is the start of the term according to server.log or, if
+        server.log does not show it, the end of the request.
         """
         return self.sql(
             f"""
@@ -113,7 +114,7 @@ class ParsedLogs:
 
     @cached_property
     def deleted(self) -> pa.Table:
-        """Deletions of partitions' logs, according to server.log and the metadata log."""
+        """Deletions of partitions' logs in server.log and the metadata log, with the columns of `forms.DELETED`."""
         logged = rows_of(self.sql, self.server, forms.DELETED)
         return metadata_log.with_deletions(self.sql, logged, self.metadata, self.topics)
 
@@ -124,5 +125,5 @@ class ParsedLogs:
 
     @cached_property
     def history(self) -> pa.Table:
-        """Partition states in the metadata log."""
+        """Partition states in the metadata log: the result of `metadata_log.metadata_partitions`."""
         return metadata_log.metadata_partitions(self.sql, self.metadata, self.topics)

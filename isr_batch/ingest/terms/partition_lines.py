@@ -15,20 +15,21 @@ from isr_batch.ingest.terms.parsed_logs import ParsedLogs
 
 @dataclass
 class PartitionEvidence:
-    """The leaders, replicas and ISRs of partitions according to log lines, records and listings.
+    """The leaders, replicas and ISRs of partitions according to log lines, metadata records and listings.
 
     Parameters
     ----------
     isr : dict of partition to list of IsrReport
-        ISRs in leaders' lines, in chronological order, or in a listing.
+        ISRs in leaders' lines, in chronological order; if no line or record shows the partition, the ISR in a listing.
     records : dict of partition to list of IsrReport
-        ISRs in the controller's records, in chronological order. They are not in ``isr``.
+        ISRs in metadata records, in chronological order. They are not in ``isr``.
     controller_us : int or None
-        Time until which the controller's records have every change.
+        Time up to which the metadata log contains every change, in microseconds since 1970; None without a metadata
+        log.
     replicas : dict of partition to (list of int, str)
         The last known assigned replicas, and their source.
     led : dict of partition to list of (at_us, leader_id, leader_epoch, source)
-        Leaders according to records and listings.
+        Leaders according to metadata records and listings, in chronological order.
     named : list of dict
         Lines of leaders about partitions that they lead.
     shrinks : dict of (broker, partition) to list of dict
@@ -44,15 +45,15 @@ class PartitionEvidence:
     shrinks: dict[tuple[int, Partition], list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
     def by_records(self, key: Partition, at_us: int) -> IsrReport | None:
-        """Return the ISR at a time according to the controller's records; None if they do not cover the time."""
+        """Return the ISR at a time according to metadata records; None if they do not cover the time."""
         before = [record for record in self.records[key] if record.at_us <= at_us]
         reaches = self.controller_us is not None and at_us <= self.controller_us
         return before[-1] if before and reaches else None
 
     def members_at(self, key: Partition, at_us: int) -> set[int]:
-        """Return the ISR at a time, from the controller's records, or else from the ISR before the next logged change.
+        """Return the ISR at a time, using metadata records or, without these, the ISR before the next logged change.
 
-        It is empty if neither is known.
+        The result is empty if neither is known.
         """
         record = self.by_records(key, at_us)
         if record:
@@ -61,12 +62,12 @@ class PartitionEvidence:
         return set(following.before or ()) if following else set()
 
     def joins(self, key: Partition, replica: int, from_us: int, until_us: int) -> bool:
-        """Whether a line or record in a period has the replica in the ISR."""
+        """Return whether a line or record in a period shows the replica in the ISR."""
         reports = [*self.isr[key], *self.records[key]]
         return any(from_us < each.at_us <= until_us and replica in each.after for each in reports)
 
     def lines_and_snapshot(self, key: Partition, at_us: int) -> list[IsrReport]:
-        """Return a partition's ISRs in leaders' lines and in the controller's last record up to ``at_us``, by time."""
+        """Return a partition's ISRs in leaders' lines and the last metadata record up to ``at_us``, sorted by time."""
         before = [record._replace(source=SNAPSHOT) for record in self.records[key] if record.at_us <= at_us]
         return sorted([*self.isr[key], *before[-1:]], key=lambda each: each.at_us)
 
@@ -77,9 +78,9 @@ class Earlier(NamedTuple):
     Parameters
     ----------
     listed : sequence of Listed
-        Partitions of listings, which have no time.
+        Partitions in listings, which have no time.
     controller_us : int or None
-        Time until which the metadata log has every change.
+        Time up to which the metadata log contains every change; None without a metadata log.
     """
 
     listed: Sequence[Listed]
@@ -114,7 +115,7 @@ def gather_partition_lines(
 
 
 def _add_lines_of_server_log(evidence: PartitionEvidence, sources: ParsedLogs) -> None:
-    """Add the leaders' lines about their ISRs to the evidence."""
+    """Add the lines in which leaders show their ISRs to the evidence."""
     shrinks = sources.shrinks.to_pylist()
     for row in shrinks:
         evidence.shrinks[row["broker_id"], partition_of(row)].append(row)
@@ -138,7 +139,7 @@ def _add_lines_of_state_changes(evidence: PartitionEvidence, sources: ParsedLogs
 
 
 def _add_metadata_records(evidence: PartitionEvidence, sources: ParsedLogs) -> None:
-    """Add the controller's records to the evidence."""
+    """Add metadata records to the evidence."""
     history = sources.history.to_pylist()
     for row in sorted(history, key=lambda row: row["position"]):
         key = partition_of(row)
@@ -151,7 +152,7 @@ def _add_metadata_records(evidence: PartitionEvidence, sources: ParsedLogs) -> N
 
 
 def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: int) -> None:
-    """Add a partition of a listing to the evidence, unless other sources know it. A listing has no time."""
+    """Add a partition in a listing to the evidence where other sources lack it. Its time is the log's beginning."""
     key = partition.topic, partition.partition_id
     evidence.replicas.setdefault(key, (list(partition.replicas), SNAPSHOT))
     if not evidence.led[key]:
@@ -163,7 +164,7 @@ def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: i
 def _add_partition_line(
     evidence: PartitionEvidence, row: Mapping[str, Any], before: Sequence[int] | None, after: Sequence[int]
 ) -> None:
-    """Add a leader's line with an ISR (and the ISR before, if it has that) to the evidence."""
+    """Add a leader's line to the evidence, with the ISR that it shows and, if it shows it, the ISR before."""
     key = partition_of(row)
     evidence.isr[key].append(IsrReport(row["stamp_us"], tuple(before) if before else None, tuple(after), LOGGED))
     evidence.named.append(

@@ -1,4 +1,4 @@
-"""Find the Kafka release of each leader, and its source: logged, given by the user, or inferred from fetch versions."""
+"""Find the Kafka release of each leader: given by the user, logged, or inferred from the version of fetch requests."""
 
 import re
 from typing import Any
@@ -14,25 +14,24 @@ FETCH_OF_RELEASE = (
     (18, "4.1"), (17, "3.9"), (16, "3.7"), (14, "3.5"), (13, "3.1"), (12, "2.7"), (11, "2.3"), (10, "2.1"), (8, "2.0"),
     (7, "1.1"), (4, "0.11"), (3, "0.10.1"), (2, "0.10.0"),
 )  # fmt: skip
-"""Version of followers' Fetch requests, and the first release that uses it (MetadataVersion.fetchRequestVersion; before
-3.2 ReplicaFetcherThread). Brokers may use an older version because of inter.broker.protocol.version, so the release is
-this one or a later one."""
+"""Versions of followers' Fetch requests, each with the first release that uses it (MetadataVersion.fetchRequestVersion;
+before 3.2 ReplicaFetcherThread). Because of inter.broker.protocol.version, later releases may use the version too."""
 
 
 def with_releases(led: list[dict[str, Any]], oldest: str | None, release: str | None) -> None:
     """Fill in, in place, the Kafka release of each term's leader, and its source.
 
-    If no release is given, it is taken from the leader's process, or else from another process of the same broker, or
-    else from another broker.
+    If no release is given, the first of these is used: the release that the leader's process logged, that of another
+    process of the same broker, that of another broker, and ``oldest``.
 
     Parameters
     ----------
     led : list of dict
         Rows of leader_epochs.
     oldest : str or None
-        Result of `oldest_release`, used if no release is given or logged.
+        Result of `oldest_release`.
     release : str or None
-        Release that the user gave.
+        Release that the user gave, if any.
     """
     logged = {row["leader_id"]: row["broker_version"] or row["version"] for row in led}
     others = max((version for version in logged.values() if version), key=_numbers_of_release, default=None)
@@ -44,12 +43,13 @@ def with_releases(led: list[dict[str, Any]], oldest: str | None, release: str | 
 
 
 def _numbers_of_release(version: str) -> list[int]:
-    """Return the numbers of a release, by which releases are compared."""
     return [int(number) for number in re.findall(r"\d+", apache_release(version))]
 
 
 def oldest_release(by_file: pa.Table) -> str | None:
-    """Return the first release that uses the highest version of followers' fetches in the logs; None without fetches.
+    """Return the oldest release that the brokers can have, judging by their Fetch requests; None without fetches.
+
+    It is the first release that uses the highest version of Fetch requests in the logs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Reconstruct the partitions of fetch sessions that were opened before the log begins."""
+"""Find the partitions of fetch sessions that were opened before the log begins."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,11 @@ def members_before(  # noqa: PLR0913, PLR0917 all evidence of a session's partit
     held: Sequence[Mapping[str, Any]] = (),
     numbers: pa.Table = NO_NUMBERS,
 ) -> Members:
-    """Return the partitions of fetch sessions that were opened before the log, or before a gap in it.
+    """Find the partitions of fetch sessions that were opened before the log, or before a gap in it.
 
     An incremental request only lists partitions that have changed, but fetches all partitions of its session. These are
-    the partitions that the leader leads, to which the follower is assigned, and that belong to the same fetcher thread.
+    the partitions that the leader leads, that are assigned to the follower, and that belong to the session's fetcher
+    thread.
 
     Parameters
     ----------
@@ -35,15 +36,15 @@ def members_before(  # noqa: PLR0913, PLR0917 all evidence of a session's partit
     sessions : Rows
         Result of `isr_batch.ingest.requests.fetch_log.requests_in_sessions`.
     led : sequence of dict
-        Terms, with ``assigned``.
+        Terms of leaders, with the replicas in ``assigned``.
     topic_names : pa.Table
-        topic_id, topic.
+        Names of topics: topic_id, topic.
     fetchers : mapping of int to int
-        num.replica.fetchers of each broker, if known.
+        num.replica.fetchers of each broker for which it is known.
     held : sequence of dict
-        The last fetches of earlier logs.
+        The last fetches in earlier logs.
     numbers : pa.Table
-        The last request of each session of earlier logs (`isr_batch.ingest.kafka_logs.earlier_logs`). A session that
+        The last request of each session in earlier logs (`isr_batch.ingest.kafka_logs.earlier_logs`). A session that
         continues from such a request still has the same partitions.
     """
     opened = _opened_before(engine, sessions)
@@ -70,7 +71,8 @@ def members_before(  # noqa: PLR0913, PLR0917 all evidence of a session's partit
         count = fetchers.get(row["replica_id"], threads[row["replica_id"]])
         of_terms: dict[str, set[int]] = defaultdict(set)
         for term in by_leader[row["broker_id"]]:
-            # If the leader takes over a partition later, the follower lists it when it begins to fetch it.
+            # Partitions that the leader takes over later are not added: the follower lists them when it begins to fetch
+            # them.
             late_us = _LATE_US if term["begins_mid_term"] else 0
             at_work = term["start_us"] <= row["handled_us"] + late_us and row["handled_us"] <= term["end_us"]
             mine = not row["thread"] or (
@@ -91,9 +93,9 @@ def _went_on(
     fetchers: Mapping[int, int],
     others: Sequence[Mapping[str, Any]],
 ) -> dict[str, list[tuple[int, int, int]]]:
-    """Return the partitions of a session that earlier logs opened: those of its last request there.
+    """Return the partitions of a session that continues from earlier logs: those of its last request there.
 
-    The result is empty if it is ambiguous which session of the follower the request belongs to.
+    The result is empty if it is unclear to which of the follower's sessions this request belongs.
     """
     pair = opened["broker_id"], opened["replica_id"]
     before = [each for each in held if (each["leader_id"], each["replica_id"]) == pair]
@@ -113,9 +115,9 @@ def _went_on(
 
 
 def _opened_before(engine: Engine, sessions: Rows) -> list[dict[str, Any]]:
-    """Return the first logged request of each session that was opened before the log.
+    """Return the first logged request of each fetch session that was opened before the log.
 
-    ``thread`` is the number of the follower's fetcher thread as text; empty if unknown.
+    ``thread`` is the number of the follower's fetcher thread as text; it is empty if unknown.
     """
     requests = engine.select(sessions, [*REQUEST_COLUMNS[:-1], "client_id"])
     first = engine.map(requests, first_session_requests, FIRST_REQUESTS)
@@ -132,5 +134,5 @@ def _opened_before(engine: Engine, sessions: Rows) -> list[dict[str, Any]]:
 
 
 _LATE_US = 1_000_000
-"""A fetch may have been handled this many microseconds before the log's first line, because it is logged when it is
-complete."""
+"""Maximum time, in microseconds, by which a fetch may have been handled before the log's first line. It is only logged
+when it is completed."""
