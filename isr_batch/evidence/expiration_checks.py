@@ -116,7 +116,7 @@ class ExpirationCheck:
 
     @property
     def dropped_everybody(self) -> bool:
-        """Whether it dropped several followers, and left at least half of its partitions with only the leader in sync."""
+        """Whether it dropped several followers, and left only the leader in sync in at least half of its partitions."""
         return len(self.bursts) > 1 and len(self.alone) >= _ALONE_SHARE * len(self.partitions)
 
     @property
