@@ -28,8 +28,8 @@ _SAID: Final = {
     "out_of_memory": "it ran out of memory",
 }
 _SOON_US: Final = 10_000_000
-"""A trouble counts as near an absence from this many microseconds before the absence begins until this many
-microseconds after all is well again."""
+"""A trouble is near an absence if it happened at most this many microseconds before the absence began, or at most this
+many microseconds after all was well again."""
 _SECOND_US: Final = 1_000_000
 _MOST_OF_IT, _NOTHING_OF_IT = 0.5, 0.1
 """Shares of an absence during which the JVM was paused. If the share is at least the first, the pauses caused the

@@ -145,7 +145,7 @@ def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[Expirat
         if own and row.at_us - own[-1].rows[-1].at_us <= ONE_CHECK_US:
             own[-1].rows.append(row)
         else:
-            # Each leader checks every half lag time with a phase of its own, so another leader may be this much later.
+            # Leaders check every half lag time, but not at the same moments, so another one may be this much later.
             period_us = (lag_time_in_lines(found, row.leader_id) or UNKNOWN_LAG_TIME_MS) * 500 + ONE_CHECK_US
             own.append(ExpirationCheck(row.leader_id, [row], period_us))
     for leader_id, own in by_leader.items():

@@ -129,7 +129,7 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
             found.min_isr[row["topic"]] = row["min_insync_replicas"]
     versions = rows(VERSION)
     found.releases = {row["broker_id"]: row["version"] for row in versions}
-    # Clients inside a broker log their version too, so a version line only counts as a start if nothing else shows one.
+    # Clients inside a broker log their version too, so a version line only shows a start if no better line exists.
     found.process_starts = _starts_of_processes(versions) | _starts_of_processes(
         _lines_in_order(process_starts(sql, once))
     )

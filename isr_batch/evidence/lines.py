@@ -19,7 +19,7 @@ class EvidencePosition(NamedTuple):
 
 
 class ReplicaInLine(NamedTuple):
-    """What a Shrinking line says about a dropped replica. A field is None if the leader did not log it or know it."""
+    """A dropped replica as a Shrinking line describes it. A field is None if the leader did not log it or know it."""
 
     log_end_offset: int | None
     last_caught_up_ms: int | None

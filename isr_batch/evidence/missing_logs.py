@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from isr_batch.evidence.evidence_table import Row
 
 AT_ONCE: Final = timedelta(seconds=1)
-"""Two logs of a broker count as beginning at the same time if their first lines are at most this far apart."""
+"""Two logs of a broker begin at the same time if the times of their first lines differ by at most this much."""
 
 
 def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_server_log: Collection[int]) -> list[str]:
@@ -27,9 +27,9 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
         Rows of table coverage for one cluster, with the keys broker_id, log and from_time. A server.log without lines
         at INFO has no row.
     brokers : collection of int
-        Brokers of which there is any log.
+        Brokers with any log.
     with_server_log : collection of int
-        Brokers of which there is a server.log.
+        Brokers with a server.log.
     """
     begins = {(row["broker_id"], row["log"]): row["from_time"] for row in coverage}
     said = []
@@ -57,16 +57,16 @@ def missing_server_log(brokers: Sequence[int]) -> str:
 
 
 def absent_brokers(named: Iterable[int], brokers: Collection[int]) -> list[str]:
-    """Return one sentence that lists the brokers of which there are no logs.
+    """Return one sentence that lists the brokers without logs.
 
-    The list is empty if there are logs of every broker, or of none.
+    The result is empty if every broker has logs, or if no broker has any.
 
     Parameters
     ----------
     named : iterable of int
         Brokers that sent fetches, or that were in an ISR.
     brokers : collection of int
-        Brokers of which there is any log.
+        Brokers with any log.
     """
     absent = sorted({*named} - {*brokers})
     if not absent or not brokers:
@@ -90,8 +90,7 @@ def returns_alone(changes: Iterable["Row"]) -> list[str]:
     Parameters
     ----------
     changes : iterable of dict
-        Rows of observed_isr_changes for one cluster: kind, change_time. Each row of kind ``expand`` counts as one
-        replica.
+        Rows of observed_isr_changes for one cluster: kind, change_time. Each row of kind ``expand`` is one replica.
     """
     back = sorted(row["change_time"] for row in changes if row["kind"] == "expand")
     if not back:
@@ -105,7 +104,7 @@ def returns_alone(changes: Iterable["Row"]) -> list[str]:
 
 
 def metadata_alone(changes: Iterable["Row"]) -> list[str]:
-    """Return a sentence on the replicas that left an ISR, for a cluster of which there is only the metadata log.
+    """Return a sentence on the replicas that left an ISR, for a cluster that only has a metadata log.
 
     Parameters
     ----------

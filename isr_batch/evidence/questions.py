@@ -60,7 +60,7 @@ class AnsweredQuestion(NamedTuple):
 
 
 class RequestsForQuestions(NamedTuple):
-    """What only request logs show about shrinks, collected by `isr_batch.evidence.questions_with_requests`.
+    """Facts about shrinks that only request logs show. `isr_batch.evidence.questions_with_requests` collects them.
 
     Attributes
     ----------

@@ -264,7 +264,7 @@ class _ShrinkHistory:
 
         The source is ``exact`` if the ISR changed at the time of the line. It is ``at_most`` if the ISR may have
         changed earlier, because another broker than ``leader_id`` led before, or because partition epochs in between
-        are in no line. A leader does not log a write of its own that it learns of through metadata.
+        are in no line. If a leader learns through metadata that its own ISR write succeeded, it does not log that.
         """
         unlogged = 1  # epoch of the write of the shrink itself
         for later in range(n, len(self._events)):

@@ -38,7 +38,7 @@ LATE_MS = 150
 
 @dataclass
 class SuspectedShrink:
-    """A shrink, and who is suspected to have caused it.
+    """A shrink, and the suspect that probably caused it.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ def suspicion_in_words(strength: str | None) -> str:
 
 
 def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedShrink]:
-    """Decide for each shrink of a cluster who is suspected. Return the results in the order of ``rows``."""
+    """Find the suspect of each shrink of a cluster. Return the results in the order of ``rows``."""
     kept = {id(row) for row in rows if _dropped_within_lag_time(row, found)}
     by_leaders = (row for row in rows if row.made_by == LEADER and not row.retry and id(row) not in kept)
     checks = expiration_checks(by_leaders, found)
@@ -319,7 +319,7 @@ class _SuspectScales:
     def _follower(self, burst: CheckBurst) -> Suspicion:
         """Judge how strongly a burst suggests that the follower was silent.
 
-        It is suspected if several leaders dropped it at the same time, or if it dropped followers of its own then.
+        It is suspected if several leaders dropped it at the same time, or if it dropped its own followers then.
         """
         others = self._by_others(burst.replica_id, burst)
         own = [
@@ -343,7 +343,7 @@ class _SuspectScales:
     def _weigh_all_followers_of_one_leader(self, burst: CheckBurst) -> Suspicion:
         """Suspect the leader, weakly, if it dropped all its followers at about the same time and no other leader did.
 
-        Otherwise the strength is none. The drops may be spread over several checks.
+        Otherwise the strength is `NONE`. The drops may be spread over several checks.
         """
         near = self._near(burst)
         dropped = {other.replica_id for other in near}

@@ -47,9 +47,9 @@ class FetchInText:
 
 @dataclass(frozen=True)
 class OtherRuleInText:
-    """What another rule run decided: it ``made`` the shrink too, ``kept`` the follower, or already had it ``out``.
+    """Decision of another rule run: it ``made`` the shrink too, ``kept`` the follower, or already had it ``out``.
 
-    If it made the shrink, ``at_us`` is when, and ``primary_cause`` the cause of its own shrink.
+    If it made the shrink, ``at_us`` and ``primary_cause`` are the time and the cause of this other shrink.
     """
 
     run: str
@@ -69,7 +69,7 @@ class DroppedFollower:
     acknowledged_offset : int, optional
         Largest log end offset of the leader after an append with acks 0 or 1 before the shrink.
     appends, records, lacked_appends : int
-        Appends and records since ``last_caught_up_time_ms``, and appends of the term of which it lacked records.
+        Appends and records since ``last_caught_up_time_ms``, and appends of the term whose records it lacked.
     fetches, next_arrival_us : tuple of FetchInText, int, optional
         Its last fetches before the shrink in chronological order, and when the first one after the shrink arrived.
     observed_us, observed_by : int, str, optional
@@ -133,7 +133,7 @@ class ShrinkStory:
 
 
 def shrink_headline(story: ShrinkStory) -> str:
-    """Return the headline: who dropped which followers from the ISR of which partition, and when."""
+    """Return the headline, which names the maker of the shrink, the dropped followers, the partition, and the time."""
     who = brokers_text([follower.replica_id for follower in story.dropped])
     maker = "The controller" if story.dropped[0].made_by == "controller" else story.rule
     partition = f"{printable(story.topic)}-{story.partition_id}"

@@ -184,7 +184,7 @@ def _card_cost(incident: Row, drops: Sequence[Row]) -> str:
 
 
 def what_to_check(incident: Row) -> str:
-    """Return a sentence that tells an operator what to check next, on which host and in which period."""
+    """Advise an operator what to check next, on which host, and in which period."""
     broker = incident["fault_id"]
     since, until = (time_text(incident[name], "%H:%M:%S") for name in ("since_us", "last_us"))
     when = since if since == until else f"{since} to {until}"

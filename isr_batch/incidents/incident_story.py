@@ -1,4 +1,4 @@
-"""Describe in one sentence what happened in an incident, and compute the statements of which it consists."""
+"""Describe in one sentence what happened in an incident, and compute the statements that form the sentence."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -176,7 +176,7 @@ def link_in_story(incident: Row) -> str:
 
 
 def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
-    """Say why the ``number`` healthy followers that were dropped in the incidents count as healthy."""
+    """Say why the ``number`` dropped followers of the incidents are considered healthy."""
     causes = " or ".join(dict.fromkeys(CAUSES_IN_STORY[one["spurious_cause"]] for one in incidents))
     return causes if number == 1 else causes.replace("it ", "they ").replace("its ", "their ")
 

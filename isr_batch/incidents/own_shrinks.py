@@ -83,7 +83,7 @@ class OwnShrinks(NamedTuple):
 def own_shrinks(lake: Lake) -> OwnShrinks:
     """Query a lake for the shrinks that the brokers made, and for the replay's verdicts on them.
 
-    A table that the lake does not contain counts as empty.
+    If the lake does not contain a table, the table is treated as empty.
     """
     tables = {name: read_columns(lake, name, COLUMNS[name]) for name in COLUMNS if name != "shrink_verdicts"}
     ran = sorted(set(tables["replay_check"]["rule"].to_pylist()))

@@ -130,7 +130,7 @@ def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def _price_in_tenths(seconds: float | None) -> float:
-    """Round seconds to tenths, so that tiny differences do not matter. Unknown costs (None) count as infinite."""
+    """Round seconds to tenths, so that tiny differences do not matter. For an unknown cost (None), return infinity."""
     return float("inf") if seconds is None else round(seconds, 1)
 
 

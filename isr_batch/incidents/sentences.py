@@ -30,7 +30,7 @@ CALLED: Final = {
     "excluded": "removed by the controller",
     "unknown": "not judged",
 }
-"""What the pages call a dropped follower, by verdict."""
+"""Word for a dropped follower on the pages, by verdict."""
 NOTHING: Final = "This lake has no terms of leaders, so there is nothing to report."
 NAMED: Final = 4
 """Maximum number of times that a sentence lists. If there are more, it only names the first and the last."""

@@ -17,7 +17,7 @@ from isr_batch.lake.lake import Lake
 
 @dataclass(frozen=True)
 class Answer:
-    """What the command `run` prints about a replayed lake, and the data behind it.
+    """The text that the command `run` prints about a replayed lake, and the data behind it.
 
     Attributes
     ----------

@@ -160,7 +160,7 @@ def frontier_chart(
     ----------
     rows : sequence of dict
         Keys ``rule``, ``lag_time_s``, ``detection_s``, ``mistakes`` (rate above 0), ``low`` and ``high`` (95 % interval
-        of the rate), ``seen`` and ``place``. Each place gets a panel of its own. If ``seen`` is false, there was no
+        of the rate), ``seen`` and ``place``. Each place gets a separate panel. If ``seen`` is false, there was no
         mistake, and ``mistakes`` is the upper end of the interval.
     whose : str
         ``follower`` if the rates are mistakes per follower-day, ``partition`` if they are per partition-day.

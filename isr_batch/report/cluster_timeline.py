@@ -16,7 +16,7 @@ LANE: Final = 58
 BAR: Final = 15
 """Height of the largest bar above or below the middle of a lane, in pixels. Signs and labels need the rest."""
 MOST_LANES: Final = 12
-"""Maximum number of brokers that have a lane of their own. All other brokers share one lane."""
+"""Maximum number of brokers that have a lane each. All other brokers share one lane."""
 LEAST: Final = 4
 NARROWEST: Final = 0.42
 EDGE: Final = 3
@@ -56,9 +56,9 @@ class ClusterTimeline(NamedTuple):
 
 
 class TimelineTarget(NamedTuple):
-    """What a bar refers to: ``place`` is an anchor on the page, to which a click leads.
+    """The target of a click on a bar: ``place`` is an anchor on the page.
 
-    If it is empty, the bar's text shows ``command``, which explains the drops.
+    If it is empty, the bar's text shows ``command`` instead, which explains the drops.
     """
 
     place: str
@@ -76,7 +76,7 @@ def cluster_timeline(
     cluster : dict
         One of ``own.clusters``.
     targets : mapping of (int, int) to TimelineTarget
-        What bars refer to, by (broker at fault, number of the incident).
+        Targets of bars, by (broker at fault, number of the incident).
     """
 
     def of(rows: list[Row]) -> list[Row]:
@@ -140,9 +140,9 @@ def cluster_timeline(
 
 
 def _labels_with_room(shaded: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Clear the labels for which there is no room on the narrowest page.
+    """Clear the labels that would not fit on the narrowest page.
 
-    A label may extend to the next shaded area in its lane or, if there is none, to the end of the lane.
+    A label may extend to the next shaded area in its lane, or else to the end of the lane.
     """
     ordered = sorted(shaded, key=lambda one: (one["y"], one["x"]))
     for number, one in enumerate(ordered):

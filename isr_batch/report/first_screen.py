@@ -137,7 +137,7 @@ def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, 
     """Name the broker at fault for more than half of the healthy followers dropped, and its number of drops.
 
     If no single broker is, the first text says so, and the second names those with most drops. If no healthy follower
-    was dropped, genuine drops are counted instead and, if there are none, unjudged ones. None without drops.
+    was dropped, genuine drops are counted, or else unjudged ones. None without drops.
     """
     kinds = {"spurious": "healthy", "genuine": "behind", "unknown": "not judged"}
     verdict = next((verdict for verdict in kinds if counts[verdict]), None)

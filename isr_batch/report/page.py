@@ -204,7 +204,7 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
 
 
 def page_scope(sql: LakeSql) -> str:
-    """Return a sentence that says how many fetches of which clusters the lake contains, and from which period."""
+    """Return a sentence with the number of fetches in the lake, their partitions, clusters, and period."""
     rows = sql("""
         SELECT
           cluster_id, CAST(sum(run_length) AS BIGINT) AS fetches, count(DISTINCT (topic, partition_id)) AS partitions,

@@ -15,7 +15,7 @@ STANDS: Final = {
     "out": "Dropped before by",
     "apart": "Some dropped, some kept by",
 }
-"""What other rules may have decided at a shrink. The values are the words before the names of the rules."""
+"""Possible decisions of other rules at a shrink. The values are the words before the names of the rules."""
 
 
 def shrink_sentences(

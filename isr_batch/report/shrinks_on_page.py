@@ -23,7 +23,7 @@ FURTHEST: Final = 3
 
 
 class ShrinkOnPage(NamedTuple):
-    """What the page shows of an incident: one of its shrinks, in sentences and as a swim lane, and all its drops.
+    """The part of the page about an incident: one of its shrinks, in sentences and as a swim lane, and all its drops.
 
     ``drops`` has at most `LISTED` items, and ``more`` is the number of drops that are left out.
     """

@@ -143,7 +143,7 @@ def _bar_on_swim_lane(row: Row, within: Span) -> dict[str, Any]:
 def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequence[str]) -> list[dict[str, Any]]:
     """Group the rules under which a follower was out of the ISR at the same times. Return one row per group.
 
-    The brokers have a row of their own, which comes last.
+    The brokers have a separate row, which comes last.
     """
     groups: dict[str, list[str]] = defaultdict(list)
     bars = {}
