@@ -196,7 +196,7 @@ def look_command(
     cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """List the files in a folder of logs, and the analyses that they allow; fails on logs that `run` would refuse."""
+    """List the files in a folder of logs and the analyses that they allow. Logs that `run` refuses are refused."""
     out, settings = Output(quiet=quiet, as_json=as_json), settings_of_job(None)
     from isr_batch.ingest.folder.given_logs import given_logs
 

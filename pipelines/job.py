@@ -156,7 +156,7 @@ def require_path_of_job(path: str, what_to_do: str) -> None:
     Raises
     ------
     NoInputError
-        If there is no such file or folder.
+        If the path is checked and does not exist.
     """
     if not _is_lake_elsewhere(path) and not Path(path).exists():
         raise NoInputError(f"there is no {path}", what_to_do)

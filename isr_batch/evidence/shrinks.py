@@ -27,7 +27,8 @@ Event = AttemptLine | IsrStateLine | FailedWriteLine
 class Shrink:
     """One replica that left the ISR of a partition, and when it was back.
 
-    Columns that end in ``_us`` are microseconds since 1970, those in ``_ms`` milliseconds.
+    Fields that end in ``_us`` and ``last_caught_up_ms`` are times since 1970. All other fields that end in ``_ms`` are
+    durations.
 
     Attributes
     ----------
@@ -110,7 +111,7 @@ def shrinks(found: FoundLines) -> list[Shrink]:
 
 
 class _ShrinkHistory:
-    """The lines about one partition, in chronological order."""
+    """The lines about one partition in chronological order, and the shrinks that they show."""
 
     def __init__(self, events: Sequence[Event], found: FoundLines) -> None:
         self._events, self._found = events, found
@@ -121,8 +122,8 @@ class _ShrinkHistory:
     def leaders_without_lines(self) -> Iterator[int]:
         """Yield the leaders whose Shrinking lines seem to have been filtered out of the log.
 
-        Such a leader wrote a smaller ISR without logging a Shrinking line. In addition, either it has no Shrinking line
-        for any partition, or this write only dropped replicas.
+        Such a leader wrote an ISR that lacks earlier members, without a Shrinking line. In addition, either it has no
+        Shrinking line for any partition, or this write only dropped replicas.
         """
         shrinking = {attempt.leader_id for attempt in self._found.attempts if attempt.shrinks}
         for n, state, isr_before, since_us, *_ in self._without_line():
@@ -291,8 +292,8 @@ class _ShrinkHistory:
         """Whether the logs would contain a Shrinking line if the leader had dropped a replica since ``since_us``.
 
         They may not if the partition has an ISR line in an unknown format in this time, or if server.log does not cover
-        it. If there is no server.log of the leader, the result is true only after an election (``elected``): up to 3.6,
-        a change that the leader made itself begins a term too.
+        it. If the leader's server.log is missing, the result is true only after an election (``elected``): up to 3.6, a
+        change that the leader made itself begins a term too.
         """
         until_us = state.at_us + _WRITE_US
         for line in self._found.unread:

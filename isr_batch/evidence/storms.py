@@ -23,10 +23,10 @@ class Storm(NamedTuple):
     first, last : datetime
         Times of the first and the last shrink.
     since, since_is_printed : datetime, bool
-        When a follower was last caught up, for the follower for which that is longest ago. If no line shows it, this is
-        the time of the first shrink, and ``since_is_printed`` is false.
+        The earliest time at which a dropped follower was last caught up. If no line shows such a time, ``since`` is the
+        time of the first shrink, and ``since_is_printed`` is false.
     replicas, partitions : int
-        Number of replicas that were dropped, and of their partitions.
+        Number of dropped replicas, and number of partitions to which they belong.
     broker : int or None
         The suspected broker; None if no single broker is suspected.
     leader : int
@@ -34,7 +34,7 @@ class Storm(NamedTuple):
     also : list
         Other brokers that strong evidence points at: ((broker, suspect), number of replicas).
     suspect, strength, reason, lines
-        As in table shrink_evidence, for the shrink that shows most.
+        As in table shrink_evidence, for the shrink with the strongest evidence against the suspected broker.
     whole_after_ms : int or None
         Time between the first shrink and the return of the last replica; None if some replica was not seen to return.
     whole_at_most : bool

@@ -81,7 +81,8 @@ class SuspectedShrink:
 class Suspicion(NamedTuple):
     """How strongly a broker is suspected (strong, weak or none), the reason in words, and the lines that show it.
 
-    ``everyone`` is true if the broker dropped all its followers, but other brokers dropped them and the broker itself.
+    ``everyone`` is true if all brokers seem to have been silent: the broker dropped all its followers, and other
+    brokers dropped these followers and the broker too.
     """
 
     strength: str

@@ -139,7 +139,7 @@ def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at: AskedTime) -> list[
 
 
 def _say_what_there_is(engine: LakeEngine, lake: Lake, rule: str, topic: str, partition_id: int) -> None:
-    """Raise a NoInputError that says why there is no shrink, and names topics, partitions or rules to try."""
+    """Raise a NoInputError that says why no shrink was found, and names topics, partitions or rules to try."""
     text = "SELECT DISTINCT topic, partition_id FROM {terms} ORDER BY topic, partition_id"
     terms = engine.listed(engine(text, terms=engine.table("leader_epochs")))
     topics = list(dict.fromkeys(row["topic"] for row in terms))

@@ -23,7 +23,7 @@ NOT_NAMED = -1
 
 @dataclass(frozen=True)
 class FetchInText:
-    """A fetch of the dropped follower: a row of view ``fetches``."""
+    """A fetch of the dropped follower. Its fields are columns of view ``fetches``."""
 
     arrival_us: int
     handled_us: int

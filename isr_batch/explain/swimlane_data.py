@@ -46,8 +46,8 @@ class SwimlaneScene:
     Attributes
     ----------
     leader : tuple of (at_us, leader log end offset, high watermark)
-        States of the partition under the rule run that made the shrink. The first one is the state at ``from_us``, if
-        it is known; its time is earlier then.
+        States of the partition under the rule run that made the shrink, each with the time at which it began. The first
+        one may have begun before ``from_us``.
     fetches : dict
         For each follower, its fetches in the order of arrival.
     silences : tuple of Span

@@ -18,8 +18,8 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
     judged, and may make leaders give up leadership at most once per follower that it keeps. Rules that miss no more
     failures than the brokers' own rule are preferred.
 
-    If there is no such rule, the sentence says so. The list is empty if the brokers dropped no healthy follower, or if
-    only one rule was replayed.
+    If no rule meets these conditions, the sentence says so. The list is empty if the brokers dropped no healthy
+    follower, or if only one rule was replayed.
 
     Parameters
     ----------

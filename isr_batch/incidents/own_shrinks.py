@@ -81,7 +81,7 @@ class OwnShrinks(NamedTuple):
 
 
 def own_shrinks(lake: Lake) -> OwnShrinks:
-    """Query a lake for the shrinks that the brokers made, and for the replay's verdicts on them.
+    """Query a lake for the shrinks that the brokers made and the replay's verdicts on them, and group them by incident.
 
     If the lake does not contain a table, the table is treated as empty.
     """

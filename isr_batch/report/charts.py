@@ -124,7 +124,7 @@ def tradeoff_chart(rows: Rows) -> Spec:
 
 
 def sweeps_chart(rows: Rows) -> Spec:
-    """Return curves of mistakes per follower-day against detection time, each through runs that differ in lag time."""
+    """Return a curve per rule and parameters without the lag time: mistakes per follower-day against detection time."""
     return frontier_chart(
         [_rated(row) | {"rule": " ".join([row["rule"], *_chart_settings(row)])} for row in rows], "follower"
     )

@@ -29,7 +29,7 @@ def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Ma
     clusters : mapping of str to pa.Table
         Rows of table shrink_evidence, by cluster.
     out : Path
-        HTML file to write. It needs no network.
+        HTML file to write. Viewing it needs no network.
     answers : mapping of str to sequence of str
         Results of `isr_batch.evidence.answer.evidence_answer`, by cluster.
     """
@@ -78,7 +78,7 @@ def _drops_in_time(rows: pa.Table) -> Spec:
 
 
 def _storms_on_evidence_page(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows of the table of storms, as dicts by heading."""
+    """Return one dict per storm. Its keys are the headings of the table of storms."""
     return [
         {
             f"first shrink, {zone_name()}": day_and_time(storm.first),

@@ -314,7 +314,7 @@ def _pairs(lakes: Sequence[Lake], rule: str) -> Iterator[tuple[tuple[Any, ...], 
 
 
 def _interval(values: Floats, *, whole: bool, sign: str = "") -> str:
-    """Format a figure with its 95 % interval, such as "12 [10, 15]". It is "-" if there is no figure."""
+    """Format a figure with its 95 % interval, such as "12 [10, 15]", or as "-" if the figure is undefined."""
     figure = figure_of_draws(values)
     if not isfinite(figure.value):
         return "-"
