@@ -276,7 +276,7 @@ def sql_command(
     engine: EngineOf = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Run a SQL query on the lake's tables and views."""
+    """Run an SQL query on the lake's tables and views, and print the result."""
     if not query.strip():
         raise UsageError("the query is empty", 'write one, such as "SELECT * FROM spurious_shrinks"')
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, engine=engine), lake, catalog)
@@ -291,7 +291,7 @@ def views_command(
     form: Annotated[Literal["spark", "duckdb"], typer.Option("--format", help="SQL dialect.")] = "spark",
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Print the SQL that defines the lake's tables and views in another session."""
+    """Print SQL statements that define the lake's tables and views, to run in a Spark or DuckDB session."""
     job = open_job(Output(quiet=quiet), settings_of_job(env), lake, catalog)
     from isr_batch.lake.view_statements import view_statements
 

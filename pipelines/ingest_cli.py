@@ -1,4 +1,4 @@
-"""`isr-batch ingest` and `look`, which read broker logs or a user's table into a lake."""
+"""`isr-batch ingest`, which reads broker logs or a user's table into a lake, and `isr-batch look`, which lists logs."""
 
 import dataclasses
 from dataclasses import dataclass

@@ -52,7 +52,7 @@ def backfill_command(
     rule_file: RuleFile = None, start: From = None, end: To = None, timelines: TimelinesOf = None,
     engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Replay all pending and stale days, one after the other. If this is interrupted, finished days need no repeat."""
+    """Replay all pending and stale days, one after the other. An interrupted backfill keeps finished days."""
     take_in_rule_file(rule_file)
     window, wanted = parse_window(None, start, end), timelines_of_job(timelines)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params, engine), lake, catalog)

@@ -353,7 +353,7 @@ def _is_cramped(cells: Sequence[Sequence[str]], widths: Sequence[int], room: int
 
 
 def _clock_text(seconds: float) -> str:
-    """Format a duration as minutes and seconds."""
+    """Format a duration as minutes and seconds, such as "2:05"."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
@@ -366,7 +366,7 @@ def _progress_text(work: WorkDone, speed: float | None) -> str:
 
 
 def _table_cell(value: object) -> str:
-    """Format a value for a table cell."""
+    """Format a value for a table cell. None is empty, and a float has four significant digits but no exponent."""
     if value is None:
         return ""
     if isinstance(value, float):

@@ -101,7 +101,7 @@ class ExpirationCheck:
 
     @property
     def at_us(self) -> int:
-        """Time of the check's first Shrinking line, in microseconds."""
+        """Time of the check's first Shrinking line, in microseconds since 1970."""
         return self.rows[0].at_us
 
     @cached_property
@@ -165,7 +165,7 @@ def _number_storms(checks: Sequence[ExpirationCheck]) -> None:
     root = list(range(len(checks)))
 
     def find(n: int) -> int:
-        """Return the first check of the storm that check ``n`` belongs to."""
+        """Return the index of the first check of the storm that check ``n`` belongs to."""
         while root[n] != n:
             root[n] = n = root[root[n]]
         return n

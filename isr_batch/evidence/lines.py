@@ -27,7 +27,11 @@ class ReplicaInLine(NamedTuple):
 
 @dataclass(frozen=True)
 class AttemptLine:
-    """A Shrinking or Expanding line: a leader's attempt to write a new ISR."""
+    """A line in which a leader announces that it will write a new ISR.
+
+    ``shrinks`` is true for a Shrinking line and false for an Expanding line. ``replicas`` maps each replica that leaves
+    or joins the ISR to what the line says about it.
+    """
 
     place: EvidencePosition
     at_us: int

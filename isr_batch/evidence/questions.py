@@ -150,7 +150,7 @@ def _question_of_first_broker(storm: Storm) -> AnsweredQuestion:
 
 
 def _question_how_far_behind(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
-    """Answer how far behind the dropped followers were."""
+    """Answer how many records and ms the dropped followers lagged, by the replay or else by their leaders."""
     printed = [row for row in rows if row["records_behind"] is not None or row["lag_ms"] is not None]
     question = "Were they really behind, and by how much?"
     lags = [row["true_lag_ms"] for row in requests.verdicts if row["true_lag_ms"] is not None]
@@ -244,7 +244,7 @@ def _question_which_client(requests: RequestsForQuestions) -> AnsweredQuestion:
 
 
 def _question_which_lag_time(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
-    """Answer which lag time would have avoided the shrinks."""
+    """Answer which replica.lag.time.max.ms would have avoided the shrinks, by the replay and by the leaders' lines."""
     question = "Which lag time would have avoided it?"
     printed = [row for row in rows if row["lag_ms"] is not None]
     lines = _lines_of_answer(printed, by="lag_ms")

@@ -1,4 +1,4 @@
-"""Follow each partition's ISR through the log lines: dropped replicas, their returns, and failed ISR writes."""
+"""Reconstruct each partition's ISR from log lines: which replicas left, when they were back, and failed ISR writes."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -189,7 +189,7 @@ class _ShrinkHistory:
         return None
 
     def _find_retries(self) -> set[int]:
-        """Return the indices of attempts that retry the attempt before them because its ISR write failed."""
+        """Return the indices of attempts that repeat the attempt before them, whose ISR write failed or must have."""
         retries = set()
         last: tuple[int, AttemptLine] | None = None
         for n, event in enumerate(self._events):

@@ -322,7 +322,7 @@ def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRule
 def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -> int:
     """Return the earliest time at which a silence of the leader can have contributed to the shrink.
 
-    That is when a dropped follower was last caught up or, if earlier, when its last fetch arrived; but at the earliest
+    That is when a dropped follower was last caught up or, if earlier, when its last fetch arrived. It is never before
     the start of the term.
     """
     signs = [1000 * follower.last_caught_up_time_ms for follower in dropped]

@@ -49,7 +49,7 @@ def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return the headline's first sentence, the second if the first names no broker, and those on assumptions."""
+    """Shorten the headline to its first sentence (or two, if the first names no broker) and the assumptions."""
     said = _sentences_of_cluster(own, cluster)
     return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _sentences_of_assumptions(cluster)
 

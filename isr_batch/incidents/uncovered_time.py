@@ -12,7 +12,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def uncovered_time(coverage: Iterable[Row], broker: int, within: Span) -> tuple[Span, ...]:
     """Return the parts of a period that a broker's request log does not cover.
 
-    The time before the log's first line is only such a part if the log begins while the broker was already running.
+    If the log begins with the start of the broker, the time before its first line is not returned.
 
     Parameters
     ----------

@@ -67,7 +67,10 @@ def first_screens(
 def _screen(
     own: OwnShrinks, cluster: Row, scores: Sequence[Row], worst: Sequence[Row], cells: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the template's variables for one cluster."""
+    """Return the variables that ``report.html.j2`` needs for one cluster.
+
+    ``worst`` are its incidents, the worst first, and ``cells`` the variables for each of them.
+    """
     name = cluster["cluster_id"]
     listed = {
         incident_key(one)[1:]: f"{'s-' if cell['shrink'] else ''}{cell['id']}"
@@ -215,7 +218,7 @@ def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
 def _incident_on_first_screen(
     one: Row, number: int, shrink: ShrinkOnPage | None, drops: Sequence[Row]
 ) -> dict[str, Any]:
-    """Return the template's variables for an incident."""
+    """Return the variables that ``report.html.j2`` needs for an incident. ``number`` is the index of its cluster."""
     card = incident_card(one, drops)
     return {
         "id": f"i{number}-{one['fault_id']}-{one['incident']}", "shrink": shrink, "card": card,
