@@ -1,1 +1,1 @@
-"""Commands and jobs, which read options, call `isr_batch`, and return an exit code."""
+"""The commands of `isr-batch`. They parse options, call the package `isr_batch`, and set the exit code."""

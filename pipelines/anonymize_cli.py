@@ -1,4 +1,4 @@
-"""`isr-batch anonymize` copies logs with made-up names, so that they can be shown to others."""
+"""`isr-batch anonymize`, which copies logs with made-up names, so that they can be shown to others."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ def anonymize_command(
     cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Copy logs with made-up names of topics, hosts, clients and users; `run` gives the same answer for the copy."""
+    """Copy logs, and replace the names of topics, hosts, clients and users; `run` judges the copy like the original."""
     printer = Output(quiet=quiet, as_json=as_json)
     for path in filter(None, (out, names_file)):
         if path.exists() or path.is_symlink():

@@ -1,10 +1,10 @@
-"""The same as `isr-batch backfill`, for spark-submit."""
+"""Entry point for spark-submit, which does the same as `isr-batch backfill`."""
 
 import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Python puts this folder first on the path, where its files would hide modules of the same names.
+    # Python puts the folder of this file first on the path. Its files would hide modules with the same names.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
     from pipelines.cli import main
 

@@ -1,4 +1,4 @@
-"""Command line `isr-batch`, which turns options into settings, calls the library, and returns an exit code."""
+"""The command line `isr-batch`: all commands, and the function that runs them and sets the exit code."""
 
 import sys
 import traceback
@@ -62,7 +62,7 @@ from pipelines.timeline_cli import timeline_command
 
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001
-    """Print the version and end the command, if ``--version`` is given."""
+    """If ``--version`` is given, print the version and end the command."""
     if asked:
         from importlib.metadata import version
 
@@ -71,7 +71,7 @@ def _show_version(asked: bool) -> None:  # noqa: FBT001
 
 
 def _value_in_help(option: TyperArgument | TyperOption, ctx: typer.Context) -> str | None:
-    """Return the word for a value on help pages; typer would show a type, such as ``<int range>`` or ``<bool>``."""
+    """Return the placeholder for an option's value on help pages; typer would show a type, such as ``<int range>``."""
     if isinstance(option, TyperArgument):
         return ""
     if option.metavar or option.is_flag:
@@ -97,7 +97,7 @@ def main_options(
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version.")
     ] = False,
 ) -> None:
-    """Replay Kafka fetch logs through every ISR rule, and say which shrinks were spurious."""
+    """Replay Kafka followers' fetches through every ISR rule, and say which ISR shrinks were spurious."""
 
 
 config_app = typer.Typer(no_args_is_help=True, help="Show the settings.")
@@ -136,9 +136,9 @@ def generate_command(
     ] = 0.5,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Simulate a scenario, and write its log like an ingest, as a cluster with that name.
+    """Simulate a scenario, and write its fetches and appends to a lake, as if they came from a cluster's logs.
 
-    With several rules, the clusters are named SCENARIO.RULE.
+    The cluster gets the scenario's name. With several rules, there is a cluster SCENARIO.RULE for each.
     """
     take_in_rule_file(rule_file)
     rules = list(dict.fromkeys(name.strip() for name in rule.split(","))) if rule is not None else [None]
@@ -167,7 +167,7 @@ def experiment_command(
     rule_file: RuleFile = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Simulate a scenario under each rule and parameter set, and report the outcomes."""
+    """Simulate the scenario in each file under each of its rules and parameter sets, and print the outcomes."""
     take_in_rule_file(rule_file)
     from isr_batch.simulation.experiments import experiment_outcome, load_experiment, run_experiment
 
@@ -196,7 +196,7 @@ def replay_command(
     day: Date = None, start: From = None, end: To = None, timelines: TimelinesOf = None,
     engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Replay the lake's fetches through the rules, and judge their shrinks."""
+    """Replay the lake's fetches and appends through the rules, and judge the shrinks that each rule makes."""
     take_in_rule_file(rule_file)
     window, wanted = parse_window(day, start, end), timelines_of_job(timelines)
     runs = None
@@ -228,7 +228,7 @@ def validate_command(
     ] = False,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Compare the replay of the rule that the brokers ran with the changes that they logged."""
+    """Compare the replay of the brokers' own rule with the ISR changes that the brokers logged."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     from isr_batch.nightly import stale_days
     from isr_batch.phrases import count_of
@@ -249,7 +249,7 @@ def validate_command(
                 f"{count_of(len(stale), 'stale day')}, such as {stale[0]}: checks ran late, or logs came later. "
                 "`isr-batch backfill` replays them, then `isr-batch validate` compares again"
             )
-        if stale and too_few:  # known to be wrong, and the next replay may be right
+        if stale and too_few:  # stale days explain the bad match, and replaying them may improve it
             return
         if not job.out.as_json:
             job.out.text([match_sentence(matches, least)])
@@ -262,7 +262,7 @@ def report_command(
     display_zone: DisplayZone = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Write the report, one self-contained HTML page."""
+    """Write the report on a replayed lake as one self-contained HTML page."""
     show_zone_of_job(display_zone)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     with recorded_job(job, "report", writes=False):
@@ -276,7 +276,7 @@ def sql_command(
     engine: EngineOf = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Run a SQL query on the lake's tables and views."""
+    """Run an SQL query on the lake's tables and views, and print the result."""
     if not query.strip():
         raise UsageError("the query is empty", 'write one, such as "SELECT * FROM spurious_shrinks"')
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, engine=engine), lake, catalog)
@@ -291,7 +291,7 @@ def views_command(
     form: Annotated[Literal["spark", "duckdb"], typer.Option("--format", help="SQL dialect.")] = "spark",
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Print the SQL that defines the lake's tables and views in another session."""
+    """Print SQL statements that define the lake's tables and views, to run in a Spark or DuckDB session."""
     job = open_job(Output(quiet=quiet), settings_of_job(env), lake, catalog)
     from isr_batch.lake.view_statements import view_statements
 
@@ -305,7 +305,7 @@ def compare_command(
     rule_file: RuleFile = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Count the shrinks that one rule makes and the other does not, by primary cause."""
+    """Count by primary cause the shrinks that only the first rule makes, only the second makes, or both make."""
     take_in_rule_file(rule_file)
     require_rule_names(first, second)
     from isr_batch.scoring.disagreements import COMPARED, compare_rules
@@ -334,7 +334,7 @@ app.command(
 def show_config_command(
     env: Env = None, rules: Rules = None, params: Set = None, rule_file: RuleFile = None, as_json: Json = False
 ) -> None:
-    """Print the settings in force and their hash."""
+    """Print the settings that a command with these options would use, and their hash."""
     take_in_rule_file(rule_file)
     import yaml
 
@@ -348,7 +348,7 @@ def show_config_command(
 
 @app.command("doctor", epilog="Example: isr-batch doctor")
 def doctor_command(env: Env = None, as_json: Json = False) -> None:
-    """Check that this machine meets the commands' requirements."""
+    """Check that this machine has what the commands need, and say what to do if it does not."""
     from isr_batch.doctor import examine_machine, require_healthy_machine
 
     checks = examine_machine(settings_of_job(env))
@@ -357,7 +357,13 @@ def doctor_command(env: Env = None, as_json: Json = False) -> None:
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run a command and exit with its code."""
+    """Run the command line, and exit with its exit code.
+
+    Parameters
+    ----------
+    args : list of str, optional
+        Command and options; by default those of the process.
+    """
     out = Output(as_json="--json" in (args := sys.argv[1:] if args is None else args))
     try:
         with ended_by_signals(out):

@@ -1,4 +1,4 @@
-"""Shell completions for rules, and for topics and brokers of the lake named on the command line."""
+"""Shell completions for names of rules, and for the topics and brokers of the lake that the command line names."""
 
 from typing import NoReturn
 
@@ -6,31 +6,37 @@ import typer
 
 
 def complete_rule(incomplete: str) -> list[str]:
-    """Complete the id of a rule."""
+    """Return the names of the rules that begin with ``incomplete``."""
     from udfs.rules import REGISTRY
 
     return [rule for rule in REGISTRY if rule.startswith(incomplete)]
 
 
 def complete_rules(incomplete: str) -> list[str]:
-    """Complete the last of several rules, which are separated by commas, or ``all``."""
+    """Complete the last name in a comma-separated list of rules. Rules that it already contains are not offered.
+
+    ``all`` is offered as the only item.
+    """
     before, comma, last = incomplete.rpartition(",")
     more = [] if comma else [name for name in ("all",) if name.startswith(last)]
     return [f"{before}{comma}{rule}" for rule in [*complete_rule(last), *more] if rule not in before.split(",")]
 
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the name of a topic in the lake."""
+    """Return the topics in the lake that begin with ``incomplete``."""
     return _completions_of_terms(context, "topic", incomplete)
 
 
 def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the id of a broker that leads a partition in the lake."""
+    """Return the ids that begin with ``incomplete`` of brokers that lead a partition in the lake."""
     return _completions_of_terms(context, "leader_id", incomplete)
 
 
 def _completions_of_terms(context: typer.Context, column: str, incomplete: str) -> list[str]:
-    """Complete a value of a column of leaders' terms, in the lake named on the command line."""
+    """Return the values of a column of table leader_epochs that begin with ``incomplete``.
+
+    The list is empty if the command line names no lake (``--lake``), or if the lake cannot be read without Spark.
+    """
     folder = context.params.get("lake")
     if not folder:
         return []

@@ -1,4 +1,4 @@
-"""`isr-batch run` on logs without follower fetches, which reports the evidence of server.log alone."""
+"""What `isr-batch run` does with logs that contain no follower fetches: it reports what server.log alone shows."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,18 +11,19 @@ if TYPE_CHECKING:
 
 
 def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, nothing: "NothingToReplayError") -> None:
-    """Ingest logs without follower fetches, and report the evidence in table ``shrink_evidence``.
+    """Ingest logs that contain no follower fetches, print what server.log shows about shrinks, and write the report.
 
-    Rules are not compared.
+    Nothing is replayed.
 
     Parameters
     ----------
     job : Job
     logs : LogsOfCommand
+        The logs to ingest.
     file : Path
         HTML report to write.
     nothing : NothingToReplayError
-        Error whose message is printed as the reason.
+        Its message is printed as the reason why nothing is replayed.
     """
     from isr_batch.broker_lines.kinds import METADATA
     from isr_batch.evidence.answer import COLUMNS, answer_table, evidence_answer

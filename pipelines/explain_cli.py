@@ -1,4 +1,4 @@
-"""`isr-batch explain`, which explains one shrink or lists incidents."""
+"""`isr-batch explain`, which explains one shrink, or lists the incidents."""
 
 from pathlib import Path
 from typing import Annotated
@@ -52,7 +52,7 @@ def explain_command(
     display_zone: DisplayZone = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Explain one shrink; without a topic, list the incidents, with the commands that explain them."""
+    """Explain one shrink (--topic, --partition and --at) or, without a topic, list the incidents in the lake."""
     take_in_rule_file(rule_file)
     show_zone_of_job(display_zone)
     asked = parse_asked_time("--at", at) if at is not None else None
@@ -80,7 +80,7 @@ def explain_command(
 
 
 def _explain_one_shrink(job: Job, topic: str, partition: int, at: AskedTime, rule: str, file: Path | None) -> None:
-    """Print the explanation of one shrink, and draw its picture if a file is given."""
+    """Print the explanation of one shrink. If a file is given, draw the shrink into it as a swim lane."""
     from dataclasses import asdict
 
     from isr_batch.explain.shrink_data import explain_shrink
@@ -101,7 +101,7 @@ def _explain_one_shrink(job: Job, topic: str, partition: int, at: AskedTime, rul
 
 
 def _list_incidents(job: Job, broker: int | None, at: AskedTime | None) -> None:
-    """Print incidents: all of them, those with a broker, or those near a time."""
+    """Print all incidents, only those that involve a broker, or only the one nearest to a time."""
     from isr_batch.incidents.incident_story import incident_story
     from isr_batch.incidents.listing import chosen_incidents, listed_incidents, nearest_drop_us
     from isr_batch.incidents.own_shrinks import own_shrinks

@@ -1,4 +1,4 @@
-"""`isr-batch export`, which writes verdicts, scores and incidents for other programs and people."""
+"""`isr-batch export`, which writes verdicts, scores and incidents as Prometheus metrics, CSV, Markdown or text."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ def export_prometheus_command(
     ] = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Write verdict counts and rule scores in Prometheus' text format; without --out, to the terminal."""
+    """Write numbers of drops, incidents and rule scores in Prometheus' text format; without --out, to the terminal."""
     job = open_job(Output(quiet=quiet), settings_of_job(env), lake, catalog)
     from isr_batch.incidents.own_shrinks import own_shrinks
     from isr_batch.incidents.prometheus import prometheus_exposition
@@ -40,7 +40,7 @@ def export_csv_command(
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE.csv", help="CSV file to write.")] = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Write each follower that your brokers dropped, with the verdict, as CSV; without --out, to the terminal."""
+    """Write all drops by your brokers, with their verdicts, as CSV; without --out, to the terminal."""
     job = open_job(Output(quiet=quiet), settings_of_job(env), lake, catalog)
     from isr_batch.incidents.own_shrinks import own_shrinks
     from isr_batch.incidents.verdicts_csv import verdicts_csv
@@ -68,7 +68,7 @@ def export_incident_command(
     display_zone: DisplayZone = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Write one incident in some ten lines: who, when, what, why, how sure; without --out, to the terminal."""
+    """Describe one incident in about ten lines: who, when, what, why, how sure; without --out, on the terminal."""
     show_zone_of_job(display_zone)
     asked = parse_asked_time("--at", at) if at is not None else None
     if picture:
@@ -96,7 +96,7 @@ def export_incident_command(
 
 
 def _draw_incident(job: Job, incident: dict[str, Any], picture: Path) -> None:
-    """Draw one shrink of an incident as a swim lane into a file."""
+    """Draw the example shrink of an incident into a file, as a swim lane."""
     from isr_batch.explain.shrink_data import explain_shrink
     from isr_batch.explain.swimlane import draw_swimlane
     from isr_batch.explain.swimlane_data import swimlane_scene
@@ -108,11 +108,12 @@ def _draw_incident(job: Job, incident: dict[str, Any], picture: Path) -> None:
 
 
 def hand_over(text: str, file: Path | None, out: Output) -> None:
-    """Write a text to a file, or to the terminal if no file is given."""
+    """Write a text to a file, which is replaced atomically, or to stdout if no file is given."""
     if file is None:
         out.text(text.rstrip("\n").split("\n"))
         return
-    # Written under another name and then renamed, because node_exporter, which ignores other suffixes, may read it now.
+    # The text is written to another file, which is then renamed: node_exporter may read the file at any time. It
+    # ignores files with other suffixes.
     unfinished = file.with_name(f"{file.name}.{os.getpid()}")
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(file)

@@ -1,4 +1,4 @@
-"""`isr-batch ingest` and `look`, which read broker logs or a user's table into a lake."""
+"""`isr-batch ingest`, which reads broker logs or a user's table into a lake, and `isr-batch look`, which lists logs."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -53,16 +53,21 @@ ROW_COLUMNS = ("table", "day", "leader_id", "rows_new", "rows_known", "rows_gone
 
 @dataclass(frozen=True)
 class LogsOfCommand:
-    """Logs that a command reads, by cluster, with the options for reading them."""
+    """The logs that a command reads.
+
+    ``clusters`` maps each cluster to its folder and the files found there. ``release`` is the Kafka release that the
+    user gave, and ``options`` says how to parse timestamps.
+    """
 
     clusters: "dict[str, tuple[Path, LogFolder]]"
     release: str | None
     options: "LogOptions"
 
     def warnings(self, lake: "Lake") -> dict[str, list[str]]:
-        """Return each cluster's warnings, as `look` prints them: why its results are doubtful or incomplete.
+        """Return for each cluster the reasons why its results are doubtful or incomplete, as sentences.
 
-        The tables may name more brokers without logs than the first and last lines of each file do.
+        `look` prints the same warnings, but only knows the first and last lines of each file. The tables of the lake
+        may name more brokers that have no logs.
         """
         from isr_batch.ingest.broker_logs import brokers_in_tables, warnings_of_unread_lines
         from isr_batch.ingest.folder.folder_warnings import folder_warnings
@@ -84,26 +89,26 @@ def find_logs_of_command(
     zones: list[str] | None,
     show: "Callable[[str, LogFolder], None] | None" = None,
 ) -> LogsOfCommand:
-    """Find the clusters in a folder, and check their logs before Spark or an ingest starts.
+    """Find the logs of all clusters in a folder, and check them. Neither Spark nor an ingest is started.
 
     Parameters
     ----------
     folder : Path
     cluster, release, stamp_format : str or None
-        Values of the options.
+        Values of the options ``--cluster``, ``--release`` and ``--stamp-format``.
     zones : list of str or None
-        Values of ``--time-zone``.
+        Values of the option ``--time-zone``.
     show : callable, optional
-        Prints the files of a cluster's folder before they are checked.
+        Called with the name and the files of each cluster before they are checked, to print them.
 
     Raises
     ------
     NoInputError
-        If the folder lacks logs.
+        If the folder contains no logs.
     QualityGateError
-        If the layout of a log is not supported.
+        If a log has a layout that is not supported.
     UsageError
-        If the release is unknown, timestamps are not in UTC, or names and settings do not match the folder.
+        If the release is unknown, if timestamps are not in UTC, or if options do not fit the folder.
     """
     if not folder.is_dir():  # before Spark is imported
         what = f"{folder} is not a folder" if folder.exists() else f"no such folder: {folder}"
@@ -128,12 +133,14 @@ def find_logs_of_command(
 
 
 def say_nothing_to_replay(given: "Sequence[str]", logs: LogsOfCommand) -> "NothingToReplayError | None":
-    """Return an error if the logs lack follower fetches but show ISR changes; None if they have fetches.
+    """Return the error that says that the logs contain no follower fetches; None if they contain some.
+
+    ``given`` is what the user named on the command line.
 
     Raises
     ------
     NothingToReplayError
-        If the folder also lacks server.log, state-change.log, metadata dumps and listings of partitions.
+        The same error, if there is not even a server.log, state-change.log, metadata dump or listing of partitions.
     """
     from isr_batch.broker_lines.kinds import METADATA, SERVER, STATE_CHANGE
     from isr_batch.errors import NothingToReplayError
@@ -152,7 +159,7 @@ def say_nothing_to_replay(given: "Sequence[str]", logs: LogsOfCommand) -> "Nothi
 
 
 def _show_files(out: Output, name: str, found: "LogFolder") -> None:
-    """Print the contents of a folder: files that are read, files that are not, and possible analyses."""
+    """Print three tables about a cluster's folder: files that are read, files that are not, and possible analyses."""
     from isr_batch.ingest.folder import overview
 
     out.details(f"Logs of {name}", overview.file_rows(found), overview.FILE_COLUMNS)
@@ -164,7 +171,7 @@ def _show_files(out: Output, name: str, found: "LogFolder") -> None:
 
 
 def _show_files_and_warnings(out: Output, name: str, found: "LogFolder") -> None:
-    """Print the contents of a folder, and warnings about it."""
+    """Print the tables of `_show_files`, and then the warnings about the folder."""
     from isr_batch.ingest.folder.folder_warnings import folder_warnings, unread_lines_seen
 
     _show_files(out, name, found)
@@ -172,7 +179,7 @@ def _show_files_and_warnings(out: Output, name: str, found: "LogFolder") -> None
 
 
 def show_warnings(out: Output, name: str, warnings: list[str]) -> None:
-    """Print the reasons why a cluster's results are doubtful or incomplete."""
+    """Print the warnings about a cluster, which are the reasons why its results are doubtful or incomplete."""
     if out.as_json:
         out.say(cluster=name, warnings=warnings)
     elif warnings:
@@ -189,7 +196,7 @@ def look_command(
     cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """List the contents of a folder of logs and the possible analyses, without Spark; what `run` refuses is refused."""
+    """List the files in a folder of logs and the analyses that they allow. Logs that `run` refuses are refused."""
     out, settings = Output(quiet=quiet, as_json=as_json), settings_of_job(None)
     from isr_batch.ingest.folder.given_logs import given_logs
 
@@ -207,7 +214,7 @@ def look_command(
 
 
 def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
-    """Ingest the logs of all clusters, and print how many lines were read and refused, and the assumptions made."""
+    """Ingest the logs of all clusters. Print for each what became of its lines, and which values were assumed."""
     from isr_batch.ingest.broker_logs import ingest_broker_logs, ingested_clusters, require_clean_broker_logs
 
     known = ingested_clusters(job.lake)
@@ -237,7 +244,7 @@ def ingest_kafka_logs_command(
     stamp_format: StampFormat = None, time_zone: TimeZone = None,
     engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Ingest the request, server and state-change logs of brokers."""
+    """Ingest the logs of brokers, such as request, server and state-change logs, and metadata dumps."""
     require_lake_of_job(lake, catalog, new=True)
     found = find_logs_of_command(logs, cluster, release, stamp_format, time_zone)
     job = open_job(
@@ -275,7 +282,7 @@ def ingest_table_command(
     yes: Annotated[bool, typer.Option("--yes", help="Let --replace delete more rows than it adds.")] =
     False, engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Add the rows of a table of follower fetches that the lake does not have yet; a YAML file maps its columns."""
+    """Ingest your own table of follower fetches, whose columns a YAML file maps. Only new rows are added."""
     window = parse_window(None, start, end)
     if replace and not (window.start and window.end):
         raise UsageError("--replace deletes rows and needs a range of days", "give --from and --to")
@@ -293,26 +300,32 @@ def ingest_table_command(
 
 @dataclass(frozen=True)
 class TableOfCommand:
-    """The user's table of fetches that a command names, with its mapping and the rows that are read or replaced."""
+    """A user's own table of fetches, as the command line describes it.
+
+    ``places`` are files, folders, globs or names of tables. ``window`` and ``full`` select the rows to read.
+    ``may_lose`` allows to delete more rows than are added.
+    """
 
     places: tuple[str, ...]
     mapping: "TableMapping"
     window: Window
     full: bool
     replaced: tuple[int | None, str | None] | None = None
-    """With --replace: the leader and the topic whose rows are replaced; None for all."""
+    """With ``--replace``, the leader and the topic whose rows are replaced, each None for all. Otherwise None."""
     may_lose: bool = False
 
 
 def table_of_command(
     places: list[str], file: Path, cluster: str | None, window: Window, *, full: bool = False
 ) -> TableOfCommand:
-    """Read the mapping of a user's table, and check that the table exists, before Spark or an ingest starts.
+    """Load the mapping of a user's table from ``file``, and check that the table exists, before Spark starts.
+
+    The parameters are the command's argument and its options --mapping, --cluster, --from and --to, and --full.
 
     Raises
     ------
     UsageError
-        If the mapping has mistakes; the message lists all of them.
+        If the mapping has mistakes. The message lists all of them.
     NoInputError
         If a file or folder does not exist.
     """
@@ -326,14 +339,14 @@ def table_of_command(
 
 
 def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> None:
-    """Ingest a user's table, and print the numbers of rows that were added, known and refused."""
+    """Ingest a user's table. Print by day and leader how many rows are new, were known before, or were deleted."""
     from isr_batch.ingest.own_table.added_rows import Replaced
     from isr_batch.ingest.own_table.derived_tables import derive_tables
     from isr_batch.ingest.own_table.ingest import ingest_own_table
     from isr_batch.ingest.own_table.mapped_clusters import lacking_input
     from isr_batch.lake.lease import leased
 
-    # The lease is held until all tables derived from the rows are up to date, so that two commands at once do not mix.
+    # The lease is held until all tables derived from the rows are up to date, so that no other command interferes.
     with leased(job.lake):
         with job.out.step(f"ingest {' '.join(table.places)}") as facts:
             ingest = ingest_own_table(
@@ -369,7 +382,7 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
 
 
 def _pack(job: Job) -> None:
-    """Pack fetches and appends into segments, so that the next replay starts sooner."""
+    """Pack the lake's new fetches and appends into segments, so that the next replay starts sooner."""
     from isr_batch.replay.packing import pack_stale_days
 
     with job.out.step("pack") as facts:

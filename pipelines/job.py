@@ -1,4 +1,4 @@
-"""Options, settings and access to a lake, which the commands share."""
+"""Code that the commands share: options, settings, and how to open a lake."""
 
 import os
 import time
@@ -89,17 +89,17 @@ From = Annotated[str | None, typer.Option("--from", metavar="DAY", help="First U
 To = Annotated[str | None, typer.Option("--to", metavar="DAY", help="UTC day after the last one.")]
 
 LITTLE_BYTES: Final = 10 << 20
-"""Maximum size in bytes of small input, which has about a million events: ``fetch_log`` and compressed logs have about
-ten bytes per event."""
+"""Input is small up to this size in bytes, which is about a million events: an event needs about ten bytes in table
+``fetch_log`` and in compressed logs."""
 
 _LEAST_TASKS: Final = 8
-"""Minimum number of shuffle tasks; with more input, each task gets about a million events."""
+"""Minimum number of shuffle tasks. If there is more input, there is a task per million events, approximately."""
 _CLUSTER = ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A running command that works on a lake."""
+    """A running command, with its output, its settings and the lake that it works on."""
 
     out: Output
     settings: "Settings"
@@ -109,7 +109,19 @@ class Job:
 def settings_of_job(
     env: str | None, rules: str | None = None, params: list[str] | None = None, engine: str | None = None
 ) -> "Settings":
-    """Load the settings of a command, which its options override."""
+    """Load the settings, and override them with the options of a command.
+
+    Parameters
+    ----------
+    env : str or None
+        Value of ``--env``: ``conf/NAME.yaml`` is read too.
+    rules : str or None
+        Value of ``--rules``.
+    params : list of str or None
+        Values of ``--set``.
+    engine : str or None
+        Value of ``--engine``.
+    """
     from isr_batch.settings import load_settings
 
     replay: dict[str, Any] = {}
@@ -122,7 +134,7 @@ def settings_of_job(
 
 
 def show_zone_of_job(zone: str | None) -> None:
-    """Print times in the zone of option ``--display-zone``, by default in UTC."""
+    """Make all output show times in the time zone that ``--display-zone`` names; in UTC if it is None."""
     from isr_batch.ingest.log_files.stamps import stamp_zone
     from isr_batch.shown_times import show_times_in
 
@@ -130,41 +142,42 @@ def show_zone_of_job(zone: str | None) -> None:
 
 
 def require_path_of_job(path: str, what_to_do: str) -> None:
-    """Refuse a missing path before Spark starts, if it can only be a local path.
+    """Check that a path exists, if it must be a local path. This needs no Spark.
 
-    Under spark-submit, or with Hadoop's configuration, a path without a scheme may belong to the cluster's file system.
+    Under spark-submit, or with a Hadoop configuration, a path without a scheme may belong to the cluster's file system,
+    and is not checked.
 
     Parameters
     ----------
     path : str
     what_to_do : str
-        Hint for the user.
+        Hint for the user if the path does not exist.
 
     Raises
     ------
     NoInputError
-        If the file or folder does not exist.
+        If the path is checked and does not exist.
     """
     if not _is_lake_elsewhere(path) and not Path(path).exists():
         raise NoInputError(f"there is no {path}", what_to_do)
 
 
 def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = False) -> None:
-    """Refuse a path that is not a lake, before Spark starts.
+    """Check that the options name a lake. This needs no Spark.
 
     Parameters
     ----------
     lake, catalog : str or None
-        Values of the options; one of the two must be given.
+        Values of ``--lake`` and ``--catalog``. Exactly one of them must be given.
     new : bool
-        Whether the lake may be missing.
+        Whether the command may create the lake, so that it need not exist.
 
     Raises
     ------
     UsageError
-        If the options name two lakes, a file, or nothing.
+        If the options name two lakes, none, or a file.
     NoInputError
-        If the folder does not exist, or lacks tables.
+        If the folder does not exist, or contains no tables.
     """
     if (lake is None) == (catalog is None):
         raise UsageError(
@@ -184,7 +197,7 @@ def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = Fa
 
 
 def _is_lake_elsewhere(path: str) -> bool:
-    """Whether a path may be in a cluster's file system."""
+    """Whether a path may belong to an object store or to the file system of a Hadoop cluster."""
     return is_address(path) or any(name in os.environ for name in _CLUSTER)
 
 
@@ -197,23 +210,23 @@ def open_job(  # noqa: PLR0913 two of them have a default
     logs: Path | None = None,
     new: bool = False,
 ) -> Job:
-    """Open a lake for a command; Spark starts when it is needed.
+    """Open a lake for a command. For a local folder, Spark only starts once it is needed.
 
     Parameters
     ----------
     out : Output
     settings : Settings
     lake, catalog : str or None
-        Values of the options; one of the two must be given.
+        Values of ``--lake`` and ``--catalog``. Exactly one of them must be given.
     logs : Path, optional
-        Logs to ingest, whose size determines the JVM's options.
+        Logs to ingest. Their size determines the options of the JVM and the number of tasks.
     new : bool
-        Whether the lake may be missing.
+        Whether the command may create the lake, so that it need not exist.
 
     Raises
     ------
     UsageError, NoInputError
-        As in `require_lake_of_job`, or if Spark does not find the schema or tables.
+        As in `require_lake_of_job`, or if the catalog lacks the schema, or the lake its tables.
     """
     require_lake_of_job(lake, catalog, new=new)
     require_address_space()
@@ -225,7 +238,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
     from isr_batch.lake.run_log import new_run_id
 
     def start() -> "Session":
-        """Start Spark with options that suit the size of the input."""
+        """Start Spark, with JVM options and a number of tasks that suit the size of the input."""
         with out.step("start Spark"):
             from isr_batch import jvm
             from isr_batch.session import running_tasks, start_session
@@ -239,7 +252,7 @@ def open_job(  # noqa: PLR0913 two of them have a default
         out.watched = lambda: running_tasks(spark)
         return spark
 
-    # Much can be read without Spark from a lake in a folder of this machine; only Spark can find other lakes.
+    # Much can be read without Spark if the lake is a local folder. All other lakes need Spark from the beginning.
     on_disk = lake is not None and _is_lake_here(lake)
     tables = Lake(start if on_disk else start(), lake or catalog or "", new_run_id(), catalog=not lake)
     tables.engine = choice_of_settings(settings.spark, out.progress)
@@ -250,19 +263,21 @@ def open_job(  # noqa: PLR0913 two of them have a default
 
 
 def _is_lake_here(path: str) -> bool:
-    """Whether a path can only be on this machine."""
+    """Whether a path must be a local path."""
     return not _is_lake_elsewhere(path) and "SPARK_HOME" not in os.environ
 
 
 def size_of_job(lake: str | None, logs: Path | None = None) -> int | None:
-    """Estimate the input of a command from file sizes, in bytes of packed fetches; None if file sizes do not show it.
+    """Estimate the size of a command's input, in bytes of table ``fetch_log``, using the sizes of local files.
+
+    None if the lake is not a local folder, or does not exist yet and there are no logs.
 
     Parameters
     ----------
     lake : str or None
-        Folder or address; None for a catalog.
+        Folder or address of the lake; None for a catalog.
     logs : Path, optional
-        Folder of the logs to ingest.
+        Folder with logs to ingest, whose estimated size is added.
     """
     if lake is None or is_address(lake) or not (logs or Path(lake).is_dir()):
         return None
@@ -274,12 +289,23 @@ def size_of_job(lake: str | None, logs: Path | None = None) -> int | None:
 
 @contextmanager
 def recorded_job(job: Job, command: str, window: Window | None = None, *, writes: bool = True) -> "Iterator[Run]":
-    """Record the command in the run log, even if it fails; in a catalog, also create views of the written tables.
+    """Record the block as a run of ``command`` in the run log, even if it fails.
+
+    The block gets the run, to which it adds its row counts. In a catalog, views of the tables are created at the end.
+
+    Parameters
+    ----------
+    job : Job
+    command : str
+    window : Window, optional
+        Days that the command works on.
+    writes : bool
+        Whether the command writes tables, so that no other writer may run at the same time where the lake allows one.
 
     Raises
     ------
     WriteConflictError
-        If the command writes, and another run is writing to a lake that allows one writer at a time.
+        If another run is writing to a lake that allows only one writer at a time.
     """
     from isr_batch.lake.lease import sole_writer
     from isr_batch.lake.run_log import write_run_log
@@ -301,7 +327,19 @@ def replay_window_of_job(
     *,
     timelines: Timelines | None = None,
 ) -> None:
-    """Replay a window, with progress, under the given rule runs, by default those of the settings."""
+    """Replay the days of a window, and show progress.
+
+    Parameters
+    ----------
+    job : Job
+    done : Run
+        The recorded run, to which the row counts are added.
+    window : Window
+    runs : sequence of RuleRun, optional
+        Rule runs to replay; by default those of the settings.
+    timelines : Timelines, optional
+        Which timeline rows to store; by default this depends on the number of events.
+    """
     from isr_batch.nightly import replay_window
     from isr_batch.replay.replay import rule_runs
 
@@ -311,12 +349,12 @@ def replay_window_of_job(
 
 
 def timelines_of_job(option: str | None) -> Timelines | None:
-    """Check and return the value of option ``--timelines``; None if it is not given.
+    """Check the value of the option ``--timelines``, and return it; None if the option is not given.
 
     Raises
     ------
     UsageError
-        If it is not one of the choices.
+        If the value is not one of the choices.
     """
     choices: tuple[Timelines, ...] = get_args(Timelines)
     if option and option not in choices:

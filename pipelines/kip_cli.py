@@ -1,4 +1,4 @@
-"""`isr-batch kip`, which compares two rules on a page, for the discussion of a proposal."""
+"""`isr-batch kip`, which writes a page that compares two rules, for the discussion of a proposal (KIP)."""
 
 import shlex
 import sys
@@ -45,9 +45,9 @@ def kip_command(
     ] = None,
     catalog: Catalog = None, env: Env = None, quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """Write both rules side by side as a page in Markdown: figures with intervals, differences, stories.
+    """Write a Markdown page that compares two rules: figures with 95 % intervals, differences, simulated stories.
 
-    Stories are the experiments of the lakes; if these have none, all shipped ones are simulated under both rules.
+    The stories are the experiments in the lakes, or else all shipped experiments, simulated under both rules.
     """
     take_in_rule_file(rule_file)
     require_rule_names(old, new)
@@ -73,7 +73,7 @@ def kip_command(
 
 @contextmanager
 def _lake_of_samples(out: Output, env: str | None, old: str, new: str) -> "Iterator[Lake]":
-    """Replay the sample logs under both rules in a temporary lake, and yield it."""
+    """Yield a temporary lake in which the sample logs were replayed under both rules. It is deleted at the end."""
     logs = shipped("data/samples")
     with TemporaryDirectory() as folder:
         job: Job = open_job(out, settings_of_job(env, f"{old},{new}"), folder, None, logs=logs, new=True)
@@ -84,7 +84,7 @@ def _lake_of_samples(out: Output, env: str | None, old: str, new: str) -> "Itera
 
 
 def _simulated_stories(out: Output, old: str, new: str) -> list[dict[str, Any]]:
-    """Simulate all shipped experiments under both rules, and return their results."""
+    """Simulate all shipped experiments under both rules, and return rows of table experiment_results."""
     from isr_batch.lake.memory_lake import MemoryLake
     from isr_batch.simulation.experiments import load_experiment, run_experiment
 

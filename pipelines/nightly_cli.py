@@ -1,4 +1,4 @@
-"""Commands for a schedule: `status` lists days, `backfill` replays pending ones, `maintain` compacts tables."""
+"""Commands to run on a schedule: `status` lists days, `backfill` replays pending days, `maintain` compacts tables."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,7 +39,7 @@ def status_command(
     lake: LakePath = None, catalog: Catalog = None, day: Date = None, start: From = None, end: To = None,
     env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """List the days that are replayed, stale, or not replayed yet."""
+    """List the days in the lake: those that are replayed, stale (their input changed since), or not replayed yet."""
     window = parse_window(day, start, end)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     from isr_batch.replay.days import days_status as of_days
@@ -52,7 +52,7 @@ def backfill_command(
     rule_file: RuleFile = None, start: From = None, end: To = None, timelines: TimelinesOf = None,
     engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Replay each pending or stale day, one after the other; finished days stay done if it is interrupted."""
+    """Replay all pending and stale days, one after the other. An interrupted backfill keeps finished days."""
     take_in_rule_file(rule_file)
     window, wanted = parse_window(None, start, end), timelines_of_job(timelines)
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env, rules, params, engine), lake, catalog)
@@ -62,7 +62,7 @@ def backfill_command(
 
     runs = rule_runs(job.settings.replay)
     with recorded_job(job, "backfill", window) as done:
-        # The list is made again after each day, whose replay may show that the next day is not stale after all.
+        # The list is computed again after each day, because its replay may show that the next day is not stale.
         while days := undone_days(job.lake, window, runs, _fingerprints_of_packed_lake(job.lake)):
             job.out.progress(f"{days[0]}: {len(days)} days to go")
             replay_window_of_job(job, done, Window.of_day(days[0]), runs, timelines=wanted)
@@ -78,7 +78,7 @@ def maintain_command(
     ] = 14,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Compact the tables, and delete unreferenced files and old states."""
+    """Compact the tables, and delete unreferenced files and the saved states from which old days could continue."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     from isr_batch.nightly import maintain_and_pack
 
@@ -89,7 +89,7 @@ def maintain_command(
 
 
 def _fingerprints_of_packed_lake(lake: "Lake") -> "InputFingerprints":
-    """Pack the days that have changed, and compute the fingerprints of all days."""
+    """Pack the days whose input has changed, and return fingerprints of the input of all days."""
     from isr_batch.replay.days import fingerprints
     from isr_batch.replay.packing import pack_stale_days
 

@@ -23,34 +23,36 @@ from isr_batch.progress import WorkDone, progress_now
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-# If stdout is a file or a pipe, it has no width unless COLUMNS is set: tables are not wrapped there.
+# A file or a pipe has no width. Unless COLUMNS is set, stdout is given this one, so that tables are not wrapped.
 PLAIN_WIDTH = 200
 GAP = 2
 """Number of blanks between two columns of a printed table."""
 LEAST_TEXT, LEAST_HEADING = 12, 6
-"""Minimum widths of a text column and of a heading, in characters, if a table is too wide for the terminal."""
+"""If a table is too wide for the terminal, columns with text shrink to this width, and headings to that, in characters.
+"""
 MANY_LINES = 4
-"""If a table's rows would take this many lines on average, each row is printed as lines of name and value instead."""
+"""If the rows of a table would take more than this many lines on average, each row is printed as a list of names and
+values instead."""
 MOST_SHOWN = 1000
-"""Maximum number of rows of a table that are printed: a hundred thousand would take minutes, and be useless on a
-terminal."""
+"""Maximum number of rows of a table that are printed. Printing a hundred thousand would take minutes, and be useless on
+a terminal."""
 POLLS = 0.5
-"""Seconds between two looks at the progress."""
+"""Interval in seconds at which a progress bar is updated."""
 FIRST_LINES, LINES = (5.0, 5.0, 10.0, 20.0), 60.0
-"""Seconds between the first lines of progress, and between all later ones, if stderr is not a terminal."""
+"""Intervals in seconds between the first lines of progress, and between all later ones, if stderr is not a terminal."""
 
 
 class Output:
-    """Prints the output of a command for a terminal, a file, or a program.
+    """Prints a command's results to stdout, and its progress and errors to stderr.
 
     Parameters
     ----------
     quiet : bool
-        Whether progress is omitted.
+        Whether to omit progress.
     as_json : bool
-        Whether results and progress are printed as JSON lines.
+        Whether to print everything as JSON lines, for programs.
     brief : bool
-        Whether tables of details are omitted; JSON output always has them.
+        Whether to omit the tables that `details` prints. Has no effect with ``as_json``.
     """
 
     def __init__(self, *, quiet: bool = False, as_json: bool = False, brief: bool = False) -> None:
@@ -58,8 +60,8 @@ class Output:
         self.brief = brief and not as_json
         self.as_json = as_json
         self.watched: Callable[[], tuple[tuple[int, ...], int, int]] | None = None
-        """Function that returns Spark's running stages, and their completed and total tasks; polled while a step
-        runs."""
+        """Function that returns Spark's running stages, their number of completed tasks, and of all tasks. It is called
+        repeatedly while a step runs."""
         self._stdout = Console(
             width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH,
             markup=False, highlight=False, emoji=False,
@@ -68,7 +70,7 @@ class Output:
 
     @cached_property
     def _log(self) -> "FilteringBoundLogger":
-        """Logger that prints to stderr, as JSON or as text."""
+        """Logger that prints to stderr, as JSON lines or as text."""
         import structlog  # takes 0.05 s to import; many commands do not log
 
         processors = structlog.processors
@@ -85,12 +87,12 @@ class Output:
 
     @contextmanager
     def step(self, name: str) -> Iterator[dict[str, int]]:
-        """Show the progress of a long step, then its duration.
+        """Show progress while the block runs, and its duration at the end. Nothing is shown if the output is quiet.
 
         Yields
         ------
         dict of str to int
-            The block may fill it with numbers to print at the end, by name.
+            Empty at first. Numbers that the block stores here are printed at the end, with their names.
         """
         facts: dict[str, int] = {}
         name = printable(name)
@@ -111,9 +113,9 @@ class Output:
 
     @contextmanager
     def _bar(self, name: str) -> Iterator[None]:
-        """Show a progress bar while a step runs, with work done, total, rate, and time left.
+        """Show a progress bar while the block runs, with the work done, the total, the rate, and the time left.
 
-        When other work begins, the bar restarts.
+        The bar restarts when the step begins a new piece of work, such as another Spark stage.
         """
         columns = (
             SpinnerColumn(), TextColumn("{task.description}", markup=False), TextColumn("{task.fields[took]}"),
@@ -125,7 +127,7 @@ class Output:
             running: object = None
 
             def show(found: WorkDone | None) -> None:
-                """Update the bar."""
+                """Update the bar with the work done so far."""
                 nonlocal running
                 progress.update(task, took=_clock_text(time.monotonic() - started))
                 key, amount, total, _ = found or WorkDone(None, 0, 0, "")
@@ -140,12 +142,15 @@ class Output:
 
     @contextmanager
     def _lines(self, name: str) -> Iterator[None]:
-        """Print lines of progress while a step runs, in the end one a minute; the rate is that since the work began."""
+        """Print lines of progress while the block runs, at the intervals `FIRST_LINES` and `LINES`.
+
+        The rate is an average since the current piece of work began.
+        """
         started = time.monotonic()
         begun: dict[object, tuple[float, float]] = {}
 
         def show(found: WorkDone | None) -> None:
-            """Print one line of progress."""
+            """Print a line with the elapsed time, the work done so far, the rate, and the time left."""
             now = time.monotonic()
             text = f"{name}: {_clock_text(now - started)}"
             if found:
@@ -160,11 +165,11 @@ class Output:
 
     @contextmanager
     def _watching(self, waits: Iterator[float], show: Callable[[WorkDone | None], None]) -> Iterator[None]:
-        """Call ``show`` with the current progress after each of these waits (seconds), in a thread."""
+        """While the block runs, call ``show`` in a thread with the current progress, at intervals ``waits`` (s)."""
         done = threading.Event()
 
         def poll() -> None:
-            """Call ``show`` again and again, until the block ends."""
+            """Call ``show`` repeatedly until the block ends."""
             while not done.wait(next(waits)):
                 try:
                     found = progress_now()
@@ -182,25 +187,25 @@ class Output:
             thread.join(timeout=5)
 
     def _of_spark(self) -> WorkDone | None:
-        """Return the progress of Spark's running tasks; None if Spark is idle."""
+        """Return how many tasks of Spark's running stages are completed; None if no stage runs."""
         stages, done, total = self.watched() if self.watched else ((), 0, 0)
         return WorkDone(stages, done, total, "tasks") if stages else None
 
     def show_logged(self) -> None:
-        """Print the library's log, warnings always and other messages as progress."""
+        """From now on, print what `isr_batch` logs: warnings as warnings, all other messages as progress."""
         log = logging.getLogger("isr_batch")
         log.setLevel(logging.INFO)
         log.handlers = [_Logged(self)]
 
     def warn(self, text: str) -> None:
-        """Print a warning; the command continues."""
+        """Print a warning to stderr, even if the output is quiet."""
         if self.as_json or not self._stderr.is_terminal:
             self._log.warning(text)
         else:
             self._stderr.print(printable(f"warning: {text}"), soft_wrap=True)
 
     def progress(self, text: str) -> None:
-        """Print a line of progress, unless the output is quiet."""
+        """Print a line of progress to stderr, unless the output is quiet."""
         if self.quiet:
             return
         if self._stderr.is_terminal and not self.as_json:
@@ -209,7 +214,7 @@ class Output:
             self._log.info(text)
 
     def say(self, **facts: object) -> None:
-        """Print results with their names."""
+        """Print results as lines "name: value" or, with JSON output, as one JSON object."""
         if self.as_json:
             self._write_json(facts)
         else:
@@ -217,7 +222,16 @@ class Output:
                 self._stdout.print(printable_lines(f"{name.replace('_', ' ')}: {value}"), soft_wrap=True)
 
     def table(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Print up to MOST_SHOWN rows of a table; with ``--json``, print all rows as JSON lines."""
+        """Print up to `MOST_SHOWN` rows of a table or, with JSON output, all rows as JSON lines.
+
+        Parameters
+        ----------
+        title : str
+            Printed above the table; may be empty.
+        rows : sequence of dict
+        columns : sequence of str
+            Keys of the rows to print, in this order.
+        """
         if self.as_json:
             for row in rows:
                 self._write_json({"table": title, **{name: row[name] for name in columns}})
@@ -242,12 +256,12 @@ class Output:
         self._note_cut(given, len(rows))
 
     def _note_cut(self, given: int, shown: int) -> None:
-        """Print how many rows of a table are shown, if some are not."""
+        """If a table has more rows than are shown, say how many."""
         if given > shown:
             self._stdout.print(f"{shown:,} of {given:,} rows are shown: --json prints all\n", soft_wrap=True)
 
     def _records(self, title: str, titles: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-        """Print each row of a wide table as lines of name and value, without empty values."""
+        """Print each row of a table as lines of column name and value. Empty values are left out."""
         longest = max(map(len, titles))
         lines = [printable(title)] if title else []
         for row in cells:
@@ -255,16 +269,16 @@ class Output:
         self._stdout.print("\n".join([*lines, ""]), soft_wrap=True)
 
     def details(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Print a table of details, unless the output is brief."""
+        """Print a table as `table` does, but only if the output is not brief."""
         if not self.brief:
             self.table(title, rows, columns)
 
     def text(self, lines: Iterable[str]) -> None:
-        """Print lines, with newlines inside them escaped."""
+        """Print lines to stdout. Newlines and unprintable characters inside a line are escaped."""
         self._stdout.print("\n".join(map(printable, lines)), soft_wrap=True)
 
     def error(self, message: str, hint: str, exit_code: int) -> None:
-        """Print an error and how to remedy it."""
+        """Print an error to stderr, and a hint that says what to do. This does not end the command."""
         if self.as_json:
             self._log.error(message, hint=hint, exit_code=exit_code)
             return
@@ -273,12 +287,11 @@ class Output:
             self._stderr.print(printable_lines(f"  what to do: {hint}"), soft_wrap=True)
 
     def _write_json(self, document: Mapping[str, object]) -> None:
-        """Write a JSON object as one line to stdout."""
         sys.stdout.write(json.dumps(document, default=str) + "\n")
 
 
 class _Logged(logging.Handler):
-    """Log handler that passes the library's messages to `Output`."""
+    """Log handler that prints messages with an `Output`, see `Output.show_logged`."""
 
     def __init__(self, out: Output) -> None:
         super().__init__()
@@ -293,24 +306,25 @@ class _Logged(logging.Handler):
 
 
 def _printable_event(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Escape unprintable characters in the texts of a log event."""
+    """Escape unprintable characters in all strings of a log event. This is a structlog processor."""
     return {name: printable_lines(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def _widths(titles: Sequence[str], cells: Sequence[Sequence[str]], kept: Sequence[bool], room: int) -> list[int]:
-    """Return the widths of a table's columns, in characters.
+    """Choose the widths of a table's columns, in characters.
 
-    If the table is too wide, headings shrink first, then texts. Columns that are kept do not shrink.
+    If the table is wider than the terminal, headings are wrapped first, then texts.
 
     Parameters
     ----------
     titles : sequence of str
+        Headings of the columns.
     cells : sequence of sequences of str
         Rows of the table.
     kept : sequence of bool
-        For each column, whether its values keep their full width.
+        For each column, whether its values must not be wrapped.
     room : int
-        Width of the terminal.
+        Width of the terminal, in characters.
     """
     longest = [max((len(row[i]) for row in cells), default=0) for i in range(len(titles))]
     words = [max(map(len, title.split()), default=0) for title in titles]
@@ -331,7 +345,7 @@ def _widths(titles: Sequence[str], cells: Sequence[Sequence[str]], kept: Sequenc
 
 
 def _is_cramped(cells: Sequence[Sequence[str]], widths: Sequence[int], room: int) -> bool:
-    """Whether a table is too wide, because its columns do not fit, or because its rows would take many lines."""
+    """Whether a table is wider than the terminal, or its rows take more than `MANY_LINES` lines on average."""
     if sum(widths) + GAP * len(widths) + 1 > room:
         return True
     lines = [max(-(-len(cell) // width) for cell, width in zip(row, widths, strict=True) if width) for row in cells]
@@ -339,12 +353,12 @@ def _is_cramped(cells: Sequence[Sequence[str]], widths: Sequence[int], room: int
 
 
 def _clock_text(seconds: float) -> str:
-    """Format a duration as minutes and seconds."""
+    """Format a duration as minutes and seconds, such as "2:05"."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
 def _progress_text(work: WorkDone, speed: float | None) -> str:
-    """Format the work done and the rate."""
+    """Format the work done, the total and the rate, such as "5 of 20 tasks, 1.2 a second"."""
     if not work.total:
         return work.unit
     rate = f", {speed:.1f} a second" if speed else ""
@@ -352,7 +366,7 @@ def _progress_text(work: WorkDone, speed: float | None) -> str:
 
 
 def _table_cell(value: object) -> str:
-    """Format a value for a table cell."""
+    """Format a value for a table cell. None is empty, and a float has four significant digits but no exponent."""
     if value is None:
         return ""
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""`isr-batch run`, which ingests, replays, compares and reports, with steps that other commands share."""
+"""`isr-batch run`, which ingests, replays, compares and reports, and steps of it that other commands share."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -74,7 +74,7 @@ MATCH_COLUMNS = (
 
 
 def compare_job_with_brokers(job: Job, done: "Run") -> "BrokerCheckSummary":
-    """Compare the replay with the ISR changes that the brokers logged, as a step with progress."""
+    """Compare the replay with the ISR changes that the brokers logged, and show progress."""
     from isr_batch.lake.run_log import RunCounts
     from isr_batch.scoring.broker_check import validate
 
@@ -86,12 +86,12 @@ def compare_job_with_brokers(job: Job, done: "Run") -> "BrokerCheckSummary":
 
 
 def look_for_late_checks_of_job(job: Job) -> int:
-    """Find ISR checks that brokers made late, as a step with progress.
+    """Find ISR checks that leaders made late, store them in the lake, and show progress.
 
     Returns
     -------
     int
-        Number of late checks that were not known before.
+        Number of late checks that the lake did not contain before.
     """
     from isr_batch.scoring.late_checks import find_late_checks
 
@@ -103,7 +103,7 @@ def look_for_late_checks_of_job(job: Job) -> int:
 def write_report_of_job(
     job: Job, file: Path, own: "OwnShrinks | None" = None, warnings: "Mapping[str, Sequence[str]] | None" = None
 ) -> None:
-    """Write the report of a job's lake, as a step with progress."""
+    """Write the report on a job's lake, and show progress. See `isr_batch.report.write_report` for the parameters."""
     from isr_batch.report import write_report
 
     with job.out.step(f"write {file}"):
@@ -111,7 +111,7 @@ def write_report_of_job(
 
 
 def _answer_and_report(job: Job, file: Path, warnings: "Mapping[str, list[str]]") -> None:
-    """Write the report, and print its answer and warnings.
+    """Write the report, and print the answer (`isr_batch.report.answer`) and those warnings that it does not contain.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def _answer_and_report(job: Job, file: Path, warnings: "Mapping[str, list[str]]"
     file : Path
         HTML report to write.
     warnings : mapping of str to list of str
-        Warnings of each cluster, by name.
+        Warnings about each cluster, by its name.
     """
     from isr_batch.incidents.sentences import cluster_headline
     from isr_batch.report.answer import answer_of
@@ -141,7 +141,7 @@ def _answer_and_report(job: Job, file: Path, warnings: "Mapping[str, list[str]]"
 
 
 def rules_of_job(job: Job) -> "Rows":
-    """Return the shrinks, scores and costs of each rule run over the whole lake."""
+    """Compute the numbers of shrinks, the scores and the costs of each rule run over the whole lake."""
     from isr_batch.scoring.scores import rules_side_by_side
 
     with job.out.step("compare the rules"):
@@ -149,8 +149,8 @@ def rules_of_job(job: Job) -> "Rows":
 
 
 def show_rules(job: Job, rows: "Rows") -> None:
-    """Print the results and scores of each rule."""
-    # Parameters are printed only as JSON, or if a rule has several rows with the same lag time.
+    """Print two tables with a row per rule run: its shrinks by verdict and cause, and its scores and costs."""
+    # Parameters are only printed with --json, or if a rule has several rows with the same lag time.
     all_params = job.out.as_json or len({(row["rule"], row["T"]) for row in rows}) < len(rows)
     columns = [name for name in CAUSE_COLUMNS if all_params or name != "params_json"]
     job.out.table("Shrinks by rule, and the causes of the spurious ones", rows, columns)
@@ -158,12 +158,15 @@ def show_rules(job: Job, rows: "Rows") -> None:
 
 
 def show_match_of_job(job: Job, summary: "BrokerCheckSummary") -> None:
-    """Print how many ISR changes match between replay and brokers, by leader and kind."""
+    """Print by leader and kind how many ISR changes are in the replay and in the brokers' logs, or only in one."""
     job.out.table("ISR changes of the replay and of the brokers", summary.rows, MATCH_COLUMNS)
 
 
 def match_sentence(summary: "BrokerCheckSummary", least: float) -> str:
-    """Return a sentence that says how well the replay agrees with the brokers, and whether to trust its verdicts."""
+    """Say how many ISR changes replay and brokers agree on, and whether to trust the verdicts.
+
+    The verdicts can be trusted if at least the share ``least`` (0 to 1) of the changes agrees.
+    """
     changes = sum(row["matched"] + row["missing"] + row["extra"] for row in summary.rows)
     if not changes:
         return "The brokers logged no ISR change, and the replay makes none: there is nothing to compare."
@@ -208,9 +211,9 @@ def run_command(
     show_all: Annotated[bool, typer.Option("--all", help="Also print tables of logs, lines and rules.")] = False,
     quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Ingest, replay, compare and report in one go; without follower fetches, report what server.log alone shows.
+    """Ingest logs, replay them, compare with the brokers, and report; without fetches, report what server.log shows.
 
-    --from and --to choose the days that are replayed; all logs are ingested.
+    --from and --to choose the days that are replayed. All logs are ingested.
     """
     show_zone_of_job(display_zone)
     take_in_rule_file(rule_file)
@@ -253,7 +256,7 @@ def _replay_and_report(
     job: Job, done: "Run", command: str, file: Path, window: Window, timelines: "Timelines | None",
     warnings: "Mapping[str, list[str]]", *, comparable: bool,
 ) -> None:  # fmt: skip
-    """Replay and compare with the brokers, unless the results are up to date, and write the report."""
+    """Replay unless the results are up to date, compare with the brokers if ``comparable``, and write the report."""
     from isr_batch.nightly import is_replayed
     from isr_batch.replay.replay import rule_runs
     from isr_batch.scoring.broker_check import require_match

@@ -1,4 +1,4 @@
-"""End a command cleanly at SIGTERM and SIGINT, so that the lease is released and the run log records the end."""
+"""Handle SIGTERM and SIGINT so that a command ends cleanly: the lease is released, and the run log records the end."""
 
 import signal
 import sys
@@ -9,22 +9,27 @@ from pipelines.output import Output
 
 
 class _StoppedBySignal(SystemExit):
-    """Raised in the running command by a signal, so that the command ends as after an error."""
+    """Raised by the signal handler, so that the running command ends in the same way as after an error."""
 
 
 @contextmanager
 def ended_by_signals(out: Output) -> Iterator[None]:
-    """Let a signal end the command cleanly; a second signal of the same kind ends the process at once.
+    """Make SIGTERM and SIGINT end the block cleanly. A second signal of the same kind ends the process at once.
+
+    Parameters
+    ----------
+    out : Output
+        Prints which signal stopped the command.
 
     Raises
     ------
     SystemExit
-        With exit code 128 plus the number of the signal.
+        After a signal, with the exit code 128 plus the number of the signal.
     """
     stopped: list[int] = []
 
     def stop(number: int, _frame: object) -> None:
-        """Raise the exception that ends the command, and let the next signal of this kind end the process."""
+        """Raise the exception that ends the command. The next signal of this kind ends the process."""
         signal.signal(number, signal.SIG_DFL)
         stopped.append(number)
         raise _StoppedBySignal(128 + number)
@@ -33,7 +38,7 @@ def ended_by_signals(out: Output) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # An error after a signal is a consequence of it, because a scheduler also stops Spark's JVM.
+        # An error after a signal is a consequence of the signal, because schedulers stop Spark's JVM too.
         if not stopped:
             raise
         code = 128 + stopped[0]

@@ -1,4 +1,4 @@
-"""`isr-batch sweep`, which replays many parameter sets in one pass and recommends a lag time."""
+"""`isr-batch sweep`, which replays many parameter sets in one pass, and recommends a lag time."""
 
 from pathlib import Path
 from typing import Annotated
@@ -36,7 +36,7 @@ def sweep_command(
     rule_file: RuleFile = None, engine: EngineOf = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Replay many parameter sets in one pass, and recommend the smallest lag time within the budgets."""
+    """Replay many parameter sets in one pass, and recommend the smallest lag time that keeps within the budgets."""
     take_in_rule_file(rule_file)
     require_lake_of_job(lake, catalog)
     from isr_batch.scoring.sweep_grid import load_grid, require_lag_times_in_grid

@@ -1,4 +1,4 @@
-"""`isr-batch timeline`, which computes the timelines of one partition from the log."""
+"""`isr-batch timeline`, which computes the timelines of one partition."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,9 +23,9 @@ def timeline_command(
     lake: LakePath = None, catalog: Catalog = None, rules: Rules = None, params: Set = None,
     rule_file: RuleFile = None, day: Date = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Compute replica_timeline and partition_timeline of one partition, without replaying the others.
+    """Replay one partition, and print the tables replica_timeline and partition_timeline for it.
 
-    Only the first of very many rows are shown; --out writes all.
+    If there are more than 1,000 rows, only the first 1,000 are printed. --out writes all of them to files.
     """
     take_in_rule_file(rule_file)
     window = parse_window(day, None, None)

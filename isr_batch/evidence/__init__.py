@@ -1,1 +1,1 @@
-"""Explain ISR shrinks from server.log and state-change.log alone. This yields evidence, no verdicts, without Spark."""
+"""Explain ISR shrinks using only server.log and state-change.log. The result is evidence, not verdicts. No Spark."""

@@ -1,4 +1,4 @@
-"""Write the answer that server.log alone gives: the drops, the suspected broker, and how strong the evidence is."""
+"""Sum up what server.log alone shows: dropped replicas, the suspected broker, and the strength of the evidence."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,9 +16,9 @@ from isr_batch.phrases import count_of, least_to_largest, listed
 from isr_batch.shown_times import day_and_time, in_shown_zone, time_of_day, zone_name
 
 STORMS = 3
-"""Number of storms that are described: the largest ones."""
+"""Maximum number of storms that the answer describes. If there are more, it describes those with most replicas."""
 BOUNDS = {AT_MOST: "at most ", AT_LEAST: "at least "}
-"""Words before a time that is only a bound."""
+"""Words to print before a time, by the source of the time, if the time is an upper or lower bound."""
 WITHOUT_REQUEST_LOG = (
     "There are no follower fetches (no request log), so nothing was replayed and no rule was compared: these lines "
     "cannot show what a follower had fetched, which broker delayed it, or what another rule would have done. "
@@ -29,24 +29,26 @@ COLUMNS = (
     "at", "partition", "leader", "lost", "lag_ms", "records_behind", "back_after_ms", "same_check", "suspect",
     "evidence",
 )  # fmt: skip
-"""Columns of the rows of `answer_table`."""
+"""Keys of the rows that `answer_table` returns."""
 
 
 def evidence_answer(
     evidence: pa.Table, *, request_log: bool = False, missing: Sequence[str] = (), notes: Sequence[str] = ()
 ) -> list[str]:
-    """Return the answer in at most ten lines: the drops, the suspected broker, and what remains unknown.
+    """Explain the shrinks of a cluster in at most ten lines of text.
+
+    The lines name the dropped replicas, the suspected brokers, and what the logs do not show.
 
     Parameters
     ----------
     evidence : pa.Table
         Rows of one cluster, from `isr_batch.evidence.evidence_table.evidence_rows`.
     request_log : bool
-        Whether there was also a request log, so that rules were replayed.
+        Whether there was also a request log, so that rules were replayed. It only decides the last line.
     missing : sequence of str
         Sentences about missing logs, from `isr_batch.evidence.missing_logs.missing_logs`.
     notes : sequence of str
-        Sentences about troubles that brokers logged, from `isr_batch.evidence.notes_of_brokers.notes_of_brokers`.
+        Sentences about JVM pauses and errors, from `isr_batch.evidence.notes_of_brokers.notes_of_brokers`.
     """
     every = rows_of_evidence_table(evidence)
     rows = [row for row in every if not row["retry"]]
@@ -69,7 +71,7 @@ def evidence_answer(
 
 
 def _dropped_on_purpose(rows: Sequence[Row]) -> str:
-    """Return a sentence about replicas that were dropped although they did not lag; empty if all lagged."""
+    """Describe shrinks in which a leader dropped a follower that did not lag; empty without rows."""
     if not rows:
         return ""
     first, last = (pick(row["change_time"] for row in rows) for pick in (min, max))
@@ -86,7 +88,7 @@ def _dropped_on_purpose(rows: Sequence[Row]) -> str:
 
 
 def _dropped_unexplained(rows: Sequence[Row]) -> str:
-    """Return a sentence about replicas for which the log does not show whether leader or controller dropped them."""
+    """Describe shrinks that either the leader or the controller made; empty if the maker of all shrinks is known."""
     unknown = [row for row in rows if row["made_by"] == UNKNOWN]
     if not unknown:
         return ""
@@ -101,7 +103,7 @@ def _dropped_unexplained(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
-    """Return sentences about all drops, the first storm and the broker that it points at."""
+    """Say how many replicas were dropped in how many storms, and which broker dropped out first."""
     suspects = Counter(
         suspect_in_words(row["suspect_broker"], row["suspect"]) for row in rows if row["suspect_broker"] is not None
     )
@@ -124,7 +126,7 @@ def _answer_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
 
 
 def _answer_about_storm(storm: Storm) -> str:
-    """Describe a storm: time, drops, suspected broker, and strength of the evidence."""
+    """Describe a storm: its time, number of replicas, suspected broker, strength of evidence, and end."""
     if storm.whole_after_ms is None:
         whole = "not all were seen to come back"
     else:
@@ -139,7 +141,10 @@ def _answer_about_storm(storm: Storm) -> str:
 
 
 def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
-    """Return a sentence about how far behind the replicas were according to their leaders; empty without rows."""
+    """Return a sentence on how many records and ms the dropped replicas were behind according to their leaders.
+
+    If the release does not log this, the sentence says so. It is empty without rows.
+    """
     records = [row["records_behind"] for row in rows if row["records_behind"] is not None]
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
     if not rows or not (records or lags):
@@ -155,7 +160,10 @@ def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
 
 
 def answer_back_in_isr(rows: Sequence[Row]) -> str:
-    """Return a sentence about how soon the replicas were back in the ISR; empty if all ISR writes failed."""
+    """Return sentences on how soon dropped replicas were back in the ISR, and which one was dropped most often.
+
+    Shrinks whose ISR write failed do not count. Empty if no other shrinks are left.
+    """
     there = [row for row in rows if row["write_outcome"] != FAILED]
     exact = [row["returned_ms"] for row in there if row["returned_source"] == "exact"]
     at_most = [row["returned_ms"] for row in there if row["returned_source"] == AT_MOST]
@@ -176,7 +184,7 @@ def answer_back_in_isr(rows: Sequence[Row]) -> str:
 
 
 def answer_avoiding_lag_time(rows: Sequence[Row]) -> str:
-    """Return a sentence about the lag time that would have avoided the shrinks; empty without rows."""
+    """Return a sentence that says which replica.lag.time.max.ms would have avoided all shrinks; empty without rows."""
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
     now = sorted({row["replica_lag_time_max_ms"] for row in rows if row["replica_lag_time_max_ms"] is not None})
     said = f" (it was {', '.join(map(str, now))} ms)" if now else ""
@@ -186,7 +194,10 @@ def answer_avoiding_lag_time(rows: Sequence[Row]) -> str:
 
 
 def answer_under_min_isr(rows: Sequence[Row]) -> str:
-    """Return a sentence about how long partitions were under min ISR; empty if none is known to have been."""
+    """Return a sentence that says for how long shrinks left partitions under min ISR.
+
+    If min.insync.replicas is unknown for all rows, the sentence says so. Empty if no partition was under min ISR.
+    """
     under = {(row["source_file"], row["source_line"]): row for row in rows if row["under_min_isr"]}
     unknown = sum(row["under_min_isr"] is None for row in rows)
     if under:
@@ -199,7 +210,7 @@ def answer_under_min_isr(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_all_else(rows: Sequence[Row]) -> str:
-    """Return a sentence about removals by the controller, failed ISR writes, troubles and events; may be empty."""
+    """Count removals by the controller, failed ISR writes, troubles of followers, and events; empty without any."""
     counts = Counter(
         what
         for row in rows
@@ -219,7 +230,7 @@ def _answer_of_all_else(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_removals(rows: Iterable[Row]) -> str:
-    """Return words about replicas that the controller removed, and how soon they were back; may be empty."""
+    """Count the replicas that the controller removed, and say when they were back; empty if it removed none."""
     removed = [row for row in rows if row["made_by"] == CONTROLLER]
     back = [row for row in removed if row["returned_ms"] is not None]
     came = f", {len(back)} back after {answer_of_times(back, 'returned')} ms" if back else ""
@@ -233,7 +244,7 @@ def _answer_of_removals(rows: Iterable[Row]) -> str:
 
 
 def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
-    """Return words about shrinks that were not written, and the leader that tried for longest; may be empty."""
+    """Count the shrinks whose ISR write failed, and name the leader that retried for longest; empty without any."""
     failed = [row for row in rows if row["write_outcome"] == FAILED]
     longest = max(failed, key=lambda row: row["failing_ms"] or 0, default=None)
     went_on = (
@@ -246,7 +257,11 @@ def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
 
 
 def answer_of_times(rows: Sequence[Row], column: str) -> str:
-    """Return the least and the largest of some times in ms, with "at most" or "at least" if a row has such a bound."""
+    """Format the range of the times in ``<column>_ms``, such as "at most 20 to 500 and at least 30 to 40".
+
+    Rows whose ``<column>_source`` is ``at_least`` form the second range, all other rows the first. The first range
+    begins with "at most" if the time of one of its rows is an upper bound.
+    """
     parts = []
     for at_least in (False, True):
         some = [row for row in rows if (row[f"{column}_source"] == AT_LEAST) == at_least]
@@ -256,12 +271,11 @@ def answer_of_times(rows: Sequence[Row], column: str) -> str:
 
 
 def answer_table(evidence: pa.Table, most: int = 40) -> list[Row]:
-    """Return the first ``most`` shrinks as rows of the table below the answer, with the keys `COLUMNS`."""
+    """Return the first ``most`` shrinks as rows of the table that is printed below the answer; keys as in `COLUMNS`."""
     return [_answer_row(row) for row in evidence.slice(0, most).to_pylist()]
 
 
 def _answer_row(row: Row) -> Row:
-    """Convert one row of the evidence to a row of the table below the answer."""
     back = row["returned_ms"]
     if row["write_outcome"] == FAILED:
         said = "write failed"
@@ -279,6 +293,6 @@ def _answer_row(row: Row) -> Row:
 
 
 def _answer_last_time(first: datetime, last: datetime) -> str:
-    """Return the time of the last shrink as text. It only has the date if that differs from the first shrink's date."""
+    """Format the time of the last shrink. The date is left out if the first shrink was on the same day."""
     same = in_shown_zone(first).date() == in_shown_zone(last).date()
     return time_of_day(last) if same else day_and_time(last)

@@ -1,4 +1,7 @@
-"""Build table broker_troubles (JVM pauses and brokers' own errors), and relate its rows to absences of brokers."""
+"""Build table broker_troubles (JVM pauses and errors that brokers logged), and find its rows near a broker's absence.
+
+An absence is a time in which a broker seems to have done nothing.
+"""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -25,12 +28,12 @@ _SAID: Final = {
     "out_of_memory": "it ran out of memory",
 }
 _SOON_US: Final = 10_000_000
-"""A trouble is related to a broker's absence if it is at most this many microseconds before the absence begins, or
-after all is well again."""
+"""A trouble is near an absence if it happened at most this many microseconds before the absence began, or at most this
+many microseconds after all was well again."""
 _SECOND_US: Final = 1_000_000
 _MOST_OF_IT, _NOTHING_OF_IT = 0.5, 0.1
-"""Shares of an absence in which the JVM was paused. From the first on, the JVM was the cause; below the second, it was
-not."""
+"""Shares of an absence during which the JVM was paused. If the share is at least the first, the pauses caused the
+absence. If it is below the second, they did not."""
 Row = dict[str, Any]
 
 
@@ -44,7 +47,7 @@ def broker_troubles(sql: ArrowSql, server: pa.Table, of_jvms: pa.Table, cluster_
     server, of_jvms : pa.Table
         Lines of interest in server.log and gc.log: broker_id, source_file, source_line, stamp_us, message.
     cluster_id : str
-        Stored in every row.
+        Value of the column cluster_id in every row.
     """
     kinds = " ".join(f"WHEN {matches('message', pattern)} THEN '{kind}'" for kind, pattern in OWN_TROUBLES.items())
     rows = sql(
@@ -86,7 +89,7 @@ def broker_troubles(sql: ArrowSql, server: pa.Table, of_jvms: pa.Table, cluster_
 
 
 def write_broker_troubles(small: SmallTables, cluster_id: str, rows: pa.Table, files: Collection[str]) -> int:
-    """Write rows of broker_troubles, in place of earlier rows from the same files; return the number written."""
+    """Write rows to table broker_troubles, and return how many. Earlier rows that came from ``files`` are replaced."""
     if not files:
         return 0
     of_files = f"source_file IN ({', '.join(map(sql_literal, sorted(files)))})"
@@ -95,24 +98,24 @@ def write_broker_troubles(small: SmallTables, cluster_id: str, rows: pa.Table, f
 
 
 def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, coverage: pa.Table) -> list[Row]:
-    """Return the JVM pauses in each absence of a broker, and the broker's own lines around it.
+    """For each absence of a broker, find the JVM pauses during it and the errors that the broker logged around it.
 
     Parameters
     ----------
     sql : ArrowSql
     absences : pa.Table
-        number, cluster_id, broker_id, from_us, until_us; absent_us, the time in it in which the broker did nothing;
-        over_us, when all was well again.
+        Columns number, cluster_id, broker_id, from_us and until_us. ``absent_us`` is for how many microseconds of the
+        absence the broker did nothing. ``over_us`` is when all was well again.
     troubles, coverage : pa.Table
-        Rows of broker_troubles and coverage. Their times have no zone.
+        Rows of broker_troubles and coverage, with timestamps that have no time zone.
 
     Returns
     -------
     list of dict
-        One per absence, in order: ``has_gc_log``, whether a gc.log covers the absence; ``pauses``, the number of
-        pauses; ``paused_us``, their total length within the absence; ``longest_us``, and longest_until_us,
-        longest_what, longest_file and longest_line of the longest pause; ``said``, the first line of each kind of
-        trouble (kind, at_us, file, line).
+        The absences, sorted by number, with more keys. ``has_gc_log``: whether a gc.log covers the whole absence.
+        ``pauses`` and ``paused_us``: number of pauses, and their total length within the absence. ``longest_us``,
+        longest_until_us, longest_what, longest_file and longest_line describe the longest pause. ``said`` lists the
+        first error of each kind (kind, at_us, file, line).
     """
     rows: list[Row] = sql(
         f"""
@@ -153,19 +156,22 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
 
 
 def is_of_jvm(absence: Row) -> bool | None:
-    """Whether pauses of the JVM explain an absence; None if they explain a part of it, or without a gc.log."""
+    """Whether JVM pauses caused an absence.
+
+    True if the JVM was paused for at least half of it, False if gc.log covers it and the JVM was paused for less than a
+    tenth. Otherwise None.
+    """
     if _paused_share(absence) >= _MOST_OF_IT:
         return True
     return False if absence["has_gc_log"] and _paused_share(absence) < _NOTHING_OF_IT else None
 
 
 def _paused_share(absence: Row) -> float:
-    """Return the share of an absence during which the broker's JVM was paused."""
     return float(absence["paused_us"] / max(absence["absent_us"], 1))
 
 
 def pauses_in_words(absence: Row) -> str:
-    """Return words about whether JVM pauses caused the absence; empty if gc.log does not show it."""
+    """Say whether JVM pauses caused an absence, and name the longest pause; empty if gc.log does not show it."""
     longest = _pause_length_text(absence["longest_us"])
     of_jvm = is_of_jvm(absence)
     if of_jvm is False:
@@ -184,14 +190,14 @@ def _pause_length_text(us: int) -> str:
 
 
 def trouble_in_words(absence: Row) -> str:
-    """Return the troubles in the broker's own server.log around its absence, as text; may be empty."""
+    """List the errors that the broker logged around its absence, each with its time; empty if it logged none."""
     return listed(f"{_SAID[one['kind']]} at {time_text(one['at_us'], '%H:%M:%S')}" for one in absence["said"]) if (
         absence["said"]
     ) else ""  # fmt: skip
 
 
 def lines_of_absence(absence: Row, *, pauses: bool) -> list[str]:
-    """Return the lines that are evidence for `pauses_in_words` (if ``pauses``) or `trouble_in_words`, as file:line."""
+    """Return as file:line the log lines behind `pauses_in_words` (if ``pauses``) or behind `trouble_in_words`."""
     longest = [f"{absence['longest_file']}:{absence['longest_line']}"] if absence["pauses"] else []
     return longest if pauses else [f"{one['file']}:{one['line']}" for one in absence["said"]]
 

@@ -5,21 +5,21 @@ from isr_batch.evidence.shrinks import Shrink
 
 TOPIC_CREATED, RESTART, ELECTION = "topic_created", "restart", "election"
 EVENTS = {TOPIC_CREATED: "the topic's creation", RESTART: "a restart", ELECTION: "an election"}
-"""Kinds of events, each as it is called in sentences."""
+"""Kinds of events. The values are the words for them in sentences."""
 SHORTEST_MS = 10_000
-"""The shorter one of Kafka's two default lag times, in ms. It is assumed if the lag time is unknown, unless the leader
-dropped a follower after less."""
+"""The lag time in ms that is assumed if it is unknown: the shorter one of Kafka's two defaults."""
 
 
 def event_before(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | None]:
-    """Return the event shortly before a shrink (topic_created, restart or election), and how many ms before it was.
+    """Return which event happened shortly before a shrink, and how many ms passed between the two.
+
+    The event is ``topic_created``, ``restart`` (of the leader or of the dropped replica's broker) or ``election`` (of
+    another leader, after the topic's first term). If several happened, the first kind in this list is returned. If none
+    happened, both results are None.
 
     "Shortly" means within two lag times, because a follower is dropped at most 1.5 lag times after it was last caught
-    up. If the lag time is unknown, the shortest lag at which the leader dropped a follower is used, but at most
-    `SHORTEST_MS`. A restart is one of the leader or of the replica. A new term of the same leader is not an election,
-    nor is the first term of a topic.
-
-    If there was no event, both results are None.
+    up. If the lag time is unknown, it is assumed to be `SHORTEST_MS`, or the shortest lag at which the leader dropped a
+    follower if that is less.
     """
     least_ms = min(SHORTEST_MS, found.least_lag_ms.get(shrink.leader_id, SHORTEST_MS))
     earliest_us = shrink.at_us - 2000 * (lag_time_in_lines(found, shrink.leader_id) or least_ms)

@@ -21,14 +21,16 @@ SCHEMA: Final = arrow_schema(SHRINK_EVIDENCE)
 
 
 def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
-    """Return one row per replica that left an ISR, with the likely reason, in chronological order.
+    """Return the rows of table shrink_evidence, one per replica that left an ISR, in chronological order.
+
+    Each row names the suspected broker and the reason.
 
     Parameters
     ----------
     found : FoundLines
         Lines of all brokers of a cluster.
     cluster_id : str
-        Stored in every row.
+        Value of the column cluster_id in every row.
     """
     evidence = weigh_suspects(shrinks(found), found)
     storms: dict[int, int] = {}
@@ -45,7 +47,7 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
 
 
 def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
-    """Write rows of shrink_evidence, in place of earlier rows about the same leaders and the same period.
+    """Write rows to table shrink_evidence. Earlier rows about the same leaders in the same period are replaced.
 
     Parameters
     ----------
@@ -55,7 +57,7 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
     evidence : pa.Table
         Rows of that cluster, from `evidence_rows`.
     found : FoundLines
-        The lines from which the rows were made. ``span_us`` is the period of the logs.
+        The lines that `evidence_rows` used. ``span_us`` is the period in which earlier rows are replaced.
 
     Returns
     -------
@@ -67,7 +69,7 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
     all_of_it = min(first for first, _ in found.span_us.values()), max(last for _, last in found.span_us.values())
     leaders, times = evidence["leader_id"].to_pylist(), evidence["change_time"].cast(pa.int64()).to_pylist()
     spans = dict.fromkeys(leaders, all_of_it) | found.span_us
-    # A log may have lines of another broker, at times that the other's own logs lack.
+    # A log may contain lines that another broker wrote, at times outside the period of that broker's own logs.
     apart = {(of, (us, us)) for of, us in zip(leaders, times, strict=True) if not spans[of][0] <= us <= spans[of][1]}
     of_leaders = (
         f"leader_id = {leader} AND change_time BETWEEN TIMESTAMP'{_evidence_time_text(first)}' "
@@ -79,7 +81,7 @@ def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table
 
 
 def read_evidence_table(lake: Lake, cluster_id: str) -> pa.Table:
-    """Return the rows of shrink_evidence for a cluster, in chronological order."""
+    """Read the rows of table shrink_evidence that belong to a cluster, in chronological order."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names, {"cluster_id": cluster_id})
     order = ("change_time", "source_file", "source_line", "replica_id")
     return rows.sort_by([(name, "ascending") for name in order])
@@ -139,6 +141,6 @@ _USED = [
 
 
 def rows_of_evidence_table(evidence: pa.Table) -> list[Row]:
-    """Return the columns of the evidence that answers use, as a dict per shrink."""
+    """Convert rows of shrink_evidence to dicts. Only the columns that answers use are kept."""
     rows: list[Row] = evidence.select(_USED).to_pylist()
     return rows

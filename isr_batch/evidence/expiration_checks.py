@@ -1,4 +1,7 @@
-"""Group shrinks by the check (run of the leader's isr-expiration) that made them, and related checks into storms."""
+"""Group shrinks by the check (run of the leader's task isr-expiration) that made them, and group checks into storms.
+
+Checks belong to the same storm if they share a broker and dropped followers that stopped at the same time.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,36 +13,36 @@ from isr_batch.evidence.lines import EvidencePosition, FoundLines, lag_time_in_l
 from isr_batch.evidence.shrinks import Shrink
 
 ONE_CHECK_US = 500_000
-"""Consecutive Shrinking lines of a leader at most this many microseconds apart are from the same check."""
+"""Consecutive Shrinking lines of a leader belong to the same check if they are at most this many microseconds apart."""
 SAME_START_MS = 1_000
-"""Two followers stopped at the same time if their lastCaughtUpTimeMs differ by at most this many milliseconds, because
-an idle follower fetches every 500 ms."""
+"""Two followers stopped at the same time if their lastCaughtUpTimeMs differ by at most this many milliseconds. An idle
+follower only fetches every 500 ms."""
 STORM_US = 60_000_000
-"""Checks more than this many microseconds apart belong to different storms."""
+"""Two checks are only compared, and so joined into a storm, if they are at most this many microseconds apart."""
 UNKNOWN_LAG_TIME_MS = 10_000
 _ALONE_SHARE = 0.5
 _SPREAD_MS = 100
 """A check that ran at most this many milliseconds late was on schedule."""
 _MOST_CHECKS = 200
-"""Maximum number of checks from which the schedule of a process is computed. Fewer would suffice."""
+"""The schedule of a broker process is derived from at most this many checks."""
 
 
 @dataclass
 class CheckBurst:
-    """The drops of one follower in one check.
+    """One follower that a check dropped from the ISR of one or more partitions.
 
     Attributes
     ----------
     first_us, last_us : int
-        Times of the first and the last Shrinking line.
+        Times of the check's first and last Shrinking line that drops the follower.
     starts_ms : (int, int) or None
-        Smallest and largest lastCaughtUpTimeMs of the follower; None if the lines do not have it.
+        Smallest and largest lastCaughtUpTimeMs of the follower; None if the lines do not contain it.
     place : EvidencePosition
-        Place of the first line.
+        File and number of the first of these lines.
     partitions : int
-        Number of partitions.
+        Number of partitions in which the check dropped the follower.
     period_us : int
-        If the follower is at fault, other leaders drop it within this time.
+        Longest time until other leaders drop the follower too, if the follower is at fault.
     """
 
     leader_id: int
@@ -52,9 +55,10 @@ class CheckBurst:
     period_us: int
 
     def same_time(self, other: "CheckBurst") -> bool:
-        """Whether two followers stopped at the same time.
+        """Whether the followers of two bursts stopped at the same time.
 
-        This is decided by lastCaughtUpTimeMs or, if that does not show it, by the times of the drops.
+        They did if their lastCaughtUpTimeMs are at most `SAME_START_MS` apart, or if they were dropped at most
+        ``period_us`` apart.
         """
         if self.starts_ms and other.starts_ms and _near_checks(self.starts_ms, other.starts_ms, SAME_START_MS):
             return True
@@ -68,7 +72,11 @@ def _near_checks(one: tuple[int, int], other: tuple[int, int], within: int) -> b
 
 @dataclass
 class ExpirationCheck:
-    """A check of a leader: the replicas that it dropped, and how late it ran."""
+    """A check of a leader that dropped replicas.
+
+    ``rows`` holds the shrinks that the check made, ``bursts`` the same shrinks grouped by follower. ``late_ms`` is how
+    late the check ran. ``number`` counts the checks of the cluster from 0, and ``storm`` is the number of its storm.
+    """
 
     leader_id: int
     rows: list[Shrink]
@@ -79,7 +87,7 @@ class ExpirationCheck:
     bursts: dict[int, CheckBurst] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Group the check's drops by follower. All of them must have been added."""
+        """Fill ``bursts`` with the followers in ``rows``. Call it after all shrinks were added to ``rows``."""
         of: dict[int, list[Shrink]] = defaultdict(list)
         for row in self.rows:
             of[row.replica_id].append(row)
@@ -93,7 +101,7 @@ class ExpirationCheck:
 
     @property
     def at_us(self) -> int:
-        """Time of the check's first Shrinking line, in microseconds."""
+        """Time of the check's first Shrinking line, in microseconds since 1970."""
         return self.rows[0].at_us
 
     @cached_property
@@ -103,30 +111,33 @@ class ExpirationCheck:
 
     @cached_property
     def alone(self) -> set[tuple[str, int]]:
-        """The partitions whose ISR only had the leader after the check."""
+        """The partitions whose ISR contained only the leader after the check."""
         return {row.partition for row in self.rows if set(row.isr_after) <= {self.leader_id}}
 
     @property
     def dropped_everybody(self) -> bool:
-        """Whether the check dropped two followers or more, and left most partitions with the leader alone."""
+        """Whether it dropped several followers, and left only the leader in sync in at least half of its partitions."""
         return len(self.bursts) > 1 and len(self.alone) >= _ALONE_SHARE * len(self.partitions)
 
     @property
     def starts_apart_ms(self) -> int | None:
-        """How far apart the followers' lastCaughtUpTimeMs are, in ms; None if fewer than two followers have it."""
+        """Difference in ms between the largest and the smallest lastCaughtUpTimeMs of the dropped followers.
+
+        None if it is logged for fewer than two followers.
+        """
         known = [burst.starts_ms for burst in self.bursts.values() if burst.starts_ms]
         return max(s[1] for s in known) - min(s[0] for s in known) if len(known) > 1 else None
 
 
 def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[ExpirationCheck]:
-    """Group the shrinks that leaders made into checks, in chronological order, each with its number and storm.
+    """Group the shrinks that leaders made by check. Return the checks, numbered in chronological order.
 
     Parameters
     ----------
     rows : iterable of Shrink
-        Shrinks in chronological order.
+        Shrinks by leaders, in chronological order.
     found : FoundLines
-        Lines with the brokers' settings and starts.
+        Provides the brokers' lag times and the times at which their processes started.
     """
     by_leader: dict[int, list[ExpirationCheck]] = defaultdict(list)
     for row in rows:
@@ -134,7 +145,7 @@ def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[Expirat
         if own and row.at_us - own[-1].rows[-1].at_us <= ONE_CHECK_US:
             own[-1].rows.append(row)
         else:
-            # Leaders check every half lag time, each with another phase, so another leader may be this much later.
+            # Leaders check every half lag time, but not at the same moments, so another one may be this much later.
             period_us = (lag_time_in_lines(found, row.leader_id) or UNKNOWN_LAG_TIME_MS) * 500 + ONE_CHECK_US
             own.append(ExpirationCheck(row.leader_id, [row], period_us))
     for leader_id, own in by_leader.items():
@@ -150,11 +161,11 @@ def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[Expirat
 
 
 def _number_storms(checks: Sequence[ExpirationCheck]) -> None:
-    """Join checks into storms: checks that have a broker in common, and whose followers stopped at the same time."""
+    """Set the storm of each check. A storm joins checks that share a broker and whose followers stopped together."""
     root = list(range(len(checks)))
 
     def find(n: int) -> int:
-        """Return the first check of the storm that check ``n`` belongs to."""
+        """Return the index of the first check of the storm that check ``n`` belongs to."""
         while root[n] != n:
             root[n] = n = root[root[n]]
         return n
@@ -184,9 +195,9 @@ def _checks_at_same_time(one: ExpirationCheck, other: ExpirationCheck) -> bool:
 def _late_checks_ms(checks: Sequence[int], leader_id: int, found: FoundLines) -> list[int | None]:
     """Return how late each check of a leader was, in ms; None if the schedule of its process is unknown.
 
-    isr-expiration runs with a fixed period from the start of the process: half a lag time since 0.10.2, before that a
-    lag time, which is a multiple of half. A check may be late, but never early. Therefore the schedule is that of the
-    check that most others follow by whole periods. At least two checks must agree.
+    isr-expiration runs with a fixed period that begins when the process starts: half a lag time since 0.10.2, a whole
+    lag time before. A check may be late, but never early. Therefore the check that most other checks follow after a
+    whole number of periods is taken as on time. This needs at least two checks, and half of them must agree.
 
     Parameters
     ----------

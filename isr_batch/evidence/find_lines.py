@@ -48,22 +48,24 @@ Row = dict[str, Any]
 
 
 def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int]] | None = None) -> FoundLines:
-    """Parse the lines of all brokers of a cluster that are evidence about shrinks.
+    """Parse the log lines of a cluster, and collect those that are evidence about shrinks.
 
     Parameters
     ----------
     sql : ArrowSql
+        Engine opened by `isr_batch.broker_lines.log_sql.log_sql`.
     lines : pa.Table
-        Columns of `LINES`, in any order. Lines that are not evidence are ignored.
+        Lines of all brokers, with the columns of `LINES`, in any order. Lines that are not evidence are ignored.
     span_us : dict of int to (int, int), optional
-        Times of the first and the last line of a broker's logs, by broker; by default, those of ``lines``.
+        Times of the first and the last line of each broker's logs, in microseconds since 1970. By default, they are
+        derived from ``lines``.
     """
     if span_us is None:
         stamped = lines.filter(pc.is_valid(lines["stamp_us"]))
         spans = stamped.group_by("broker_id").aggregate([("stamp_us", "min"), ("stamp_us", "max")])
         span_us = {row["broker_id"]: (row["stamp_us_min"], row["stamp_us_max"]) for row in spans.to_pylist()}
-    # Duplicates are dropped, because copies of a log may overlap. If a line names its broker, that is used, because the
-    # number in a folder's name may not be a broker id.
+    # Duplicates are dropped, because copies of a log may overlap. If a line names the broker that wrote it, this broker
+    # id is used, because the number in a folder's name may not be a broker id.
     once = sql(
         f"""
         SELECT * REPLACE (coalesce(writer_of(message), broker_id) AS broker_id) FROM lines
@@ -127,7 +129,7 @@ def find_lines(sql: ArrowSql, lines: pa.Table, span_us: dict[int, tuple[int, int
             found.min_isr[row["topic"]] = row["min_insync_replicas"]
     versions = rows(VERSION)
     found.releases = {row["broker_id"]: row["version"] for row in versions}
-    # Clients inside a broker log their version too, so this line is only used if the log has no better sign of a start.
+    # Clients inside a broker log their version too, so a version line only shows a start if no better line exists.
     found.process_starts = _starts_of_processes(versions) | _starts_of_processes(
         _lines_in_order(process_starts(sql, once))
     )
@@ -158,13 +160,12 @@ def _partition_of_line(row: Row) -> tuple[str, int]:
 
 
 def _changed_by_line(row: Row, *, shrinks: bool) -> set[int]:
-    """Return the replicas that leave the ISR (``shrinks``) or join it according to a line; empty if nothing changes."""
+    """Return the replicas that a Shrinking line removes from the ISR, or that an Expanding line adds to it."""
     more, less = ("isr_before", "isr_after") if shrinks else ("isr_after", "isr_before")
     return set(row[more]) - set(row[less])
 
 
 def _attempt_line(row: Row, *, shrinks: bool) -> AttemptLine:
-    """Convert a row of a Shrinking or Expanding line."""
     printed = {
         replica["replica_id"]: ReplicaInLine(
             _if_printed_in_line(replica["follower_log_end_offset"], 0),
@@ -181,7 +182,7 @@ def _attempt_line(row: Row, *, shrinks: bool) -> AttemptLine:
 
 
 def _state(row: Row, source: str) -> IsrStateLine:
-    """Return the ISR that a line shows. The leader is the broker that the line names, or the broker that wrote it."""
+    """Convert a row to an `IsrStateLine`. The leader is the broker that the line names or, without one, its writer."""
     isr, under = row.get("isr"), row.get("under")
     leader_id = row["leader_id"] if source == "updated" else row["broker_id"]
     return IsrStateLine(
@@ -191,7 +192,7 @@ def _state(row: Row, source: str) -> IsrStateLine:
 
 
 def _find_elections(found: FoundLines, first_terms: Collection[EvidencePosition]) -> None:
-    """Collect in ``found`` the times at which partitions got another leader."""
+    """Fill ``found.elections`` with the times at which a partition got another leader, its first term excepted."""
     leaders: dict[tuple[str, int], int] = {}
     for state in found.states:
         begins = state.source == "started" and state.place not in first_terms
@@ -201,7 +202,7 @@ def _find_elections(found: FoundLines, first_terms: Collection[EvidencePosition]
 
 
 def _starts_of_processes(rows: list[Row]) -> dict[int, list[tuple[int, EvidencePosition]]]:
-    """Return the first line of each start of a broker's process, by broker. A start has several such lines."""
+    """Return time and position of each start of a broker process, by broker. Lines within 60 s are one start."""
     starts: dict[int, list[tuple[int, EvidencePosition]]] = defaultdict(list)
     for row in rows:
         of_broker = starts[row["broker_id"]]
@@ -211,6 +212,5 @@ def _starts_of_processes(rows: list[Row]) -> dict[int, list[tuple[int, EvidenceP
 
 
 def _if_printed_in_line(number: int | None, least: int) -> int | None:
-    """Return a number from a line; None if it is below ``least``, which means that it is unknown."""
-    # A leader logs the offset -1 and the time 0 for a follower that has not fetched in its term.
+    # A leader logs the offset -1 and the time 0 for a follower that has not fetched in its term: both mean unknown.
     return number if number is not None and number >= least else None

@@ -1,4 +1,4 @@
-"""Classes for the lines in server.log and state-change.log that are evidence about ISR shrinks."""
+"""Classes for log lines in server.log and state-change.log that are evidence about ISR shrinks."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -8,18 +8,18 @@ from isr_batch.broker_lines.vendors import default_lag_time_ms, vendor_release
 
 
 class EvidencePosition(NamedTuple):
-    """File and line number of a line that is evidence."""
+    """File and line number of a log line that is evidence."""
 
     source_file: str
     source_line: int
 
     def __str__(self) -> str:
-        """Return ``file:line``, which editors understand."""
+        """Return ``file:line``, a form in which editors can open it."""
         return f"{self.source_file}:{self.source_line}"
 
 
 class ReplicaInLine(NamedTuple):
-    """A dropped replica as its leader logged it. A field is None if the line does not have it, or has "unknown"."""
+    """A dropped replica as a Shrinking line describes it. A field is None if the leader did not log it or know it."""
 
     log_end_offset: int | None
     last_caught_up_ms: int | None
@@ -27,7 +27,11 @@ class ReplicaInLine(NamedTuple):
 
 @dataclass(frozen=True)
 class AttemptLine:
-    """A Shrinking or Expanding line: a leader's attempt to write a new ISR."""
+    """A line in which a leader announces that it will write a new ISR.
+
+    ``shrinks`` is true for a Shrinking line and false for an Expanding line. ``replicas`` maps each replica that leaves
+    or joins the ISR to what the line says about it.
+    """
 
     place: EvidencePosition
     at_us: int
@@ -43,17 +47,17 @@ class AttemptLine:
 
 @dataclass(frozen=True)
 class IsrStateLine:
-    """A line that shows a partition's ISR.
+    """A line that shows the ISR of a partition at some time.
 
     Attributes
     ----------
     isr : tuple of int or None
-        None if a line about the start of a term does not have it.
+        None if the line is about the start of a term and does not show the ISR.
     source : str
-        ``updated``: the leader's own change was written. ``stayed``: the leader learned of a change, its own or
-        another. ``started``: a term began; the ISR may be older.
+        ``updated``: the ISR write of the leader succeeded. ``stayed``: the leader goes on leading, with an ISR that it
+        or the controller changed. ``started``: a term began, perhaps with an ISR that changed earlier.
     under_min_isr : bool or None
-        None if the release does not log it.
+        Whether the ISR is smaller than min.insync.replicas; None if the release does not log it.
     """
 
     place: EvidencePosition
@@ -68,7 +72,7 @@ class IsrStateLine:
 
 @dataclass(frozen=True)
 class FailedWriteLine:
-    """A line about a leader's failed ISR write. ``shrinks`` is None if the line does not show the kind of change."""
+    """A line that says that an ISR write of a leader failed. ``shrinks`` is None for an unknown kind of change."""
 
     place: EvidencePosition
     at_us: int
@@ -79,7 +83,7 @@ class FailedWriteLine:
 
 @dataclass(frozen=True)
 class UnreadIsrLine:
-    """A leader's line about an ISR in an unknown format. ``partition`` is None if the line does not name it."""
+    """A line about an ISR whose format is unknown. ``partition`` is None if the line does not name a partition."""
 
     at_us: int
     broker_id: int
@@ -88,7 +92,7 @@ class UnreadIsrLine:
 
 @dataclass(frozen=True)
 class TroubleLine:
-    """A line in which a follower reports a failed fetch. Leader and partition are None if it does not name them."""
+    """A line in which a follower reports why it cannot fetch. Leader and partition are None where it names none."""
 
     place: EvidencePosition
     at_us: int
@@ -100,28 +104,31 @@ class TroubleLine:
 
 @dataclass
 class FoundLines:
-    """The parsed lines that are evidence, by kind, in chronological order, and facts about brokers and partitions.
+    """The log lines of a cluster that are evidence about shrinks, and what they show about brokers and partitions.
+
+    Each list holds one kind of line in chronological order. Times are microseconds since 1970.
 
     Attributes
     ----------
     settings : dict
-        Values of settings, by broker and name of the setting.
+        Values of broker settings, by broker and name of the setting.
     min_isr : dict
-        min.insync.replicas by topic, from lines about the creation of its logs.
+        min.insync.replicas by topic, taken from lines about the creation of the topic's logs.
     releases : dict
         Kafka releases, by broker.
     process_starts : dict
-        Time (in microseconds since 1970) and line of each start of a broker, by broker.
+        Times and positions of the lines that show that a broker's process started, by broker.
     least_lag_ms : dict
         Shortest lag at which a leader dropped a follower, by leader.
     span_us : dict
-        Times of the first and the last line of a broker's logs, by broker.
+        Times of the first and the last line of all logs of a broker, by broker.
     server_us : dict or None
-        The same for its server.log, if that has lines at INFO. None: server.log covers all times.
+        Times of the first and the last line of server.log, by broker. Brokers whose server.log is missing or has no
+        lines at INFO are left out. If it is None, server.log covers all times.
     created : dict
-        Times and lines of the creation of a log, or of the first term, by topic and partition.
+        Times and positions of the lines that show the creation of a log or its first term, by topic and partition.
     elections : dict
-        Times at which another broker began to lead, by topic and partition. The first known leader counts too.
+        Times at which another broker became the leader, by topic and partition. The first known leader counts too.
     """
 
     attempts: list[AttemptLine] = field(default_factory=list)
@@ -141,9 +148,10 @@ class FoundLines:
 
 
 def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
-    """Return a broker's replica.lag.time.max.ms: the logged value, or else the default of its release.
+    """Return a broker's replica.lag.time.max.ms: the value in its settings, or else the default of its release.
 
-    The default is not used if the broker dropped a follower after a shorter lag. None if the lag time is unknown.
+    None if the release is unknown too, or if the broker dropped a follower after no more than this default: another
+    value must have been set then.
     """
     printed = found.settings.get((broker_id, LAG_TIME))
     if printed is not None:
@@ -154,7 +162,7 @@ def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
 
 
 def printed_lag_time(found: FoundLines, broker_id: int) -> int | None:
-    """Return a broker's replica.lag.time.max.ms from its lines or from files next to its logs; None if unknown."""
+    """Return the replica.lag.time.max.ms that a broker logged, or that a file next to its logs has; None if neither."""
     return found.settings.get((broker_id, LAG_TIME))
 
 

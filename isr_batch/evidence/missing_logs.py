@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from isr_batch.evidence.evidence_table import Row
 
 AT_ONCE: Final = timedelta(seconds=1)
-"""Logs of a broker begin at the same time if their first lines are at most this far apart."""
+"""Two logs of a broker begin at the same time if the times of their first lines differ by at most this much."""
 
 
 def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_server_log: Collection[int]) -> list[str]:
@@ -24,9 +24,10 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
     Parameters
     ----------
     coverage : iterable of dict
-        Rows of table coverage of one cluster: broker_id, log, from_time. A server.log without lines at INFO has no row.
+        Rows of table coverage for one cluster, with the keys broker_id, log and from_time. A server.log without lines
+        at INFO has no row.
     brokers : collection of int
-        Brokers with logs.
+        Brokers with any log.
     with_server_log : collection of int
         Brokers with a server.log.
     """
@@ -51,19 +52,21 @@ def missing_logs(coverage: Iterable["Row"], brokers: Collection[int], with_serve
 
 
 def missing_server_log(brokers: Sequence[int]) -> str:
-    """Return the sentence that server.log of some brokers is missing, and why it is needed."""
+    """Return the sentence that says that server.log of these brokers is missing, and why it is needed."""
     return f"server.log of {brokers_text(brokers)} is missing, and only it shows which replicas the leader dropped."
 
 
 def absent_brokers(named: Iterable[int], brokers: Collection[int]) -> list[str]:
-    """Return the sentence that brokers have no logs; empty if all have some, or none has.
+    """Return one sentence that lists the brokers without logs.
+
+    The result is empty if every broker has logs, or if no broker has any.
 
     Parameters
     ----------
     named : iterable of int
-        Brokers that fetch, or that an ISR has.
+        Brokers that sent fetches, or that were in an ISR.
     brokers : collection of int
-        Brokers with logs.
+        Brokers with any log.
     """
     absent = sorted({*named} - {*brokers})
     if not absent or not brokers:
@@ -75,19 +78,19 @@ def absent_brokers(named: Iterable[int], brokers: Collection[int]) -> list[str]:
 
 
 def uninformed_leaders(brokers: Sequence[int]) -> str:
-    """Return the sentence that the logs do not show which replicas some brokers dropped as leaders."""
+    """Return the sentence that says that the logs do not show which replicas these brokers dropped as leaders."""
     return (
         f"Nothing shows which replicas {brokers_text(brokers)} dropped: server.log is missing or has no lines at INFO."
     )
 
 
 def returns_alone(changes: Iterable["Row"]) -> list[str]:
-    """Return the sentence that replicas joined an ISR but the logs lack their removal; empty if they do not.
+    """Return one sentence on replicas that the logs show joining an ISR, but not leaving it; an empty list without any.
 
     Parameters
     ----------
     changes : iterable of dict
-        As for `metadata_alone`.
+        Rows of observed_isr_changes for one cluster: kind, change_time. Each row of kind ``expand`` is one replica.
     """
     back = sorted(row["change_time"] for row in changes if row["kind"] == "expand")
     if not back:
@@ -101,12 +104,12 @@ def returns_alone(changes: Iterable["Row"]) -> list[str]:
 
 
 def metadata_alone(changes: Iterable["Row"]) -> list[str]:
-    """Return a sentence about the replicas that left ISRs, for a cluster with a metadata log and no brokers' logs.
+    """Return a sentence on the replicas that left an ISR, for a cluster that only has a metadata log.
 
     Parameters
     ----------
     changes : iterable of dict
-        Rows of observed_isr_changes of one cluster: kind, made_by, change_time.
+        Rows of observed_isr_changes for one cluster: kind, made_by, change_time.
     """
     left = [row for row in changes if row["kind"] == "shrink"]
     only = "Only the metadata log is here, and why a replica left is in its leader's server.log."

@@ -1,4 +1,4 @@
-"""Describe what brokers' own logs show around storms of shrinks: JVM pauses, troubles, refused produce requests."""
+"""Describe what the suspected brokers logged around storms of shrinks: JVM pauses, errors, refused produce requests."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -24,14 +24,16 @@ from isr_batch.phrases import brokers_text
 from isr_batch.shown_times import in_shown_zone, time_of_day
 
 SHOWN: Final = 3
-"""Maximum number of partitions with refused produce requests that a sentence names."""
+"""Maximum number of partitions that the sentence on refused produce requests names."""
 _AT_LEAST: Final = timedelta(seconds=10)
-"""How long before a storm troubles are searched if no line shows when a follower was last caught up."""
+"""If no line shows when a follower was last caught up, errors are searched from this time before a storm on."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def notes_of_brokers(lake: Lake, cluster_id: str, evidence: pa.Table) -> list[str]:
-    """Return up to two sentences about troubles around the shrinks, such as JVM pauses, that brokers logged.
+    """Return up to two sentences on what brokers logged around the shrinks.
+
+    The first is on JVM pauses and errors of the suspected brokers, the second on refused produce requests.
 
     Parameters
     ----------
@@ -65,12 +67,12 @@ def notes_of_brokers(lake: Lake, cluster_id: str, evidence: pa.Table) -> list[st
 
 
 def _broker_of_note(storm: Storm) -> int:
-    """Return the broker whose own log is searched: the suspect, or the leader where the suspect is not known."""
+    """Return the broker whose logs are searched: the suspected broker, or the leader if no broker is suspected."""
     return storm.leader if storm.broker is None else storm.broker
 
 
 def _absence_of_storm(storm: Storm) -> dict[str, int]:
-    """Return the period of a storm as an absence of the suspected broker, for `troubles_of_absences`."""
+    """Return the times of an absence for `troubles_of_absences`, as if the suspected broker was absent in the storm."""
     since = storm.since if storm.since_is_printed else storm.first - _AT_LEAST
     from_us, until_us = ((time - _EPOCH) // timedelta(microseconds=1) for time in (since, storm.first))
     last_us = (storm.last - _EPOCH) // timedelta(microseconds=1)
@@ -79,7 +81,7 @@ def _absence_of_storm(storm: Storm) -> dict[str, int]:
 
 
 def _note_of_storm(storm: Storm, absence: Row) -> str:
-    """Return words about what the suspected broker's own log shows around a storm; empty if it shows nothing."""
+    """List the JVM pauses and errors that the suspected broker logged around a storm; empty if it logged none."""
     pauses = "" if is_of_jvm(absence) is False else pauses_in_words(absence)
     parts = [*filter(None, [pauses, trouble_in_words(absence)])]
     lines = [*(lines_of_absence(absence, pauses=True) if pauses else []), *lines_of_absence(absence, pauses=False)]
@@ -88,7 +90,7 @@ def _note_of_storm(storm: Storm, absence: Row) -> str:
 
 
 def _of_no_jvm(absences: Sequence[Row]) -> str:
-    """Return words that no JVM pause of the suspected brokers explains the shrinks."""
+    """Say that no JVM pause of the suspected brokers explains the shrinks, and name the longest pause."""
     longest = max(absences, key=lambda row: row["longest_us"])
     of = brokers_text(sorted({row["broker_id"] for row in absences}))
     if not longest["pauses"]:
@@ -98,7 +100,7 @@ def _of_no_jvm(absences: Sequence[Row]) -> str:
 
 
 def _refused_writes(troubles: Sequence[Row]) -> list[str]:
-    """Return a sentence about the partitions for which brokers refused produce requests as the ISR was too small."""
+    """Name the partitions for which brokers refused produce requests because the ISR was below min.insync.replicas."""
     first: dict[str, Row] = {}
     for row in troubles:
         if row["kind"] == "under_min_isr":

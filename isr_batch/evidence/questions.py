@@ -1,4 +1,4 @@
-"""Answer questions that people ask about shrinks. Each answer has its supporting lines, and says how sure it is."""
+"""Answer the questions that operators ask about shrinks. Each answer names its evidence and says how certain it is."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -41,11 +41,11 @@ class AnsweredQuestion(NamedTuple):
     ----------
     question, answer : str
     how_sure : str
-        If the answer names a suspect: strong evidence, weak evidence or no evidence. For any other answer: ``printed``
-        if lines state it, ``bound`` if lines only limit it, ``replayed`` if it comes from the replay of the brokers'
-        rule, ``unknown`` if nothing shows it.
+        If the answer names a suspect: strong evidence, weak evidence or no evidence; "as said of each" if that differs
+        between the suspects. For any other answer: ``printed`` if log lines state it, ``bound`` if they only show an
+        upper or lower bound, ``replayed`` if a replay computed it, ``unknown`` if nothing shows it.
     lines : list of str
-        The first lines that support the answer, as ``file:line``.
+        The first log lines that support the answer, as ``file:line``.
     """
 
     question: str
@@ -55,21 +55,22 @@ class AnsweredQuestion(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether the logs have an answer."""
+        """Whether the logs answer the question."""
         return self.how_sure != UNKNOWN
 
 
 class RequestsForQuestions(NamedTuple):
-    """The parts of answers that only request logs can give (`isr_batch.evidence.questions_with_requests`).
+    """Facts about shrinks that only request logs show. `isr_batch.evidence.questions_with_requests` collects them.
 
     Attributes
     ----------
     verdicts : list of dict
-        The replay's verdicts on shrinks, from view evidence_and_verdicts: known_by, verdict, primary_cause, lag_ms,
-        true_lag_ms, avoiding_lag_time_ms.
+        Verdicts on shrinks from view evidence_and_verdicts, with the keys known_by, verdict, primary_cause, lag_ms,
+        true_lag_ms and avoiding_lag_time_ms.
     clients : list of dict
-        Clients that wrote to a partition between the time when its follower was last caught up and the drop, the
-        busiest first: client_id, topic, appends, records, drops, first (source_file, source_line).
+        Clients that wrote to a partition after its follower was last caught up and before the follower was dropped,
+        those with most records first. Keys: client_id, topic, appends, records, drops (number of shrinks), first
+        (dict with source_file and source_line of the client's first append).
     """
 
     verdicts: list[Row]
@@ -80,16 +81,16 @@ NO_REQUESTS: Final = RequestsForQuestions([], [])
 
 
 def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQUESTS) -> list[AnsweredQuestion]:
-    """Return all questions about one cluster's shrinks, with their answers; empty if no replica left an ISR.
+    """Answer all questions about the shrinks of one cluster. The list is empty if no replica left an ISR.
 
-    If only the controller removed replicas, as in a rolling restart, questions about lag are left out.
+    If only the controller removed replicas, as in a rolling restart, the questions about lag are left out.
 
     Parameters
     ----------
     evidence : pa.Table
         Rows of one cluster, from `isr_batch.evidence.evidence_table.evidence_rows`.
     requests : RequestsForQuestions, optional
-        Data from request logs.
+        What the request logs show. By default, there are no request logs.
     """
     every = [row for row in rows_of_evidence_table(evidence) if not row["retry"]]
     rows = [row for row in every if row["made_by"] == LEADER and row["storm_time"] is not None]
@@ -106,7 +107,7 @@ def answer_questions(evidence: pa.Table, requests: RequestsForQuestions = NO_REQ
 
 
 def question_rows(asked: Iterable[AnsweredQuestion]) -> list[dict[str, str]]:
-    """Convert answered questions to rows of a table: question, answer, how sure, lines."""
+    """Convert answered questions to dicts with the keys question, answer, ``how sure`` and lines (joined by commas)."""
     return [
         {"question": one.question, "answer": one.answer, "how sure": one.how_sure, "lines": ", ".join(one.lines)}
         for one in asked
@@ -114,7 +115,7 @@ def question_rows(asked: Iterable[AnsweredQuestion]) -> list[dict[str, str]]:
 
 
 def _question_of_suspect(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
-    """Answer which broker was at fault."""
+    """Answer which brokers were at fault, and add the replay's verdicts."""
     counts = Counter((row["suspect"], row["suspect_broker"], row["strength"]) for row in rows)
     parts = [
         f"{(suspect or 'nobody').replace('_', ' ')}{'' if broker is None else f' {broker}'}: "
@@ -149,7 +150,7 @@ def _question_of_first_broker(storm: Storm) -> AnsweredQuestion:
 
 
 def _question_how_far_behind(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
-    """Answer how far behind the dropped followers were."""
+    """Answer how many records and ms the dropped followers lagged, by the replay or else by their leaders."""
     printed = [row for row in rows if row["records_behind"] is not None or row["lag_ms"] is not None]
     question = "Were they really behind, and by how much?"
     lags = [row["true_lag_ms"] for row in requests.verdicts if row["true_lag_ms"] is not None]
@@ -167,7 +168,7 @@ def _question_how_far_behind(rows: Sequence[Row], requests: RequestsForQuestions
 
 
 def _questions_of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:
-    """Answer the questions if only the controller removed replicas."""
+    """Answer the questions that make sense if only the controller removed replicas."""
     counts = Counter(row["replica_id"] for row in removed)
     parts = ", ".join(f"broker {broker}: {count_of(number, 'replica')}" for broker, number in sorted(counts.items()))
     first = removed[0]
@@ -188,7 +189,7 @@ def _questions_of_removed(removed: Sequence[Row]) -> list[AnsweredQuestion]:
 
 
 def _question_when_whole(rows: Sequence[Row], removed: Sequence[Row]) -> AnsweredQuestion:
-    """Answer how long it took until the ISRs were complete again."""
+    """Answer after what time dropped or removed replicas were back in the ISR."""
     question = "How long until the ISR was whole again?"
     every = [*rows, *removed]
     back = [row for row in every if row["returned_ms"] is not None]
@@ -208,9 +209,9 @@ def _question_when_whole(rows: Sequence[Row], removed: Sequence[Row]) -> Answere
 
 
 def _removed_again(removed: Sequence[Row]) -> str:
-    """Return a sentence about how soon brokers that the controller removed were back in the ISRs; may be empty.
+    """Say how soon the brokers that the controller removed were back in the ISRs; empty if none was back.
 
-    In a rolling restart, it shows how long to wait before the next broker is restarted.
+    In a rolling restart, this shows how long to wait before the next broker is restarted.
     """
     back: dict[int, list[Row]] = {}
     for row in removed:
@@ -221,7 +222,7 @@ def _removed_again(removed: Sequence[Row]) -> str:
 
 
 def _question_which_client(requests: RequestsForQuestions) -> AnsweredQuestion:
-    """Answer which clients wrote while the followers fell behind."""
+    """Answer which clients sent produce requests while the followers fell behind."""
     question = "Which client wrote when it happened?"
     named = [row for row in requests.clients if row["client_id"] is not None]
     if not named and requests.verdicts:
@@ -243,7 +244,7 @@ def _question_which_client(requests: RequestsForQuestions) -> AnsweredQuestion:
 
 
 def _question_which_lag_time(rows: Sequence[Row], requests: RequestsForQuestions) -> AnsweredQuestion:
-    """Answer which lag time would have avoided the shrinks."""
+    """Answer which replica.lag.time.max.ms would have avoided the shrinks, by the replay and by the leaders' lines."""
     question = "Which lag time would have avoided it?"
     printed = [row for row in rows if row["lag_ms"] is not None]
     lines = _lines_of_answer(printed, by="lag_ms")
@@ -279,7 +280,7 @@ def _question_of_trouble(rows: Sequence[Row]) -> AnsweredQuestion:
 
 
 def _question_after_event(rows: Sequence[Row]) -> AnsweredQuestion:
-    """Answer whether an election, a restart or the creation of the topic came shortly before."""
+    """Answer whether an election, a restart or the creation of the topic happened shortly before the shrinks."""
     question = "Right after an election, a restart or a topic's creation?"
     there = [row for row in rows if row["after_event"]]
     if not there:
@@ -294,7 +295,7 @@ def _question_after_event(rows: Sequence[Row]) -> AnsweredQuestion:
 
 
 def _question_under_min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
-    """Answer which partitions were below min.insync.replicas, and for how long."""
+    """Answer for how long partitions were below min.insync.replicas."""
     question = "How long under min ISR?"
     known = [row for row in rows if row["under_min_isr"] is not None]
     under = [row for row in known if row["under_min_isr"]]
@@ -315,17 +316,16 @@ def _question_under_min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
 
 
 def _unanswered_question(question: str, reason: str) -> AnsweredQuestion:
-    """Return a question that the logs do not answer, with the reason."""
+    """Return the answer that the logs do not answer a question, and why."""
     return AnsweredQuestion(question, NOT_IN_LOGS + reason, UNKNOWN, [])
 
 
 def _capitalised_answer(text: str) -> str:
-    """Capitalise the first letter of an answer."""
     return text[:1].upper() + text[1:]
 
 
 def _lines_of_answer(rows: Iterable[Row], by: str | None = None) -> list[str]:
-    """Return the first lines that support an answer, as ``file:line``.
+    """Return the positions of at most `MOST_LINES` rows as ``file:line``, without duplicates.
 
     If ``by`` is given, the rows with the largest values in this column come first.
     """

@@ -1,4 +1,4 @@
-"""Read the parts of answers that only request logs have: the replay's verdicts, and the producers before a shrink."""
+"""Query what only request logs show about shrinks: the replay's verdicts, and which clients wrote before a shrink."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -14,8 +14,8 @@ SELECT cluster_id, known_by, verdict, primary_cause, lag_ms, true_lag_ms, avoidi
 FROM ({view})
 WHERE cluster_id IN (:clusters) AND verdict <> 'excluded'
 """
-# If it is unknown since when a follower lagged, one lag time is assumed. Appends whose request is not logged have no
-# client.
+# If the time since which a follower lagged is unknown, one lag time is assumed. client_id is null for appends whose
+# produce request is not logged.
 _CLIENTS = """
 WITH dropped AS (
   SELECT cluster_id, topic, partition_id, unix_micros(change_time) AS until_us, min(1000 * coalesce(
@@ -49,12 +49,14 @@ ORDER BY records DESC, appends DESC, topic, client_id
 
 
 def collect_with_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, RequestsForQuestions]:
-    """Return the verdicts and producers from request logs, by cluster; empty where the lake lacks such tables.
+    """Query the verdicts on shrinks, and the clients that wrote before them. Return both by cluster.
+
+    Both lists are empty for a cluster that has no request logs in the lake.
 
     Parameters
     ----------
     lake : Lake
-        A lake with table shrink_evidence.
+        A lake that contains table shrink_evidence.
     cluster_ids : sequence of str
     """
     clusters = [(name,) for name in cluster_ids]

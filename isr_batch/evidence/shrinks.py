@@ -1,4 +1,4 @@
-"""Follow each partition's ISR through the log lines: dropped replicas, their returns, and failed ISR writes."""
+"""Reconstruct each partition's ISR from log lines: which replicas left, when they were back, and failed ISR writes."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -18,7 +18,7 @@ EXACT, AT_MOST, AT_LEAST = "exact", "at_most", "at_least"
 LEADER, CONTROLLER, UNKNOWN = "leader", "controller", "unknown"
 DONE, FAILED = "done", "failed"
 _WRITE_US = 60_000_000
-"""Longest time until the response to an ISR write; a later line is the response to another write."""
+"""A line can only be the response to an ISR write if it is at most this many microseconds later."""
 
 Event = AttemptLine | IsrStateLine | FailedWriteLine
 
@@ -27,11 +27,26 @@ Event = AttemptLine | IsrStateLine | FailedWriteLine
 class Shrink:
     """One replica that left the ISR of a partition, and when it was back.
 
-    Times are microseconds, ``*_ms`` milliseconds. ``earliest_us`` is set if the line shows late that the replica left:
-    the last time at which it was known to be in the ISR. ``returned_source`` and ``under_min_isr_source`` are exact,
-    at_most (the time is an upper bound), at_least (a lower bound, as the replica may have left earlier), or None.
-    ``write`` is done, failed, or None if unknown. ``retry`` is true if the leader repeats a shrink that had not been
-    written. ``failing_ms`` is the time for which the writes of this shrink failed, if they failed more than once.
+    Fields that end in ``_us`` and ``last_caught_up_ms`` are times since 1970. All other fields that end in ``_ms`` are
+    durations.
+
+    Attributes
+    ----------
+    made_by : str
+        leader, controller or unknown.
+    earliest_us : int or None
+        When the replica was last known to be in the ISR, if it may have left before ``at_us``; otherwise None.
+    returned_ms, returned_source : int, str, optional
+        Time until the replica was back in the ISR. The source is exact, at_most (the time is an upper bound), at_least
+        (a lower bound, because the replica may have left earlier) or None.
+    under_min_isr_ms, under_min_isr_source : int, str, optional
+        Time until the ISR was no longer under min ISR, with the same sources.
+    write : str or None
+        Outcome of the ISR write: done, failed, or None if unknown.
+    retry : bool
+        Whether the leader repeats a shrink whose ISR write had failed.
+    failing_ms : int or None
+        For how long the ISR writes of this shrink failed, if more than one did.
     """
 
     place: EvidencePosition
@@ -61,13 +76,16 @@ class Shrink:
 
     @property
     def records_behind(self) -> int | None:
-        """Number of records that the follower lacked according to its leader; None if not logged."""
+        """Number of records that the follower lacked according to its leader; None if the leader did not log it."""
         if self.leader_log_end_offset is None or self.follower_log_end_offset is None:
             return None
         return self.leader_log_end_offset - self.follower_log_end_offset
 
     def leave_earlier(self) -> None:
-        """Turn times since the line into lower bounds, as the replica left before; an upper bound is not one then."""
+        """Adapt ``returned_ms`` and ``under_min_isr_ms`` to a replica that left before the line at ``at_us``.
+
+        An exact time becomes a lower bound. An upper bound no longer holds, so it is set to None.
+        """
         bounds = {EXACT: AT_LEAST}
         self.returned_source = bounds.get(self.returned_source or "")
         self.under_min_isr_source = bounds.get(self.under_min_isr_source or "")
@@ -76,12 +94,12 @@ class Shrink:
 
     @property
     def lag_ms(self) -> int | None:
-        """Time from lastCaughtUpTimeMs to the shrink, both by the leader's clock; None if not logged."""
+        """Time between lastCaughtUpTimeMs and the shrink by the leader's clock; None if the leader did not log it."""
         return None if self.last_caught_up_ms is None else self.at_us // 1000 - self.last_caught_up_ms
 
 
 def shrinks(found: FoundLines) -> list[Shrink]:
-    """Return all shrinks in chronological order, one per replica that a leader or the controller dropped."""
+    """Find all shrinks in the log lines of a cluster. Return one per dropped replica, in chronological order."""
     by_partition: dict[tuple[str, int], list[Event]] = defaultdict(list)
     every: list[Event] = [*found.attempts, *found.states, *found.failed]
     for event in sorted(every, key=lambda event: (event.at_us, event.place)):
@@ -93,7 +111,7 @@ def shrinks(found: FoundLines) -> list[Shrink]:
 
 
 class _ShrinkHistory:
-    """The lines about one partition, in chronological order."""
+    """The lines about one partition in chronological order, and the shrinks that they show."""
 
     def __init__(self, events: Sequence[Event], found: FoundLines) -> None:
         self._events, self._found = events, found
@@ -102,10 +120,10 @@ class _ShrinkHistory:
         self._epochs = self._known_epochs()
 
     def leaders_without_lines(self) -> Iterator[int]:
-        """Yield the leaders whose Shrinking lines seem to be filtered out of the log.
+        """Yield the leaders whose Shrinking lines seem to have been filtered out of the log.
 
-        Such a leader wrote an ISR without some replicas, but there is no Shrinking line for it. In addition, either the
-        leader has no Shrinking line at all, or the write only dropped replicas.
+        Such a leader wrote an ISR that lacks earlier members, without a Shrinking line. In addition, either it has no
+        Shrinking line for any partition, or this write only dropped replicas.
         """
         shrinking = {attempt.leader_id for attempt in self._found.attempts if attempt.shrinks}
         for n, state, isr_before, since_us, *_ in self._without_line():
@@ -118,9 +136,10 @@ class _ShrinkHistory:
                 yield state.leader_id
 
     def shrinks(self, filtered: Collection[int]) -> Iterator[Shrink]:
-        """Yield the shrinks by leaders, and then those by the controller.
+        """Yield the shrinks with a Shrinking line, and then the shrinks without one.
 
-        For drops without a Shrinking line in the terms of leaders ``filtered``, it is unknown who made them.
+        A shrink without a Shrinking line was made by the controller, if the leader would have logged one. Otherwise its
+        maker is unknown. Leaders in ``filtered`` do not log them.
         """
         for n, event in enumerate(self._events):
             if not isinstance(event, AttemptLine) or not event.shrinks:
@@ -150,7 +169,7 @@ class _ShrinkHistory:
                 yield row
 
     def _outcome(self, n: int) -> str | None:
-        """Return whether the ISR write of the n-th line was done or failed; None if unknown."""
+        """Return the outcome of the ISR write that the n-th line announces: done, failed, or None if unknown."""
         attempt = self._events[n]
         if not isinstance(attempt, AttemptLine):
             return None
@@ -170,7 +189,7 @@ class _ShrinkHistory:
         return None
 
     def _find_retries(self) -> set[int]:
-        """Return the indices of attempts that repeat the attempt before them, whose ISR was not written."""
+        """Return the indices of attempts that repeat the attempt before them, whose ISR write failed or must have."""
         retries = set()
         last: tuple[int, AttemptLine] | None = None
         for n, event in enumerate(self._events):
@@ -185,11 +204,10 @@ class _ShrinkHistory:
         return retries
 
     def _back_between(self, one: AttemptLine, other: AttemptLine) -> bool:
-        """Whether the dropped replicas were back in the ISR between two attempts at the same shrink.
+        """Whether the dropped replicas must have been back in the ISR between two attempts at the same shrink.
 
-        If the lines have lastCaughtUpTimeMs of a replica, the replica was back if the two times differ. Otherwise the
-        replicas were back if the second attempt came at least a lag time after the first, or if the lag time is
-        unknown.
+        If both lines show lastCaughtUpTimeMs, the replicas were back if it changed. Otherwise they are assumed to have
+        been back if at least a lag time passed between the attempts, or if the lag time is unknown.
         """
         for replica_id, replica in other.replicas.items():
             if replica.last_caught_up_ms is not None:
@@ -198,7 +216,7 @@ class _ShrinkHistory:
         return lag is None or other.at_us - one.at_us >= lag * 1000
 
     def _failing_ms(self, n: int, attempt: AttemptLine) -> int | None:
-        """Return the time from an attempt to the last failed write that follows it; None if at most one failed."""
+        """Return how long after an attempt its ISR write last failed, in ms; None if it failed at most once."""
         last_us, failures = attempt.at_us, 0
         for event in self._events[n + 1 :]:
             if event.leader_id == attempt.leader_id and isinstance(event, FailedWriteLine):
@@ -208,9 +226,9 @@ class _ShrinkHistory:
         return (last_us - attempt.at_us) // 1000 if failures > 1 else None
 
     def _known_epochs(self) -> list[int]:
-        """Return the highest partition epoch in the lines before each line, and finally that of all lines.
+        """Return for each line the highest partition epoch in the lines before it, and at the end that of all lines.
 
-        It is -1 if no line has an epoch.
+        It is -1 as long as no line shows an epoch.
         """
         known, highest = [], -1
         for event in self._events:
@@ -220,7 +238,10 @@ class _ShrinkHistory:
         return [*known, highest]
 
     def _follow(self, row: Shrink, n: int, epoch: int) -> None:
-        """Fill in when a dropped replica was back in the ISR, and for how long the ISR was under min ISR."""
+        """Set in ``row`` when the dropped replica was back in the ISR, and for how long the ISR was under min ISR.
+
+        The lines after the ``n``-th one show this. ``epoch`` is the highest partition epoch known at the shrink.
+        """
         found = self._found
         row.min_isr = found.min_isr.get(row.partition[0], found.settings.get((row.leader_id, MIN_ISR)))
         row.under_min_isr = None if row.min_isr is None else len(row.isr_after) < row.min_isr
@@ -240,17 +261,17 @@ class _ShrinkHistory:
                 return
 
     def _known_isr(self, n: int, epoch: int, leader_id: int) -> Iterator[tuple[Event, tuple[int, ...], str]]:
-        """Yield the ISRs that the lines from the n-th on show, each with its line.
+        """Yield each ISR that a line from the ``n``-th on shows: (line, ISR, source of its time).
 
-        The source is ``exact`` if the ISR began at that line. It is ``at_most`` if the ISR may have begun earlier: if
-        another broker than ``leader_id`` led before, or if no line has the partition epochs in between. A leader that
-        learns from the metadata that its change was written does not log that.
+        The source is ``exact`` if the ISR changed at the time of the line. It is ``at_most`` if the ISR may have
+        changed earlier, because another broker than ``leader_id`` led before, or because partition epochs in between
+        are in no line. If a leader learns through metadata that its own ISR write succeeded, it does not log that.
         """
         unlogged = 1  # epoch of the write of the shrink itself
         for later in range(n, len(self._events)):
             event = self._events[later]
             if isinstance(event, IsrStateLine) and event.isr is not None:
-                # Lines with an older partition epoch are skipped, because a leader may learn late of an earlier change.
+                # Lines with an older partition epoch are skipped, because a leader may learn of a change late.
                 if event.partition_epoch is not None and event.partition_epoch <= epoch:
                     continue
                 follows = event.leader_id == leader_id and (
@@ -268,11 +289,11 @@ class _ShrinkHistory:
             leader_id = event.leader_id
 
     def _covered(self, state: IsrStateLine, since_us: int, *, elected: bool) -> bool:
-        """Whether the log would have a Shrinking line if the leader had dropped a replica since ``since_us``.
+        """Whether the logs would contain a Shrinking line if the leader had dropped a replica since ``since_us``.
 
-        It may be missing if the partition has an ISR line in an unknown format, or if server.log does not cover the
-        time. If a leader has no server.log, only an election (``elected``) shows that the controller made the change,
-        because up to 3.6 a leader's own change also begins a term.
+        They may not if the partition has an ISR line in an unknown format in this time, or if server.log does not cover
+        it. If the leader's server.log is missing, the result is true only after an election (``elected``): up to 3.6, a
+        change that the leader made itself begins a term too.
         """
         until_us = state.at_us + _WRITE_US
         for line in self._found.unread:
@@ -285,10 +306,12 @@ class _ShrinkHistory:
         return elected if span is None else span[0] <= since_us and state.at_us <= span[1] + _WRITE_US
 
     def _without_line(self) -> Iterator[tuple[int, IsrStateLine, tuple[int, ...], int, list[int], bool, list[int]]]:
-        """Yield the replicas that left without a Shrinking line, with the line that shows it and whether it elects.
+        """Yield each line that shows that replicas left the ISR, although no Shrinking line announced it.
 
-        The last item has those of them that the line shows late: changes before it are in no line, by the partition
-        epochs; or, without epochs, another leader led before, which itself left at this election.
+        The items are the line's index, the line, the ISR before, the time of the line that showed that ISR, the
+        replicas that left, whether the line elects another leader, and the replicas that may have left earlier. The
+        latter are all replicas if partition epochs in between are in no line. Without epochs, they are all but the
+        previous leader if there was another leader before.
         """
         leader: int | None = None
         isr: tuple[int, ...] | None = None
@@ -327,5 +350,5 @@ def _same_shrink_attempt(one: AttemptLine, other: AttemptLine) -> bool:
 
 
 def _shrink_ends_under_min_isr(event: Event) -> bool:
-    """Whether a line says that the ISR has at least min.insync.replicas again."""
+    """Whether a line says that the ISR has at least min.insync.replicas members."""
     return isinstance(event, IsrStateLine) and event.under_min_isr is False

@@ -1,4 +1,7 @@
-"""Describe storms, which are shrinks by related checks: the suspected broker, and when the ISRs were complete again."""
+"""Sum up each storm: the suspected broker, and when the ISRs were complete again.
+
+A storm is a group of shrinks whose checks share a broker, and whose followers stopped at the same time.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,12 +16,29 @@ from isr_batch.evidence.suspects import EITHER, NOT_KNOWN, STRONG
 
 
 class Storm(NamedTuple):
-    """Related shrinks: time, replicas, suspected broker and reason, and when the ISR was complete again.
+    """A group of related shrinks, with the suspected broker and the reason.
 
-    ``broker`` is None where no single broker is suspected; ``leader`` dropped most of the replicas. ``also`` has the
-    other suspects (broker, suspect) that strong evidence points at, each with its number of replicas. ``since`` is when
-    the first follower was last caught up, or the first shrink. ``whole_after_ms`` is the time from the first shrink
-    until the last replica was back, None if one is not seen to come back.
+    Attributes
+    ----------
+    first, last : datetime
+        Times of the first and the last shrink.
+    since, since_is_printed : datetime, bool
+        The earliest time at which a dropped follower was last caught up. If no line shows such a time, ``since`` is the
+        time of the first shrink, and ``since_is_printed`` is false.
+    replicas, partitions : int
+        Number of dropped replicas, and number of partitions to which they belong.
+    broker : int or None
+        The suspected broker; None if no single broker is suspected.
+    leader : int
+        The leader that dropped most of the replicas.
+    also : list
+        Other brokers that strong evidence points at: ((broker, suspect), number of replicas).
+    suspect, strength, reason, lines
+        As in table shrink_evidence, for the shrink with the strongest evidence against the suspected broker.
+    whole_after_ms : int or None
+        Time between the first shrink and the return of the last replica; None if some replica was not seen to return.
+    whole_at_most : bool
+        Whether ``whole_after_ms`` is only an upper bound.
     """
 
     first: datetime
@@ -39,7 +59,7 @@ class Storm(NamedTuple):
 
 
 def storms(evidence: pa.Table) -> list[Storm]:
-    """Return the storms in the evidence about one cluster, in chronological order.
+    """Group the shrinks of one cluster by storm, in chronological order.
 
     Parameters
     ----------
@@ -50,7 +70,7 @@ def storms(evidence: pa.Table) -> list[Storm]:
 
 
 def storms_in_rows(rows: Iterable[Row]) -> list[Storm]:
-    """Return the storms in rows of the evidence, in chronological order."""
+    """Group rows of shrink_evidence by storm, in chronological order. Rows without a storm are ignored."""
     grouped: dict[datetime, list[Row]] = defaultdict(list)
     for row in rows:
         if row["storm_time"] is not None:
@@ -91,12 +111,12 @@ def _storm_of_rows(rows: Sequence[Row]) -> Storm:
 
 
 def storm_suspect(storm: Storm) -> str:
-    """Return words for the broker that is suspected in a storm."""
+    """Name the broker that is suspected in a storm, as in `suspect_in_words`."""
     return suspect_in_words(storm.broker, storm.suspect)
 
 
 def suspect_in_words(broker: int | None, suspect: str) -> str:
-    """Name a suspected broker, or the link to it; or say that none is suspected."""
+    """Return "broker 1", "broker 1 or the link to it" or, if none is suspected, "no single broker"."""
     if suspect == NOT_KNOWN:
         return "no single broker"
     return f"broker {broker} or the link to it" if suspect == EITHER else f"broker {broker}"

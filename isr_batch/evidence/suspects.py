@@ -1,4 +1,4 @@
-"""Judge from server.log whether a shrink points at the leader, the follower, or the link between the two.
+"""Judge, using server.log, whether the leader, the follower, or the link between the two caused a shrink.
 
 This is evidence, not a verdict, because the follower's fetches are unknown. The judgement is based on three facts:
 which replicas were dropped together, since when they lagged, and how soon they were back.
@@ -18,7 +18,7 @@ from isr_batch.phrases import brokers_text, count_of, listed
 
 FOLLOWER, EITHER = "follower", "link_or_follower"
 NOT_KNOWN = "unknown"
-"""Suspect of a drop for which the lines that would decide are in the missing server.log of another broker."""
+"""The suspect of a shrink if another broker's missing server.log would decide who it is."""
 STRONG, WEAK, NONE = "strong", "weak", "none"
 _IN_WORDS = {STRONG: "strong evidence", WEAK: "weak evidence"}
 
@@ -27,32 +27,36 @@ ON_PURPOSE = (
 )
 
 SOON_MS = 2_000
-"""A dropped follower that never stopped is back within this time, in ms: the leader answers its fetch, and writes the
-ISR."""
+"""A dropped follower that never stopped fetching is back within this time, in ms. It needs one more fetch, and the
+leader one ISR write."""
 MOST_LINKS = 2
-"""If this many followers of one leader, or the links to them, seem to fail at once, the leader is suspected instead."""
+"""If one leader drops at least this many followers at about the same time, which are all that it has, the leader is
+suspected instead of the followers or the links to them."""
 LATE_MS = 150
-"""If a check comes at least this late, in ms, the leader is considered to have been held up."""
+"""If a check ran at least this late, in ms, something held up the leader."""
 
 
 @dataclass
 class SuspectedShrink:
-    """A shrink, and the broker that the lines suggest is at fault.
+    """A shrink, and the suspect that probably caused it.
 
     Attributes
     ----------
     check : ExpirationCheck or None
-        None for a shrink by the controller, a retry, and a follower that did not lag.
+        The check that made the shrink. None if the leader did not make it, if it is a retry, or if the follower did not
+        lag.
     suspect : str or None
-        leader, follower, link_or_follower or controller.
+        leader, follower, link_or_follower, controller, or unknown (`NOT_KNOWN`).
     strength : str
-        Strength of the evidence: strong, weak or none.
+        Strength of the evidence against the suspect: strong, weak or none.
     spurious : str
-        Strength of the evidence that the shrink was a mistake.
-    after_event : str or None
-        topic_created, restart or election, if such an event happened shortly before.
-    after_ms : int or None
-        Time since that event.
+        Strength of the evidence that the follower should not have been dropped: strong, weak or none.
+    reason, lines : str, list of EvidencePosition
+        The reason in words, and the log lines that show it.
+    trouble : TroubleLine or None
+        What the follower itself reported in the minute before.
+    after_event, after_ms : str, int, optional
+        Event shortly before the shrink (topic_created, restart or election), and the time between the two.
     """
 
     shrink: Shrink
@@ -68,16 +72,17 @@ class SuspectedShrink:
 
     @property
     def suspect_broker(self) -> int | None:
-        """The suspected broker, also if it is the broker or the link to it; None if no broker is suspected."""
+        """The suspected broker, or the follower if the link to it is suspected as well; None without such a suspect."""
         if self.suspect == LEADER:
             return self.shrink.leader_id
         return self.shrink.replica_id if self.suspect in (FOLLOWER, EITHER) else None
 
 
 class Suspicion(NamedTuple):
-    """A finding about a broker: strength of the evidence, reason, and supporting lines.
+    """How strongly a broker is suspected (strong, weak or none), the reason in words, and the lines that show it.
 
-    ``everyone`` is true if all brokers dropped each other.
+    ``everyone`` is true if all brokers seem to have been silent: the broker dropped all its followers, and other
+    brokers dropped these followers and the broker too.
     """
 
     strength: str
@@ -87,12 +92,12 @@ class Suspicion(NamedTuple):
 
 
 def suspicion_in_words(strength: str | None) -> str:
-    """Return words for the strength of a suspicion, such as "weak evidence"."""
+    """Return "strong evidence", "weak evidence" or "no evidence"."""
     return _IN_WORDS.get(strength or NONE, "no evidence")
 
 
 def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedShrink]:
-    """Return all shrinks of a cluster in the same order, each with the suspected broker."""
+    """Find the suspect of each shrink of a cluster. Return the results in the order of ``rows``."""
     kept = {id(row) for row in rows if _dropped_within_lag_time(row, found)}
     by_leaders = (row for row in rows if row.made_by == LEADER and not row.retry and id(row) not in kept)
     checks = expiration_checks(by_leaders, found)
@@ -127,7 +132,7 @@ def weigh_suspects(rows: Sequence[Shrink], found: FoundLines) -> list[SuspectedS
 
 
 def _dropped_within_lag_time(row: Shrink, found: FoundLines) -> bool:
-    """Whether a leader dropped a follower that did not lag, according to its logged lag and lag time."""
+    """Whether a leader dropped a follower although the logged lag is below the logged lag time."""
     lag_time = printed_lag_time(found, row.leader_id)
     if row.made_by != LEADER or row.retry or lag_time is None or row.lag_ms is None:
         return False
@@ -135,12 +140,11 @@ def _dropped_within_lag_time(row: Shrink, found: FoundLines) -> bool:
 
 
 def _leaders_as_suspects(found: FoundLines) -> set[int]:
-    """Return the brokers that any line names as a leader."""
     return {attempt.leader_id for attempt in found.attempts} | {state.leader_id for state in found.states}
 
 
 def _brokers_together(found: FoundLines) -> dict[int, set[int]]:
-    """Return for each broker the brokers that share an ISR with it in any line; they may lead what it follows."""
+    """Return for each broker the members of all ISRs that it is in. They may lead partitions that it follows."""
     together: dict[int, set[int]] = defaultdict(set)
     lines = [attempt.isr_before for attempt in found.attempts] + [state.isr or () for state in found.states]
     for isr in {frozenset(each) for each in lines}:
@@ -150,7 +154,7 @@ def _brokers_together(found: FoundLines) -> dict[int, set[int]]:
 
 
 class _SuspectScales:
-    """Weighs the evidence in each check of a cluster, using all other checks."""
+    """Weighs the evidence that each check of a cluster provides, in comparison with all other checks."""
 
     def __init__(self, checks: Sequence[ExpirationCheck], found: FoundLines) -> None:
         self._leaders = _leaders_as_suspects(found)
@@ -177,7 +181,7 @@ class _SuspectScales:
         }
 
     def weigh(self, one: SuspectedShrink, check: ExpirationCheck) -> None:
-        """Fill in suspect, strength, spurious, reason and lines of a shrink, from its check."""
+        """Set suspect, strength, spurious, reason and lines of a shrink that ``check`` made."""
         row = one.shrink
         leader, follower = self._of_leader[check.number], self._of_follower[check.number, row.replica_id]
         if row.failing_ms:
@@ -206,10 +210,11 @@ class _SuspectScales:
             one.spurious = one.strength
 
     def _doubt(self, one: SuspectedShrink, check: ExpirationCheck) -> None:
-        """Withdraw or weaken a suspicion that the missing server.log of another leader may refute.
+        """Withdraw or weaken a suspicion that the missing server.log of another leader might refute.
 
-        A late check, or another leader that dropped this leader at the same time, shows that it was silent all the
-        same; and so does a follower that is back at once if the evidence is strong.
+        Strong evidence that only one leader dropped the follower becomes weak. Other suspicions are replaced by
+        `NOT_KNOWN`, unless a sign shows that the leader was silent: its check was late, another leader dropped it at
+        the same time, or the evidence is strong and a dropped follower was back at once.
         """
         if one.suspect == FOLLOWER or one.shrink.failing_ms:
             return
@@ -232,7 +237,7 @@ class _SuspectScales:
         self._suspect(one, NOT_KNOWN, Suspicion(NONE, why))
 
     def _unseen(self, burst: CheckBurst) -> set[int]:
-        """Return the brokers that may have dropped a follower at this time as well, and whose server.log lacks it."""
+        """Return the brokers that may also have dropped the follower, but whose server.log does not cover the time."""
         if self._server_us is None:
             return set()
         others = self._together[burst.replica_id] - {burst.leader_id, burst.replica_id}
@@ -243,18 +248,21 @@ class _SuspectScales:
 
     @staticmethod
     def _suspect(one: SuspectedShrink, suspect: str, finding: Suspicion) -> None:
-        """Store a suspicion in a shrink."""
+        """Store the suspect and the finding in ``one``."""
         one.suspect, one.strength, one.reason = suspect, finding.strength, finding.reason
         one.lines += [place for place in finding.lines if place not in one.lines]
 
     def _by_others(self, replica_id: int, burst: CheckBurst) -> list[CheckBurst]:
-        """Return the drops of a follower by other leaders at the same time as ``burst``."""
+        """Return where other leaders dropped the broker ``replica_id`` at the same time as ``burst``."""
         return [
             other for other in self._bursts[replica_id] if other.leader_id != burst.leader_id and burst.same_time(other)
         ]
 
     def _leader(self, check: ExpirationCheck) -> Suspicion:
-        """Judge whether the leader was silent. The fewer followers the check dropped, the more signs are needed."""
+        """Judge how strongly a check suggests that its leader was silent.
+
+        The fewer followers the check dropped, the more signs (see `_signs`) are needed.
+        """
         signs, lines = self._signs(check)
         bursts = list(check.bursts.values())
         of = f"{count_of(len(bursts), 'follower')} of {count_of(len(check.partitions), 'partition')}"
@@ -285,7 +293,11 @@ class _SuspectScales:
         return Suspicion(strength, f"{'; '.join([what, *signs.values()])}: {end}.", lines)
 
     def _signs(self, check: ExpirationCheck) -> tuple[dict[str, str], tuple[EvidencePosition, ...]]:
-        """Return the signs that the leader was silent, as words by name, and the lines that show them."""
+        """Return the signs that the leader was silent, as a dict of name to words, and the lines that show them.
+
+        together: all followers stopped at the same time. soon: one was back at once. late: the check ran late. itself:
+        a leader dropped this leader, as a follower, at the same time.
+        """
         signs: dict[str, str] = {}
         lines: list[EvidencePosition] = []
         apart = check.starts_apart_ms
@@ -306,7 +318,10 @@ class _SuspectScales:
         return signs, tuple(lines)
 
     def _follower(self, burst: CheckBurst) -> Suspicion:
-        """Judge whether a follower was silent: several leaders dropped it, or it dropped its own followers."""
+        """Judge how strongly a burst suggests that the follower was silent.
+
+        It is suspected if several leaders dropped it at the same time, or if it dropped its own followers then.
+        """
         others = self._by_others(burst.replica_id, burst)
         own = [
             check
@@ -327,7 +342,10 @@ class _SuspectScales:
         return Suspicion(NONE)
 
     def _weigh_all_followers_of_one_leader(self, burst: CheckBurst) -> Suspicion:
-        """Judge a leader that alone dropped all its followers at about the same time, in several checks."""
+        """Suspect the leader, weakly, if it dropped all its followers at about the same time and no other leader did.
+
+        Otherwise the strength is `NONE`. The drops may be spread over several checks.
+        """
         near = self._near(burst)
         dropped = {other.replica_id for other in near}
         if len(dropped) < MOST_LINKS or dropped != self._followers[burst.leader_id]:
@@ -338,13 +356,13 @@ class _SuspectScales:
         return Suspicion(WEAK, f"{why} The leader, or its network.", (near[0].place, near[-1].place))
 
     def _near(self, burst: CheckBurst) -> list[CheckBurst]:
-        """Return the drops by the same leader at about the same time, with this one."""
+        """Return the bursts of the same leader at about the same time, including ``burst``."""
         followers = self._followers[burst.leader_id]
         every = (other for each in followers for other in self._bursts[each] if other.leader_id == burst.leader_id)
         return [other for other in every if burst.same_time(other)]
 
     def _pair(self, check: ExpirationCheck, burst: CheckBurst) -> Suspicion:
-        """Judge the case in which only one leader dropped a follower."""
+        """Judge the link or the follower if only one leader dropped it. The evidence is strong or weak, never none."""
         leader, follower = burst.leader_id, burst.replica_id
         partitions = count_of(burst.partitions, "partition")
         what = f"Only broker {leader} dropped broker {follower} ({partitions} at this check)"
@@ -358,6 +376,6 @@ class _SuspectScales:
 
 
 def _suspect_first_back(rows: Iterable[Shrink]) -> Shrink | None:
-    """Return the replica that was back in the ISR first, if it was back within SOON_MS; otherwise None."""
+    """Return the shrink whose replica returned soonest; None if none returned within `SOON_MS`."""
     back = [row for row in rows if row.returned_ms is not None and row.returned_ms <= SOON_MS]
     return min(back, key=lambda row: row.returned_ms or 0, default=None)

@@ -1,4 +1,4 @@
-"""Find lines in a follower's server.log, shortly before it was dropped, that explain why it could not fetch."""
+"""Find lines that a follower logged shortly before it was dropped, and that explain why it could not fetch."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -16,9 +16,10 @@ KINDS = {
     "stale_epoch": "it did not know the current leader epoch or topic id",
     "truncated": "it truncated its log",
 }
-"""Kinds of trouble, each with its words in sentences, in the order of `isr_batch.broker_lines.forms.TROUBLES`."""
+"""Kinds of trouble, the most specific first, as in `isr_batch.broker_lines.forms.TROUBLES`. The values are the words
+for them in sentences."""
 DECIDES = ("record_too_large", "log_dir_failed", "corrupt_record", "fetcher_died")
-"""Kinds of trouble that only the follower can cause. They make the follower the suspect."""
+"""Kinds of trouble that only the follower can cause. After one of them, the follower is the suspect."""
 
 
 class TroublesOfFollowers:
@@ -30,9 +31,9 @@ class TroublesOfFollowers:
             self._of[trouble.broker_id, trouble.leader_id, trouble.partition, trouble.kind].append(trouble)
 
     def before(self, shrink: Shrink) -> TroubleLine | None:
-        """Return the follower's most specific trouble in the minute before a shrink; None without trouble.
+        """Return the most specific trouble that the dropped follower logged in the minute before a shrink.
 
-        The line must be about the shrink's leader or about none, and about its partition or about none.
+        None if it logged none. A line that names another leader or another partition does not count.
         """
         for kind in KINDS:
             last: TroubleLine | None = None
@@ -50,5 +51,5 @@ class TroublesOfFollowers:
 
 
 BEFORE_US = 60_000_000
-"""How long before a shrink troubles are searched, in microseconds. With the default lag time, a follower is dropped up
-to 45 s after it was last caught up."""
+"""Troubles are searched in this many microseconds before a shrink. With the default lag time, a follower is dropped at
+most 45 s after it was last caught up."""

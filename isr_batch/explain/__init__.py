@@ -1,1 +1,1 @@
-"""Explain a shrink by a rule: collect its data, describe it in text, and draw it as a swim lane."""
+"""Explain a shrink that a rule made: collect its data, describe it in text, and draw it as a swim lane."""

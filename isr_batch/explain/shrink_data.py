@@ -1,4 +1,4 @@
-"""Collect the data about one shrink from the lake, for `isr_batch.explain.shrink_text`."""
+"""Query the lake for the data about one shrink that `isr_batch.explain.shrink_text` describes."""
 
 import json
 from collections.abc import Mapping
@@ -34,29 +34,30 @@ from udfs.batches.results import SET_COLUMNS
 LAST_FETCHES: Final = 8
 """Maximum number of fetches that an explanation lists."""
 HINTS: Final = 8
-"""Number of partitions with shrinks that an error message names at most."""
+"""Maximum number of partitions with shrinks that an error message suggests."""
 NEAR_US: Final = 3_600_000_000
-"""Fetches and appends are searched first within this time before a shrink, in microseconds, because a term may last for
-months."""
+"""Fetches are first searched this many microseconds before and after a shrink, and in the whole term only if that is
+not enough. A term may last for months."""
 FETCH: Final = (
     "arrival_us, handled_us, processed_us, released_us, completed_us, "
     f"coalesce(fetch_offset, {NOT_NAMED}) AS fetch_offset, leader_log_end_offset, error_code"
 )
-"""SQL expressions for the fields of `shrink_text.FetchInText`, from the rows of `fetches_to_explain`."""
+"""SQL select list that turns rows of `fetches_to_explain` into the fields of `shrink_text.FetchInText`."""
 
 Row = Mapping[str, Any]
 
 
 def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: str) -> ShrinkStory:
-    """Find the shrink of a partition that is nearest to a time, and collect the data that explains it.
+    """Find the shrink of a partition that is nearest to a time, and collect what explains it.
 
     Parameters
     ----------
     lake : Lake
         A lake with a replay of the rule.
     topic, partition : str, int
-        Topic and partition. If several clusters of the lake have them, the nearest shrink of all is used.
+        If several clusters in the lake have this partition, the shrink that is nearest to ``at`` is used.
     at : AskedTime
+        The time that the user asked for.
     rule : str
         Name of the rule that made the shrink.
 
@@ -94,9 +95,10 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: 
 def leader_pauses_to_explain(
     engine: LakeEngine, key: Row, from_us: int, until_us: int, kind: str = "silent"
 ) -> tuple[tuple[int, int], ...]:
-    """Return the silences of a broker (``leader_id``) that overlap a time range.
+    """Return start and end of each silence of a broker that overlaps a time range.
 
-    For kind ``quiet``, the result is the times in which no follower fetched.
+    The broker is ``key["leader_id"]`` in the cluster ``key["cluster_id"]``. For the kind ``quiet``, the times in which
+    no follower fetched from the broker are returned instead.
     """
     text = f"""
         SELECT DISTINCT unix_micros(event_time) AS event_us, unix_micros(end_time) AS end_us FROM {{broker_events}}
@@ -109,13 +111,13 @@ def leader_pauses_to_explain(
 
 
 def fetches_to_explain(engine: LakeEngine, term: Row, replica_id: int, from_us: int, until_us: int) -> Rows:
-    """Return a follower's fetches that were in progress in a period, within one term."""
+    """Return the fetches of a follower that were in progress between two instants and arrived within the term."""
     span = {"replica_id": replica_id, "from_us": max(from_us, term["start_us"]),
             "until_us": min(until_us, term["end_us"])}  # fmt: skip
     types = {"cluster_id": pa.string(), "topic": pa.string(), "from_us": pa.int64(), "until_us": pa.int64()}
     key = {name: term[name] for name in ("cluster_id", "topic", "partition_id", "leader_id")}
     spans = {name: pa.array([value], types.get(name, pa.int32())) for name, value in {**key, **span}.items()}
-    # The day of a fetch is the one on which it was handled.
+    # A fetch belongs to the day on which it was handled, which may be the day after its arrival.
     days = (_day_of_shrink(span["from_us"]) - timedelta(days=1), _day_of_shrink(span["until_us"]) + timedelta(days=1))
     found = engine.fetches(engine.rows(pa.table(spans)), days)
     in_term = f"arrival_us BETWEEN {term['start_us']} AND {term['end_us']}"
@@ -123,7 +125,7 @@ def fetches_to_explain(engine: LakeEngine, term: Row, replica_id: int, from_us: 
 
 
 def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at: AskedTime) -> list[dict[str, Any]]:
-    """Return the shrink nearest to a time, as rows of ``shrink_verdicts``, one per dropped follower."""
+    """Return the shrink that is nearest to a time. It has one row of ``shrink_verdicts`` per dropped follower."""
     here = rows_to_explain(engine, "shrink_verdicts", asked)
     times = "unix_micros(change_time) AS change_us, unix_micros(restored_time) AS restored_us"
     found = engine.listed(engine(f"SELECT *, {times} FROM {{here}}", here=here))
@@ -137,7 +139,7 @@ def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at: AskedTime) -> list[
 
 
 def _say_what_there_is(engine: LakeEngine, lake: Lake, rule: str, topic: str, partition_id: int) -> None:
-    """Raise the error that the rule made no shrink here. The message names topics or partitions to try."""
+    """Raise a NoInputError that says why no shrink was found, and names topics, partitions or rules to try."""
     text = "SELECT DISTINCT topic, partition_id FROM {terms} ORDER BY topic, partition_id"
     terms = engine.listed(engine(text, terms=engine.table("leader_epochs")))
     topics = list(dict.fromkeys(row["topic"] for row in terms))
@@ -165,7 +167,7 @@ def _say_what_there_is(engine: LakeEngine, lake: Lake, rule: str, topic: str, pa
 
 
 def _dropped_in_shrink(engine: LakeEngine, term: Row, shrink: Row) -> DroppedFollower:
-    """Collect the data about one of the dropped followers."""
+    """Collect the data about one dropped follower, using its row of ``shrink_verdicts``."""
     change_us = shrink["change_us"]
     near = _fetches_around_shrink(engine, term, shrink, change_us - NEAR_US, change_us + NEAR_US)
     whole = near.from_us <= term["start_us"] and near.until_us >= term["end_us"]
@@ -196,16 +198,16 @@ _FROM_VERDICT = (
 
 
 class _Around:
-    """A follower's fetches before and after a shrink.
+    """The fetches of a follower before and after a shrink.
 
     Attributes
     ----------
     last : list of dict
-        The last fetches before it, the latest first.
+        Up to `LAST_FETCHES` fetches that arrived before the shrink, the latest first.
     counted : list of dict
-        The last successful fetch before it; empty without one.
+        The last successful one of them, as the only item; empty if none was successful.
     next_us : int or None
-        Arrival of the first fetch after it.
+        When the first fetch after the shrink arrived.
     """
 
     def __init__(self, engine: LakeEngine, fetches: Rows, change_us: int, span: tuple[int, int]) -> None:
@@ -218,25 +220,30 @@ class _Around:
                 fetches=fetches,
             ))  # fmt: skip
 
-        # The log end offset is that of the last successful fetch, which may be older than the fetches shown.
+        # The last successful fetch shows the follower's log end offset. It may be older than the fetches listed.
         self.last, self.counted = last(LAST_FETCHES), last(1, "error_code = 0")
         since = f"SELECT min(arrival_us) AS next_us FROM {{fetches}} WHERE arrival_us >= {change_us}"
         self.next_us: int | None = engine.listed(engine(since, fetches=fetches))[0]["next_us"]
 
     @property
     def is_enough(self) -> bool:
-        """Whether no further fetches need to be read for the explanation."""
+        """Whether the fetches found suffice for the explanation, so that none outside the period are needed."""
         return len(self.last) == LAST_FETCHES and bool(self.counted) and self.next_us is not None
 
 
 def _fetches_around_shrink(engine: LakeEngine, term: Row, shrink: Row, from_us: int, until_us: int) -> _Around:
-    """Read a follower's fetches in a period around a shrink."""
+    """Read the fetches of the dropped follower between two instants."""
     fetches = engine.keep(fetches_to_explain(engine, term, shrink["replica_id"], from_us, until_us))
     return _Around(engine, fetches, shrink["change_us"], (from_us, until_us))
 
 
 def _appends_to_explain(engine: LakeEngine, term: Row, shrink: Row, held: int | None) -> dict[str, Any]:
-    """Count the appends and records since the follower was last caught up, and the appends that it lacked."""
+    """Count the appends of the term that matter to an explanation, as the fields of `DroppedFollower`.
+
+    appends and records: since the follower was last caught up. lacked_appends: those that end after ``held``, the
+    offset up to which the follower had all records. acknowledged_offset: the largest log end offset after an append
+    with acks 0 or 1.
+    """
     since = f"unix_micros(append_time) >= 1000 * {shrink['last_caught_up_time_ms']}"
     (row,) = engine.listed(engine(
         f"""
@@ -255,7 +262,7 @@ def _appends_to_explain(engine: LakeEngine, term: Row, shrink: Row, held: int | 
 
 
 def _with_leader_ends(engine: LakeEngine, term: Row, fetches: tuple[FetchInText, ...]) -> tuple[FetchInText, ...]:
-    """Fill in the leader's log end offset at each fetch from the appends, if it is not logged."""
+    """Where a fetch has no log end offset of the leader, derive it from the appends before the fetch."""
     if not fetches:
         return ()
     ends = ", ".join(
@@ -273,7 +280,7 @@ def _with_leader_ends(engine: LakeEngine, term: Row, fetches: tuple[FetchInText,
 
 
 def _observed_shrink(engine: LakeEngine, shrink: Row) -> Row | None:
-    """Return the brokers' nearest shrink of the same follower; None if it is more than a lag time away."""
+    """Return the nearest shrink of the follower in the brokers' logs; None if none is at most a lag time away."""
     of_follower = rows_to_explain(
         engine, "observed_isr_changes", {name: shrink[name] for name in (*SET_COLUMNS, "replica_id")}
     )
@@ -287,7 +294,10 @@ def _observed_shrink(engine: LakeEngine, shrink: Row) -> Row | None:
 
 
 def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
-    """Return the decision of each other rule run: it dropped the follower too, kept it, or had dropped it before."""
+    """Return what each other rule run decided at the shrink: it made the shrink too, kept the follower, or had it out.
+
+    Empty if the controller made the shrink, because no rule decided then.
+    """
     if shrink["made_by"] != "rule":
         return ()
     of_follower = {name: shrink[name] for name in FOLLOWER}
@@ -310,16 +320,20 @@ def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRule
 
 
 def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -> int:
-    """Return the start of the time in which a silence of the leader may have contributed to the shrink."""
+    """Return the earliest time at which a silence of the leader can have contributed to the shrink.
+
+    That is when a dropped follower was last caught up or, if earlier, when its last fetch arrived. It is never before
+    the start of the term.
+    """
     signs = [1000 * follower.last_caught_up_time_ms for follower in dropped]
     signs += [follower.fetches[-1].arrival_us for follower in dropped if follower.fetches]
     return int(max(term["start_us"], min([one["change_us"], *signs])))
 
 
 def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
-    """Return the row of ``leader_epochs`` that covers the time of the shrink, with ``start_us`` and ``end_us``.
+    """Return the term of ``leader_epochs`` in which a shrink happened, with its times as ``start_us`` and ``end_us``.
 
-    A term can have several rows, because gaps in the log divide it.
+    Gaps in the log divide a term into several rows. Of these, the last one that starts before the shrink is returned.
     """
     joined = engine(
         JOINED, leader_epochs=rows_to_explain(engine, "leader_epochs", {name: key[name] for name in SET_KEY})
@@ -330,29 +344,26 @@ def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
 
 
 def rows_to_explain(engine: LakeEngine, name: str, key: Row) -> Rows:
-    """Return the rows of a table that have the values of ``key`` in the columns of that name."""
+    """Return the rows of the table ``name`` whose columns have the values that ``key`` gives for them."""
     same = " AND ".join(f"{column} = {engine.literal(value)}" for column, value in key.items())
     return engine(f"SELECT * FROM {{{name}}} WHERE {same}", **{name: engine.table(name)})
 
 
 def _in_term(engine: LakeEngine, term: Row) -> str:
-    """Return the SQL condition that selects the appends of a term."""
+    """Return the SQL condition that selects the rows of ``append_log`` that belong to a term."""
     days = f"event_date BETWEEN DATE '{_day_of_shrink(term['start_us'])}' AND DATE '{_day_of_shrink(term['end_us'])}'"
     same = (f"{name} = {engine.literal(term[name])}" for name in SET_COLUMNS)
-    # With conditions on the day, the engine skips the files of other days.
+    # The condition on event_date lets the engine skip the files of other days.
     return " AND ".join([days, f"unix_micros(append_time) BETWEEN {term['start_us']} AND {term['end_us']}", *same])
 
 
 def _day_of_shrink(at_us: int) -> date:
-    """Return the UTC day of an instant."""
     return date(1970, 1, 1) + timedelta(microseconds=at_us)
 
 
 def _param_of_shrink(shrink: Row, name: str) -> int:
-    """Return a parameter of the rule run that made the shrink."""
     return int(json.loads(shrink["params_json"])[name])
 
 
 def _lag_time_of_shrink_ms(shrink: Row) -> int:
-    """Return the lag time of the rule run that made the shrink."""
     return _param_of_shrink(shrink, "replica_lag_time_max_ms")

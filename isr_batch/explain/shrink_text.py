@@ -1,7 +1,7 @@
-"""Describe one shrink in text, for `explain`: the classes for its data, and all sentences.
+"""Describe one shrink in text, for the command `explain`. The module has the classes for its data and all sentences.
 
-Times are microseconds since 1970. Whether a cause applies is taken from ``shrink_verdicts``. The numbers shown with a
-cause are those that decide it according to docs/verdicts.md.
+Times are microseconds since 1970. Table ``shrink_verdicts`` says which causes apply. The text shows with each cause the
+numbers that decide it according to docs/verdicts.md.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 NOT_NAMED = -1
-"""Offset of a fetch whose request does not name one, because its session was opened before the log begins."""
+"""Placeholder for the offset of a fetch whose offset is unknown, because its fetch session began before the log."""
 
 
 @dataclass(frozen=True)
 class FetchInText:
-    """A fetch of the dropped follower: a row of view ``fetches``."""
+    """A fetch of the dropped follower. Its fields are columns of view ``fetches``."""
 
     arrival_us: int
     handled_us: int
@@ -36,18 +36,21 @@ class FetchInText:
 
     @property
     def inside_us(self) -> int:
-        """How long the leader held the fetch: it was queued, processed, or parked beyond the request's max wait."""
+        """How long the leader held the fetch: in the queue, in processing, or in purgatory beyond the max wait."""
         return self.processed_us - self.arrival_us + self.completed_us - self.released_us
 
     @property
     def wait_us(self) -> int:
-        """How long the fetch was parked in purgatory, up to the request's max wait."""
+        """How long the fetch waited in purgatory, without the time beyond the request's max wait."""
         return self.released_us - self.processed_us
 
 
 @dataclass(frozen=True)
 class OtherRuleInText:
-    """Decision of another rule run: it ``made`` the shrink too, ``kept`` the follower, or already had it ``out``."""
+    """Decision of another rule run: it ``made`` the shrink too, ``kept`` the follower, or already had it ``out``.
+
+    If it made the shrink, ``at_us`` and ``primary_cause`` are the time and the cause of this other shrink.
+    """
 
     run: str
     stand: str
@@ -57,23 +60,20 @@ class OtherRuleInText:
 
 @dataclass(frozen=True)
 class DroppedFollower:
-    """A follower that the shrink dropped from the ISR, with the data that explains why.
+    """A follower that a shrink dropped. Fields that are not listed here are columns of table ``shrink_verdicts``.
 
     Attributes
     ----------
     true_log_end_offset : int, optional
-        Offset of its last fetch before the shrink; None if it had not fetched in the term.
+        Offset below which the follower had all records, derived from its last successful fetch before the shrink.
     acknowledged_offset : int, optional
-        End of the last append with acks 0 or 1 before the shrink.
+        Largest log end offset of the leader after an append with acks 0 or 1 before the shrink.
     appends, records, lacked_appends : int
-        Numbers of appends and of records since ``last_caught_up_time_ms``, and number of appends of the term that it
-        did not have completely.
-    fetches : tuple of FetchInText
-        Its last fetches that arrived before the shrink, in chronological order.
-    next_arrival_us : int, optional
-        Arrival of its first fetch after the shrink.
+        Appends and records since ``last_caught_up_time_ms``, and appends of the term whose records it lacked.
+    fetches, next_arrival_us : tuple of FetchInText, int, optional
+        Its last fetches before the shrink in chronological order, and when the first one after the shrink arrived.
     observed_us, observed_by : int, str, optional
-        When the brokers dropped it, if within a lag time, and whether the leader or the controller did.
+        When, and by whom (leader, controller or unknown), the brokers dropped it, if within a lag time of the shrink.
     """
 
     replica_id: int
@@ -103,7 +103,11 @@ class DroppedFollower:
 
 @dataclass(frozen=True)
 class ShrinkStory:
-    """A shrink by a rule, with the data that explains it. It may drop several followers at once."""
+    """A shrink in a replay that dropped one or more followers, with the data that explains it.
+
+    ``silences`` holds (broker, start, end) for the leader and the dropped followers. ``quiets`` holds start and end of
+    times in which no follower fetched from the leader. ``from_asked_us`` is how far the shrink is from the time asked.
+    """
 
     rule: str
     params_json: str
@@ -129,7 +133,7 @@ class ShrinkStory:
 
 
 def shrink_headline(story: ShrinkStory) -> str:
-    """Return a line with the maker of the shrink, the dropped followers, the partition and the time."""
+    """Return the headline, which names the maker of the shrink, the dropped followers, the partition, and the time."""
     who = brokers_text([follower.replica_id for follower in story.dropped])
     maker = "The controller" if story.dropped[0].made_by == "controller" else story.rule
     partition = f"{printable(story.topic)}-{story.partition_id}"
@@ -137,7 +141,7 @@ def shrink_headline(story: ShrinkStory) -> str:
 
 
 def shrink_lines(story: ShrinkStory) -> list[str]:
-    """Return the whole explanation as lines of text."""
+    """Return the whole explanation of a shrink as lines of text, the headline first."""
     leads = f"broker {story.leader_id} leads in epoch {story.leader_epoch}"
     least = f"min.insync.replicas {story.min_insync_replicas}"
     release = f", Kafka {story.broker_version}" if story.broker_version else ""
@@ -155,7 +159,7 @@ def shrink_lines(story: ShrinkStory) -> list[str]:
 
 
 def _follower_of_shrink_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """Return the lines about one dropped follower: its verdict, and several sections."""
+    """Return the lines on one dropped follower: its verdict, and then titled sections with the details."""
     return [
         f"Broker {follower.replica_id}: {follower.verdict}, {', '.join(follower.causes)}",
         *_uncertain_shrink_text(follower),
@@ -173,7 +177,7 @@ def _follower_of_shrink_text(story: ShrinkStory, follower: DroppedFollower) -> l
 
 
 def _uncertain_shrink_text(follower: DroppedFollower) -> list[str]:
-    """Return lines on why the shrink is only possible, and how uncertain the check's time is; empty if certain."""
+    """Say why the shrink is only possible, and by how much the check's time may be wrong; empty if neither matters."""
     lines = []
     if follower.depends_on is not None:
         lines.append(f"  Possible, not certain: it depends on {DEPENDS_ON[follower.depends_on]}")
@@ -183,12 +187,11 @@ def _uncertain_shrink_text(follower: DroppedFollower) -> list[str]:
 
 
 def _shrink_text_section(title: str, lines: Sequence[str]) -> list[str]:
-    """Return a section's title and its indented lines; nothing if it has no lines."""
     return [f"  {title}", *(f"    {line}" for line in lines)] if lines else []
 
 
 def _silences_text(story: ShrinkStory) -> list[str]:
-    """Return lines on the silences of the leader and of dropped followers, and on times when no follower fetched."""
+    """List the silences of the leader and of the dropped followers, and the times in which no follower fetched."""
     return [
         f"Broker {broker} was silent (it served no request) for {ms_text((end - start) / 1000)}, "
         f"from {time_text_ms(start)} to {time_text_ms(end)}."
@@ -201,7 +204,7 @@ def _silences_text(story: ShrinkStory) -> list[str]:
 
 
 def _seen_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """Return lines about the state on which the rule decided: lastCaughtUpTimeMs, lag time and offsets."""
+    """Describe the state that the rule used to decide: lastCaughtUpTimeMs, lag time and offsets."""
     caught_up_ms = follower.last_caught_up_time_ms
     if caught_up_ms <= 0:
         caught_up = f"lastCaughtUpTimeMs {caught_up_ms}: not caught up in this term"
@@ -225,7 +228,7 @@ def _seen_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _truth_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """Return lines about the follower's actual state: its log end, the records that it lacked, and its fetches."""
+    """Describe the follower's actual state: its log end offset, the records that it lacked, and its next fetch."""
     held = follower.true_log_end_offset
     if story.leader_log_end_offset is None:
         lines = ["its log end offset is not logged, but its fetch returned no records: it lacked nothing then"]
@@ -257,7 +260,6 @@ def _truth_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _waiting_text(follower: DroppedFollower) -> str:
-    """Return words about how long the leader held the follower's fetches, and how long it was silent."""
     held, silent = follower.leader_held_ms, follower.leader_silent_ms
     if held is not None and silent is not None:
         return f"the leader held its fetches for {ms_text(held)} and was silent for another {ms_text(silent)}"
@@ -270,14 +272,12 @@ def _waiting_text(follower: DroppedFollower) -> str:
 
 
 def _alive_text(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Return words about how long before the shrink the follower's last fetch arrived."""
     if not follower.fetches:
         return "none of its fetches arrived in this term before the shrink"
     return f"its last fetch arrived {ms_text(_since_last_fetch_ms(story, follower))} before the shrink"
 
 
 def _fetches_text(fetches: Sequence[FetchInText]) -> list[str]:
-    """Return a table of fetches as lines."""
     if not fetches:
         return []
     titles = ("arrival", "handled", "processed", "completed", "offset", "leader LEO", "in leader", "wait")
@@ -300,7 +300,7 @@ def _fetches_text(fetches: Sequence[FetchInText]) -> list[str]:
 
 
 def _causes_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """Return a line per cause: whether it applies, and the numbers that decide it."""
+    """Return one line per cause, with "yes" if it applies or "no", and the numbers that decide it."""
     if follower.made_by == "controller":
         return ["yes  controller: the broker was fenced, shut down or reassigned; the rule had no part in it"]
     reasons = _reasons_text(story, follower)
@@ -309,7 +309,7 @@ def _causes_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _reasons_text(story: ShrinkStory, follower: DroppedFollower) -> dict[str, str]:
-    """Return words about the numbers that decide whether a cause applies, by cause."""
+    """Return for each cause the numbers that decide whether it applies, in words."""
     lag_time = ms_text(story.lag_time_ms)
     held = "at an unknown offset" if follower.true_log_end_offset is None else f"at {follower.true_log_end_offset}"
     last = f"last fetch {ms_text(_since_last_fetch_ms(story, follower))} ago" if follower.fetches else "no fetch"
@@ -331,7 +331,7 @@ def _reasons_text(story: ShrinkStory, follower: DroppedFollower) -> dict[str, st
 
 
 def _blame_text(story: ShrinkStory, follower: DroppedFollower, lag_time: str) -> str:
-    """Return words about how much of the time since the follower was last caught up the leader accounts for."""
+    """Say for how much of the time since the follower was last caught up the leader is to blame."""
     explained_ms = (follower.leader_held_ms or 0) + (follower.leader_silent_ms or 0)
     share = f"the leader accounts for {ms_text(explained_ms)} of the time since it was last caught up"
     if "slow_leader" in follower.causes:
@@ -343,7 +343,10 @@ def _blame_text(story: ShrinkStory, follower: DroppedFollower, lag_time: str) ->
 
 
 def _not_delivered(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Return words about responses that were due but not sent for most of the leader's time; empty if none were."""
+    """Say for how long responses to the follower were due, but not sent although the leader was not silent.
+
+    Empty if that is at most half of the time that the leader is to blame for.
+    """
     due = [(fetch.released_us, min(fetch.completed_us, story.change_us)) for fetch in follower.fetches]
     due_us = sum(max(0, until - since) for since, until in due)
     # A silent leader did not send responses.
@@ -359,12 +362,10 @@ def _not_delivered(story: ShrinkStory, follower: DroppedFollower) -> str:
 
 
 def _since_last_fetch_ms(story: ShrinkStory, follower: DroppedFollower) -> float:
-    """Return the time from the arrival of the follower's last fetch to the shrink."""
     return (story.change_us - follower.fetches[-1].arrival_us) / 1000
 
 
 def _restored_text(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Return words about when the follower was back in the ISR."""
     if follower.restored_us is None:
         return f"not back in the ISR by the end of the term's log, at {time_text_ms(story.term_end_us)}"
     away = ms_text((follower.restored_us - story.change_us) / 1000)
@@ -372,7 +373,7 @@ def _restored_text(story: ShrinkStory, follower: DroppedFollower) -> str:
 
 
 def _observed_text(story: ShrinkStory, follower: DroppedFollower) -> str:
-    """Return words about whether the brokers' logs have the shrink too, and how far apart the two are."""
+    """Say whether the brokers' logs contain this shrink too, and how much earlier or later."""
     if follower.observed_us is None:
         return "the brokers' logs have no shrink of this follower within one lag time of this one"
     maker = "" if follower.observed_by == "unknown" else f" by the {follower.observed_by},"
@@ -380,7 +381,6 @@ def _observed_text(story: ShrinkStory, follower: DroppedFollower) -> str:
 
 
 def _others_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
-    """Return lines about the decisions of other rule runs on the follower."""
     groups: dict[str, list[str]] = {}
     for stand in follower.stands:
         if stand.stand == "made":
@@ -393,7 +393,7 @@ def _others_text(story: ShrinkStory, follower: DroppedFollower) -> list[str]:
 
 
 def _apart_text(by_us: int) -> str:
-    """Return words for a time difference in microseconds: how much later or earlier."""
+    """Format a time difference in microseconds, such as "20 ms later" or "at the same time"."""
     if abs(by_us) < 500:  # noqa: PLR2004 (less than what is shown)
         return "at the same time"
     return f"{ms_text(abs(by_us) / 1000)} {'later' if by_us > 0 else 'earlier'}"

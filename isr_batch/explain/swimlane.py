@@ -1,4 +1,4 @@
-"""Draw a shrink as a swim lane: offsets, fetches in the leader, the leader's silences, and ISR membership over time."""
+"""Draw the time around a shrink as a swim lane: offsets, fetches, silences of the leader, and members of the ISR."""
 
 from itertools import cycle, islice
 from pathlib import Path
@@ -25,9 +25,9 @@ _DARK: Final = (
     f"[fill='{PHASE_COLOURS['overdue or sent']}'] {{ stroke: #b5b5b5 }} "
     f"[fill='{MEMBER_COLOURS[1]}'] {{ fill: {MEMBER_COLOURS[2]} }} [fill='{MEMBER_COLOURS[2]}'] {{ fill: #5a5d63 }} }}"
 )
-"""CSS that gives an SVG dark colours if the reader's system is in dark mode."""
+"""CSS that gives the picture dark colours if the reader's system is in dark mode."""
 _FITTING: Final = "svg { max-width: 100%; height: auto }"
-"""CSS that scales the picture down to fit a narrow page."""
+"""CSS that scales the picture down if the page is narrow."""
 _WIDTH: Final = 900
 _ROW: Final = 18
 PICTURES: Final = (".svg", ".png", ".html")
@@ -36,19 +36,22 @@ Rows = list[dict[str, Any]]
 
 
 def require_swimlane_file(file: Path) -> None:
-    """Raise an error if a file name does not have the suffix of a picture format.
+    """Check that the suffix of a file name is that of a picture format (`PICTURES`).
 
     Raises
     ------
     UsageError
-        If the suffix is unknown. The message lists the known ones.
+        If the suffix is another one. The message lists the formats.
     """
     if file.suffix not in PICTURES:
         raise UsageError(f"--out {file}: not a picture format", f"use one of {', '.join(PICTURES)}")
 
 
 def draw_swimlane(scene: SwimlaneScene, story: ShrinkStory, file: Path) -> None:
-    """Write the picture to a file, in the format of the file's suffix. An HTML page needs no network."""
+    """Draw a shrink and write the picture to a file, in the format that the file's suffix names.
+
+    An HTML page contains all its scripts, so that it needs no network.
+    """
     chart = swimlane(scene, story)
     version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -59,12 +62,12 @@ def draw_swimlane(scene: SwimlaneScene, story: ShrinkStory, file: Path) -> None:
         file.write_text(svg.replace(">", f"><style>{_DARK}</style>", 1), encoding="utf-8")
     else:
         html = vl_convert.vegalite_to_html(chart, vl_version=version, bundle=True)
-        # A script in the page contains "</head>" too. The last occurrence is the end of the page's head.
+        # A script in the page contains "</head>" too. The last occurrence is the one that closes the page's head.
         file.write_text(f"<style>{_FITTING} {_DARK}</style></head>".join(html.rsplit("</head>", 1)), encoding="utf-8")
 
 
 def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
-    """Return the picture as a Vega-Lite chart, whose lanes share a time axis."""
+    """Return the picture as a Vega-Lite specification. Its lanes share one time axis."""
     lanes = [
         _lane_of_offsets(scene, story),
         _bars_in_leader(scene, story),
@@ -85,7 +88,7 @@ def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
 
 
 def _x_of_lanes(scene: SwimlaneScene, field: str, *, last: bool = False) -> alt.X:
-    """Return the time axis, which all lanes share. It has labels only in the last lane."""
+    """Return the time axis that all lanes share, for values of ``field``. Only the last lane shows its labels."""
     axis = (
         alt.Axis(
             labelExpr=f"utcFormat(toNumber(datum.value) + {offset_us(scene.from_us) // 1000}, '%H:%M:%S.%L')",
@@ -103,7 +106,10 @@ def _x_of_lanes(scene: SwimlaneScene, field: str, *, last: bool = False) -> alt.
 
 
 def _instants(scene: SwimlaneScene, story: ShrinkStory, *, last: bool = False, named: bool = False) -> alt.LayerChart:
-    """Return lines at events (last caught up, shrink, back in the ISR), and grey areas without a request log."""
+    """Return vertical lines at events (last caught up, shrink, back in the ISR), and grey areas where no log exists.
+
+    If ``named``, the lines have labels.
+    """
     unlogged = [{"from": start / 1000, "until": end / 1000} for start, end in scene.unlogged]
     grey = alt.Chart({"values": unlogged}).mark_rect(color=_UNLOGGED, opacity=0.7)
     band = grey.encode(x=_x_of_lanes(scene, "from", last=last), x2="until:T")
@@ -157,19 +163,22 @@ def _lane_of_offsets(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart
 
 
 def _log_ends_of_follower(fetches: tuple[FetchInText, ...]) -> list[tuple[int, int]]:
-    """Return the follower's log end offset over time, according to its fetch offsets."""
+    """Return (time, log end offset) at the arrival of each successful fetch of a follower."""
     return [(fetch.arrival_us, fetch.fetch_offset) for fetch in fetches if fetch.error_code == 0]
 
 
 def _steps_on_lane(name: str, points: list[tuple[int, int]], scene: SwimlaneScene) -> Rows:
-    """Return the rows of a stepped line through points, which are pairs of time (microseconds) and offset."""
+    """Return the chart rows of a stepped line through points, which are pairs of time (microseconds) and offset.
+
+    The line is extended to the end of the picture.
+    """
     inside = [(max(at_us, scene.from_us), offset) for at_us, offset in points]
     ends = [(scene.until_us, inside[-1][1])] if inside else []
     return [{"line": name, "at": at_us / 1000, "offset": offset} for at_us, offset in [*inside, *ends]]
 
 
 def _bars_in_leader(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
-    """Return the lane with the phases of each fetch in the leader, and with the leader's silences."""
+    """Return the lane that shows in which phase each fetch was in the leader, and when the leader was silent."""
     least_us = (scene.until_us - scene.from_us) / (2 * _WIDTH)
     rows = [
         {"row": f"fetches of {replica}", "what": what, "from": max(start, scene.from_us) / 1000, "until": end / 1000}
@@ -212,9 +221,9 @@ def _bars_in_leader(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
 
 
 def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.LayerChart:
-    """Return the lane that shows when a follower was in the ISR, by rule run.
+    """Return the lane that shows when a follower was in the ISR, with a row for the brokers and for each rule run.
 
-    Rule runs with the same times share a row.
+    Rule runs under which the follower was in the ISR at the same times share a row.
     """
     alike: dict[object, list[str]] = {}
     for (who, name), members in scene.members.items():
@@ -258,12 +267,12 @@ def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.
 
 
 def _label_of_lane(names: list[str]) -> str:
-    """Return the names of the rule runs that share a row as text, shortened if there are many."""
+    """Join the names of the rule runs that share a row. Only the first two are named if there are more."""
     return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")  # noqa: PLR2004
 
 
 def _whose_lane(run: str, story: ShrinkStory) -> str:
-    """Return whose ISR a row shows: that of the brokers, of the explained rule run, or of other rule runs."""
+    """Return whose ISR a row shows: `BROKERS`, `OWN` (the rule run of the shrink) or `OTHERS`."""
     if run == BROKERS:
         return BROKERS
     return OWN if run in {story.rule, f"{story.rule} {story.params_json}"} else OTHERS

@@ -1,4 +1,7 @@
-"""Collect the data for a swim lane, which is a picture of a partition around a shrink. `swimlane` draws it."""
+"""Query the lake for the data of a swim lane, which shows a partition in the time around a shrink.
+
+`isr_batch.explain.swimlane` draws it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +30,7 @@ from udfs.batches.results import SET_COLUMNS
 
 BROKERS: Final = "the brokers"
 FETCHES: Final = 2_000
-"""Maximum number of fetches drawn per follower. Those nearest to the shrink are drawn."""
+"""Maximum number of fetches drawn per follower. If there are more, those nearest to the shrink are drawn."""
 FURTHEST: Final = 5
 """The picture shows at most this many lag times before and after the shrink."""
 
@@ -36,20 +39,23 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class SwimlaneScene:
-    """The data of one picture: a period, and the events in it. Times are microseconds since 1970.
+    """The data of one picture, which shows what happened between ``from_us`` and ``until_us``.
+
+    All times are microseconds since 1970.
 
     Attributes
     ----------
     leader : tuple of (at_us, leader log end offset, high watermark)
-        States under the rule run of the shrink. The first is the last state before the period, if there is one.
+        States of the partition under the rule run that made the shrink, each with the time at which it began. The first
+        one may have begun before ``from_us``.
     fetches : dict
-        Fetches by follower, in the order of arrival.
+        For each follower, its fetches in the order of arrival.
     silences : tuple of Span
         Silences of the leader.
     unlogged : tuple of Span
         Times that the leader's request log does not cover.
     members : dict
-        By follower and rule run (or `BROKERS`), the times in which the follower was in the ISR.
+        For each follower and rule run (or `BROKERS`), the times in which the follower was in the ISR.
     """
 
     from_us: int
@@ -62,7 +68,7 @@ class SwimlaneScene:
 
 
 def swimlane_scene(lake: Lake, story: ShrinkStory) -> SwimlaneScene:
-    """Collect the data of the picture of an explained shrink."""
+    """Query what is needed to draw a shrink that `isr_batch.explain.shrink_data.explain_shrink` found."""
     within = swimlane_span(story)
     followers = [follower.replica_id for follower in story.dropped]
     names = ("broker_id", "log", "from_time", "until_time", "begins_mid_term")
@@ -82,9 +88,10 @@ def swimlane_scene(lake: Lake, story: ShrinkStory) -> SwimlaneScene:
 
 
 def swimlane_span(story: ShrinkStory) -> Span:
-    """Return the period of the picture: from before the followers were last caught up until they are back.
+    """Return start and end of the period that a picture shows.
 
-    It extends at most `FURTHEST` lag times from the shrink.
+    It begins when the dropped followers were last caught up and ends when they are back in the ISR, but is limited to
+    `FURTHEST` lag times on both sides of the shrink and to the term. A margin of a tenth is added on both sides.
     """
     lag_us = 1000 * story.lag_time_ms
     begun = [
@@ -99,16 +106,17 @@ def swimlane_span(story: ShrinkStory) -> Span:
 
 
 def isr_spans_on_lane(*, member: bool, changes: Sequence[tuple[int, str]], within: Span) -> tuple[Span, ...]:
-    """Return the times in which a follower was in the ISR.
+    """Return the times within a period in which a follower was in the ISR.
 
     Parameters
     ----------
     member : bool
-        Whether it is in the ISR at first.
+        Whether the follower is in the ISR before the first change.
     changes : sequence of (int, str)
-        Its shrinks and expands, in chronological order.
+        Times and kinds (shrink or expand) of the follower's ISR changes, in chronological order. They may begin before
+        the period.
     within : Span
-        The period of the picture.
+        The period.
     """
     found = []
     since, until_us = min([within[0], *(at_us for at_us, _ in changes)]), within[1]
@@ -124,13 +132,13 @@ def isr_spans_on_lane(*, member: bool, changes: Sequence[tuple[int, str]], withi
 
 
 def fetch_phases_on_lane(fetch: FetchInText) -> list[tuple[str, int, int]]:
-    """Return the phases of a fetch in the leader, each with its name, start and end."""
+    """Return name, start and end of each phase that a fetch went through in the leader."""
     instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
     return [(what, *stay) for what, stay in zip(PHASE_COLOURS, pairwise(instants), strict=True)]
 
 
 def _leader_on_lane(engine: LakeEngine, story: ShrinkStory, within: Span) -> tuple[tuple[int, int, int], ...]:
-    """Return the leader's log end offset and high watermark over time, under the rule run of the shrink."""
+    """Return the states of the partition in the period, as `SwimlaneScene.leader` describes them."""
     key = {name: getattr(story, name) for name in (*SET_KEY, "rule", "params_json")}
     rows = engine.listed(engine(
         f"""
@@ -146,7 +154,7 @@ def _leader_on_lane(engine: LakeEngine, story: ShrinkStory, within: Span) -> tup
         states=rows_to_explain(engine, "partition_timeline", key),
     ))  # fmt: skip
     states = [(row["at_us"], row["leader_log_end_offset"], row["high_watermark"]) for row in rows]
-    # If several states have the last time before the period, the last of them is used.
+    # Several states may have the same time, the last one before the period. Only the last of them is kept.
     earlier = sum(1 for at_us, _, _ in states if at_us < within[0])
     return tuple(states[max(0, earlier - 1) :])
 
@@ -154,7 +162,7 @@ def _leader_on_lane(engine: LakeEngine, story: ShrinkStory, within: Span) -> tup
 def _fetches_on_lane(
     engine: LakeEngine, term: Row, replica_id: int, change_us: int, within: Span
 ) -> tuple[FetchInText, ...]:
-    """Read a follower's fetches in the period from the lake."""
+    """Read up to `FETCHES` fetches of a follower in the period, those nearest to the shrink, in order of arrival."""
     fetches = fetches_to_explain(engine, term, replica_id, *within)
     text = f"""
         SELECT {FETCH} FROM {{fetches}} WHERE arrival_us < {within[1]} AND completed_us > {within[0]}
@@ -167,7 +175,7 @@ def _fetches_on_lane(
 def _members_on_lane(
     engine: LakeEngine, term: Row, followers: Sequence[int], within: Span
 ) -> dict[tuple[int, str], tuple[Span, ...]]:
-    """Return when each follower was in the ISR, according to the brokers' logs and under each rule run."""
+    """Return when each follower was in the ISR, according to the brokers' logs (`BROKERS`) and under each rule run."""
     of_set = {name: term[name] for name in SET_KEY}
     replayed = runs_that_may_disagree(
         engine, *(rows_to_explain(engine, name, of_set) for name in ("partition_scores", "leader_epochs"))

@@ -1,1 +1,1 @@
-"""Incidents: brokers' drops of followers, the broker at fault, and rules that would have kept healthy followers."""
+"""Group the brokers' drops into incidents, name the broker at fault, and find rules that keep healthy followers."""

@@ -1,4 +1,4 @@
-"""Find the broker at fault for drops, by which brokers stopped fetching around that time and which continued."""
+"""Find out which broker is at fault for a drop, by which followers stopped fetching around that time."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -16,36 +16,39 @@ from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.inputs import FETCH_LOG
 
 CHECK_US: Final = 500_000
-"""Drops by a leader that are at most this far apart, in microseconds, are from the same check."""
+"""Two drops by a leader come from the same check if they are at most this many microseconds apart."""
 LEAST: Final = 0.1
-"""Share of time in which a healthy follower may have no fetch at its leader, because of round trips and its own writes.
-"""
+"""Share of the time in which even a healthy follower may have no fetch in progress at its leader, because it waits for
+the network or writes records."""
 GONE: Final = 0.95
-"""If a follower had no fetch at a leader for more than this share of the time before, a later absence of fetches is no
-evidence."""
+"""If a follower already had no fetch in progress for at least this share of the time before, its later absence proves
+nothing."""
 _PACKAGE: Final = "isr_batch.incidents"
 _NUMBERS: Final = ("partition_id", "leader_id", "replica_id")
 Tables = dict[str, pa.Table]
 FetchesOfSpans = Callable[[pa.Table], pa.Table]
-"""Function that returns the fetches in progress in given periods, as `isr_batch.lake.lake_engine.LakeEngine.fetches`
-does."""
+"""A function from periods to the fetches in progress in them, such as `isr_batch.lake.lake_engine.LakeEngine.fetches`.
+"""
 
 
 def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
-    """Return for each drop whether fetches show that the follower, the leader or the link between them was absent.
+    """Decide for each drop whether the follower, the leader or the link between them failed, using the fetches then.
 
     Parameters
     ----------
     sql : ArrowSql
     tables : dict of str to pa.Table
-        ``dropped``, the result of ``sql/dropped.sql``; ``leader_epochs``, ``broker_events`` and ``coverage``.
+        The lake's tables ``leader_epochs``, ``broker_events`` and ``coverage``, and ``dropped``, which is the result of
+        ``sql/dropped.sql``.
     fetches_of : callable, optional
-        Reads fetches. Without it, the result is unknown for every drop.
+        Reads fetches. Without it, ``who`` is null in all rows.
 
     Returns
     -------
     pa.Table
-        One row per drop, with the columns of ``sql/who.sql``.
+        One row per leader, follower and check that the replay could judge, except drops with the cause slow_leader.
+        ``who`` is leader, follower, link, or null if the fetches do not show it. ``served`` is whether most other
+        followers of the leader went on fetching. ``sql/windows.sql`` describes the other columns.
     """
     windows = sql(text_of(_PACKAGE, "windows", check_us=CHECK_US), **tables)
     spans = _with_ids_as_numbers(sql(text_of(_PACKAGE, "spans", least=LEAST), windows=windows, **tables))
@@ -56,20 +59,20 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
 
 
 def find_undelivered(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
-    """Mark the drops before which the leader's responses were due but did not arrive, so that the network is suspected.
+    """Find drops for which the network is to blame, because responses were due but not delivered to the follower.
 
     Parameters
     ----------
     sql : ArrowSql
     tables : dict of str to pa.Table
-        ``dropped``, the result of ``sql/dropped.sql``, and ``broker_events``.
+        The lake's table ``broker_events``, and ``dropped``, which is the result of ``sql/dropped.sql``.
     fetches_of : callable, optional
-        Reads fetches. Without it, no drop is marked.
+        Reads fetches. Without it, no such drops are found.
 
     Returns
     -------
     pa.Table
-        ``dropped`` with the columns of ``sql/undelivered.sql``.
+        ``dropped``, in which the cause of such drops is answer_not_delivered instead of slow_leader.
     """
     spans = _with_ids_as_numbers(sql(text_of(_PACKAGE, "held_spans"), **tables))
     if not spans.num_rows or not fetches_of:
@@ -78,19 +81,21 @@ def find_undelivered(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans |
 
 
 def _with_ids_as_numbers(spans: pa.Table) -> pa.Table:
-    """Convert ids to the type that they have in tables of fetches."""
+    """Convert the columns with ids to int32, the type that they have in tables of fetches."""
     for name in _NUMBERS:
         spans = spans.set_column(spans.column_names.index(name), name, spans[name].cast(pa.int32()))
     return spans
 
 
 def fetches_of_spans(lake: Lake) -> FetchesOfSpans | None:
-    """Return a function that reads the fetches in progress in given periods; None if the lake has too many fetches."""
+    """Return a function that reads from the lake the fetches in progress in given periods.
+
+    None if table fetch_log takes more than `isr_batch.lake.sizes.ABSENCE_BYTES`, because reading it would take long.
+    """
     return partial(_fetches_around_drops, lake) if stored_bytes(lake, FETCH_LOG.name) <= sizes.ABSENCE_BYTES else None
 
 
 def _fetches_around_drops(lake: Lake, spans: pa.Table) -> pa.Table:
-    """Read from a lake the fetches in progress in some periods."""
     days = _day_of_absence(min(spans["from_us"].to_pylist())), _day_of_absence(max(spans["until_us"].to_pylist()))
     with engine_for_a_partition(lake) as engine:
         # Fetches are stored by the day on which they were handled, which may be after the day of their arrival.

@@ -1,4 +1,4 @@
-"""Write a sentence about the rule that would have kept healthy followers which the brokers dropped, and its cost."""
+"""Write a sentence that names a rule that drops fewer healthy followers than the brokers' own, and its cost."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -12,11 +12,14 @@ NAMED: Final = 3
 
 
 def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str]:
-    """Return a sentence about the rule that drops the fewest healthy followers at the lowest cost.
+    """Return a sentence that recommends a rule for a cluster, with its costs compared to the brokers' own rule.
 
-    If other rules do not help, the sentence says so. The result is empty if the brokers dropped no healthy follower, or
-    if only one rule was replayed. Preferred are rules that miss no more failures than the brokers' own. Leaders may
-    give up leadership at most once per follower that the rule keeps.
+    The rule must drop fewer healthy followers than the brokers' own rule, must not have more drops that cannot be
+    judged, and may make leaders give up leadership at most once per follower that it keeps. Rules that miss no more
+    failures than the brokers' own rule are preferred.
+
+    If no rule meets these conditions, the sentence says so. The list is empty if the brokers dropped no healthy
+    follower, or if only one rule was replayed.
 
     Parameters
     ----------
@@ -30,7 +33,7 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
     yours = next((one for one in choices if one.yours), None)
     if not yours or not yours.spurious:
         return []
-    # All drops with an unknown verdict may be spurious, so a better rule must not have more of them.
+    # Every drop with an unknown verdict may be spurious, so a better rule must not have more of them.
     better = [
         one for one in choices
         if not one.reference and one.spurious < yours.spurious and one.unknown <= yours.unknown
@@ -48,7 +51,7 @@ def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list
 
 
 def _names_of_better_rules(best: RuleChoice, yours: RuleChoice) -> str:
-    """Return the names of a choice's rule runs, with the lag time if it differs from the brokers'."""
+    """Return the names of the rules, with their lag time if it differs from the brokers' own."""
     runs = best.runs if len(best.runs) <= NAMED else [*best.runs[: NAMED - 1], f"{len(best.runs) - NAMED + 1} others"]
     names = listed(runs, "or")
     if best.lag_time_ms != yours.lag_time_ms:
@@ -58,7 +61,10 @@ def _names_of_better_rules(best: RuleChoice, yours: RuleChoice) -> str:
 
 
 def _followers_kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluster_id: str) -> str:
-    """Return words about how many healthy followers the rule keeps, of those that the brokers or the replay dropped."""
+    """Say how many of the healthy followers the rule would have kept.
+
+    If the replay of the brokers' own rule does not drop as many as the brokers did, the two replays are compared.
+    """
     dropped = sum(one["spurious"] for one in own.incidents if one["cluster_id"] == cluster_id)
     if dropped != yours.spurious:
         number = f"{best.spurious or 'no'} healthy follower{'' if best.spurious == 1 else 's'}"
@@ -70,7 +76,7 @@ def _followers_kept(own: OwnShrinks, best: RuleChoice, yours: RuleChoice, cluste
 
 
 def _price(best: RuleChoice, yours: RuleChoice) -> list[str]:
-    """Return words about a rule's detection time, availability and lost records, compared with the brokers' own."""
+    """List the costs of a rule next to those of the brokers' own: detection time, availability, lost records."""
     said = [_detection_of_better_rule(best.detection_ms, yours.detection_ms)]
     if best.misses != yours.misses:
         said.append(f"failures missed: {best.misses:,} instead of {yours.misses:,}")
@@ -101,10 +107,10 @@ def _detection_of_better_rule(best_ms: float | None, yours_ms: float | None) -> 
 
 
 def _price_of_better_rule(what: str, best: str, yours: str) -> str:
-    """Return words for a figure of the better rule, and for that of the brokers' own rule if it differs."""
+    """Return "what: best", followed by " instead of yours" if the two differ."""
     return f"{what}: {best}" if best == yours else f"{what}: {best} instead of {yours}"
 
 
 def _price_in_seconds(span: Span | None) -> str:
-    """Return the lower end of a range of seconds as text; "not known" for None."""
+    """Format the lower end of a range of seconds; "not known" for None."""
     return "not known" if span is None else f"{three_digits(span[0])} s"

@@ -1,7 +1,8 @@
-"""The colours of all pages and pictures. Each has one meaning, and the colour-blind can distinguish them.
+"""The colours of all pages and pictures. Each has one meaning, and colour-blind readers can distinguish them.
 
-Orange: a healthy follower. Blue: a follower that was behind. Greys: removed by the controller, or not judged. Red: a
-silent broker. Violet: the leader's part. Lines of followers have three other hues.
+Orange stands for a healthy follower, blue for one that was behind, grey for one that the controller removed or that
+cannot be judged. Red stands for a silent broker, violet for what the leader does. The lines of followers have three
+other hues.
 """
 
 from typing import Final
@@ -18,22 +19,22 @@ CAUSE_COLOURS: Final = {
     "follower_slow": "#67a9cf",
     "unknown": "#737373",
 }
-"""Colours of causes, in the colour family of their verdict: spurious are orange to brown, genuine blue, the rest grey.
-"""
+"""Colours of causes. They are orange to brown if the verdict is spurious, blue if it is genuine, and else grey."""
 INK: Final = "#252525"
 SILENT: Final = "#b2182b"
 LEADER: Final = "#7b3294"
 FOLLOWER: Final = "#1b9e77"
 FOLLOWER_LINES: Final = (FOLLOWER, "#c51b7d", "#8a8a00")
-"""Colours of the followers in one picture, in order; with more followers they are reused, dashed."""
+"""Colours of the first three followers in a picture. Further followers have the same colours with dashed lines."""
 SUSPECT_COLOURS: Final = {
     "leader": LEADER, "follower": FOLLOWER, "link or follower": "#d6c84a", "controller": VERDICT_COLOURS["excluded"],
     "unknown": INK,
 }  # fmt: skip
-"""Colours for the suspect of a shrink by server.log: leader, follower, link, controller, or not known."""
+"""Colours of shrinks by the suspect that server.log points at."""
 PHASE_COLOURS: Final = {"queue": "#a56fc0", "work": LEADER, "wait": "#c9b3d6", "overdue or sent": "#4a1d5c"}
-"""Colours of the phases of a fetch in the leader."""
+"""Colours of the phases of a fetch in the leader, in chronological order."""
 MEMBER_COLOURS: Final = (INK, "#6b6b6b", "#b5b5b5")
-"""Colours of bars for ISR membership: by the brokers, under the explained rule, under other rules."""
+"""Colours of bars that show membership in the ISR of the brokers, of the explained rule, and of other rules."""
 AGE_COLOURS: Final = {0.0: "#f2f6fa", 0.1: "#bcd5ea", 0.5: "#86b4d9", 1.0: "#2f6ea5", 2.0: "#0b2f57"}
-"""Colours for how long ago a follower was caught up, by the lower limit in lag times; from 1 on they are dark."""
+"""Colours for the time since a follower was caught up. The keys are the lower limits, in lag times. From one lag time
+on, the colours are dark."""

@@ -1,4 +1,4 @@
-"""Describe an incident as a card: broker, time, drops, reasons, confidence, cost, evidence, and what to check next."""
+"""Describe an incident on a card: what happened, when, why, how sure that is, its cost, and what to check next."""
 
 import re
 from collections import Counter, defaultdict
@@ -15,27 +15,27 @@ from isr_batch.printable import printable
 from isr_batch.shown_times import time_text, zone_name
 
 LINES: Final = 3
-"""Maximum number of log lines per file that a card names."""
+"""Maximum number of lines of each log file that a card names."""
 _MARKUP: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#"})
 
 
 class IncidentCard(NamedTuple):
-    """An incident in words, for the page and as text.
+    """The description of an incident, for the report page and as text.
 
     Attributes
     ----------
     title : str
         The broker that the incident points at, and what happened to it.
     when : str
-        Period of the incident, in the time zone that is shown.
+        Period of the incident, in the time zone that the user chose.
     counts : list of (str, int)
-        Numbers of dropped followers by verdict, without zeros.
+        Verdict and number of dropped followers, without zeros.
     rows : list of (str, str)
-        Heading and text of each row: what happened, why, how sure that is, cost, and what to check next.
+        Heading and text of each row. The headings are What, Why, How sure, Cost and Check next.
     evidence : list of str
-        Log lines, one text per file: file:line, line and 5 more.
+        Log lines. Each item names the lines of one file, such as "server.log:7, 9, 12 and 5 more".
     command : str
-        Command that explains a drop of this incident; empty if no rule made one.
+        ``isr-batch explain`` command for one drop of this incident; empty if the replay made none of them.
     """
 
     title: str
@@ -47,14 +47,14 @@ class IncidentCard(NamedTuple):
 
 
 def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> IncidentCard:
-    """Return the card of an incident.
+    """Describe an incident on a card.
 
     Parameters
     ----------
     incident : dict
-        One of ``own.incidents``.
+        One of ``OwnShrinks.incidents``.
     drops : sequence of dict
-        The rows of ``own.drops`` that belong to this incident.
+        The rows of ``OwnShrinks.drops`` that belong to this incident.
     lake : str
         Name of the lake in the command.
     """
@@ -74,29 +74,29 @@ def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> In
 
 
 def incident_title(incident: Row) -> str:
-    """Return as a title the broker that an incident points at, and what happened to it."""
+    """Return a title that names the broker that an incident points at, and what happened to it."""
     if incident["fault_id"] is None:
         return unexplained_in_story(incident)
     return f"Broker {incident['fault_id']} {_card_statements(incident)[0]}"
 
 
 def _card_statements(incident: Row) -> list[str]:
-    """Return the statements about an incident for its title and the row "What"."""
+    """Return the statements about an incident. The first is for its title, the others for the row "What"."""
     if incident["fault_id"] is None:
         return []
-    # Statements from the broker's own log explain the others, so they come last.
+    # Statements that come from the broker's own log explain the other statements, so they come last.
     return [said for said, _ in sorted(incident_statements(incident), key=lambda one: one[1] in {"paused", "troubled"})]
 
 
 def incident_markdown(card: IncidentCard, cluster_id: str, picture: str = "") -> str:
-    """Return a card as Markdown for a chat, an issue or a postmortem; it has about ten lines.
+    """Return a card as about ten lines of Markdown, to paste into a chat, an issue or a postmortem.
 
     Parameters
     ----------
     card : IncidentCard
     cluster_id : str
     picture : str, optional
-        Path of the incident's picture.
+        Path of a picture of the incident, which is embedded.
     """
     lines = [f"**{_markdown_text(cluster_id)}: {_markdown_text(card.title)}**", ""]
     lines += [f"- {heading}: {_markdown_text(text)}" for heading, text in _card_rows(card)]
@@ -110,20 +110,20 @@ def incident_markdown(card: IncidentCard, cluster_id: str, picture: str = "") ->
 
 
 def incident_text(card: IncidentCard, cluster_id: str, picture: str = "") -> str:
-    """Return a card as plain text. The parameters are those of `incident_markdown`."""
+    """Return a card as plain text with a line per row. The parameters are those of `incident_markdown`."""
     rows = [*_card_rows(card), ("Evidence", ", ".join(card.evidence)), ("Picture", picture), ("In full", card.command)]
     lines = [f"{cluster_id}: {card.title}", *(f"  {heading}: {text}" for heading, text in rows if text)]
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def _card_rows(card: IncidentCard) -> list[tuple[str, str]]:
-    """Return the heading and text of each row of a card."""
+    """Return heading and text of all rows of a card, including the time and the number of dropped followers."""
     counts = ", ".join(f"{number:,} {CALLED[verdict]}" for verdict, number in card.counts)
     return [("When", f"{card.when} {zone_name()}"), ("Dropped followers", counts), *card.rows]
 
 
 def _card_sentence(statements: str) -> str:
-    """Return statements as a sentence that begins with a capital letter, and with a subject."""
+    """Turn statements into a sentence: add the subject "it" if they need one, a capital letter and a full stop."""
     if not statements:
         return ""
     said = f"it {statements}" if statements.startswith(("was ", "dropped ")) else statements
@@ -131,18 +131,18 @@ def _card_sentence(statements: str) -> str:
 
 
 def _markdown_text(text: str) -> str:
-    """Escape the characters that have a meaning in Markdown."""
+    """Escape the characters that Markdown would interpret."""
     return printable(text).translate(_MARKUP)
 
 
 def _markdown_code(text: str) -> str:
-    """Return a text as inline code of Markdown."""
+    """Format a text as inline code in Markdown."""
     fence = "``" if "`" in text else "`"
     return f"{fence}{printable(text)}{fence}"
 
 
 def _card_why(drops: Sequence[Row]) -> str:
-    """Return the row "Why": the causes of the drops, with the number of drops, as far as the replay judges them."""
+    """Return the row "Why": each cause with its number of drops. Drops that the replay cannot judge are left out."""
     causes = Counter(row["cause"] for row in drops if row["verdict"] in {"spurious", "genuine"})
     said = [f"{CAUSES_IN_STORY[cause]} ({number:,})" for cause, number in causes.most_common()]
     said = [re.sub(r"(^|of |to )it\b", r"\1the follower", text) for text in said]
@@ -150,7 +150,7 @@ def _card_why(drops: Sequence[Row]) -> str:
 
 
 def _card_how_sure(drops: Sequence[Row]) -> str:
-    """Return the row "How sure": how many verdicts are certain, and how close replayed drops are to the brokers'."""
+    """Return the row "How sure": how many verdicts are certain, and how near in time replay and brokers dropped."""
     judged = [row for row in drops if row["certainty"]]
     if not judged:
         return ""
@@ -184,7 +184,7 @@ def _card_cost(incident: Row, drops: Sequence[Row]) -> str:
 
 
 def what_to_check(incident: Row) -> str:
-    """Return what an operator should check next, on which host and in which period."""
+    """Advise an operator what to check next, on which host, and in which period."""
     broker = incident["fault_id"]
     since, until = (time_text(incident[name], "%H:%M:%S") for name in ("since_us", "last_us"))
     when = since if since == until else f"{since} to {until}"
@@ -242,7 +242,7 @@ def _card_next_of_controller(incident: Row, host: str) -> str:
 
 
 def _card_evidence(incident: Row, drops: Sequence[Row]) -> list[str]:
-    """Return the log lines that support an incident: drops of healthy followers first, then pauses and troubles."""
+    """Return the log lines that prove an incident: first those about drops, then those about JVM pauses and errors."""
     printed: dict[str, list[int]] = defaultdict(list)
     for row in sorted(drops, key=lambda row: (VERDICTS.index(row["verdict"]), row["source_line"] or 0)):
         if row["source_file"] and row["source_line"] not in printed[row["source_file"]]:

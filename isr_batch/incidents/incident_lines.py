@@ -1,4 +1,4 @@
-"""Describe an incident statement by statement, each with the SQL query and the log lines that support it."""
+"""Describe an incident statement by statement, and name the log lines and the SQL query that prove each statement."""
 
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LISTED: Final = 4
-"""Maximum number of log lines per file that are shown for a statement."""
+"""Maximum number of lines of each log file that are named for a statement."""
 SECOND_US: Final = 1_000_000
 TROUBLES: Final = ("paused", "troubled")
 
 
 def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
-    """Return the description of an incident as lines: each statement, and the query and log lines that support it.
+    """Return the description of an incident as lines of text.
+
+    Below each statement, indented lines name the log lines that prove it, and an SQL query for the rows that do.
 
     Parameters
     ----------
@@ -40,7 +42,10 @@ def incident_lines(own: OwnShrinks, incident: Row) -> list[str]:
 
 
 def _proof_of_drops(incident: Row, kind: str, drops: list[Row]) -> list[str]:
-    """Return the log lines of an incident's drops of one kind, and the query that selects their rows."""
+    """Return the lines that prove one kind of statement: positions of log lines, and SQL queries.
+
+    The kinds are those of `isr_batch.incidents.incident_story.incident_statements`.
+    """
     fault = incident["fault_id"]
     if kind in TROUBLES:
         lines = [f"    {line}" for line in lines_of_absence(incident["absence"], pauses=kind == "paused")]
@@ -66,7 +71,7 @@ def _proof_of_drops(incident: Row, kind: str, drops: list[Row]) -> list[str]:
 
 
 def _query_of_fetches_elsewhere(incident: Row) -> str:
-    """Return the query that counts each follower's fetches at each leader in the period of an incident."""
+    """Return a query that counts the fetches by leader and follower in the period of an incident."""
     return (
         f"SELECT leader_id, replica_id, count(DISTINCT arrival_time) AS fetches FROM fetches "
         f"WHERE cluster_id = '{_incident_cluster(incident)}' "
@@ -76,7 +81,7 @@ def _query_of_fetches_elsewhere(incident: Row) -> str:
 
 
 def _gap(incident: Row) -> str:
-    """Return the query for the log lines just before and after a silence, because a silence has no lines."""
+    """Return a query for the fetches around a silence. It shows a gap in their times, which is the silence."""
     silent = incident | {"since_us": incident["silent_from_us"], "last_us": incident["silent_until_us"]}
     return (
         "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "
@@ -86,9 +91,9 @@ def _gap(incident: Row) -> str:
 
 
 def _time_of_incident_as_sql(incident: Row, time: str, before_us: int) -> str:
-    """Return the SQL condition that a time is in the period of an incident, extended by a margin.
+    """Return the SQL condition that the column ``time`` lies in the period of an incident.
 
-    The margin is ``before_us`` microseconds before the period, and twice that after it.
+    The period is extended by ``before_us`` microseconds at its start, and by twice that at its end.
     """
     within = (incident["since_us"] - before_us, incident["last_us"] + 2 * before_us)
     days, times = (
@@ -99,19 +104,19 @@ def _time_of_incident_as_sql(incident: Row, time: str, before_us: int) -> str:
 
 
 def _incident_cluster(incident: Row) -> str:
-    """Return the incident's cluster id, escaped for SQL."""
+    """Return the incident's cluster id, with quotes escaped for a string in SQL."""
     return str(incident["cluster_id"]).replace("'", "''")
 
 
 def _incident_line_numbers_text(lines: set[int]) -> str:
-    """Return line numbers as text. At most LISTED of them are named."""
+    """Format line numbers, such as "lines 1, 2, 3, 4 and 5 more"."""
     more = len(lines) - LISTED
     named = ", ".join(map(str, sorted(lines)[:LISTED]))
     return f"line{'' if len(lines) == 1 else 's'} {named}{f' and {more} more' if more > 0 else ''}"
 
 
 def _incident_query(incident: Row, kind: str) -> str:
-    """Return the query for the rows that support a kind of statement about an incident."""
+    """Return table and condition of the query for the rows that prove one kind of statement."""
     fault, rule = incident["fault_id"], f"rule = '{incident['rule']}'"
     table, which = {
         "unreached": ("shrink_verdicts", f"{rule} AND verdict = 'genuine' AND leader_id = {fault}"),

@@ -1,4 +1,4 @@
-"""Describe in one sentence what happened in an incident."""
+"""Describe in one sentence what happened in an incident, and compute the statements that form the sentence."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -26,14 +26,14 @@ BROKER_EVENTS: Final = {
     "started": "started again",
 }
 STARVED: Final = 3
-"""A broker with at least this many silences in an incident was short of CPU. A broker that was stopped has only one."""
+"""A broker with at least this many silences in an incident was starved of CPU. A stopped broker has only one."""
 ELSEWHERE: Final = "whose other fetches continued: suspect its network"
 
 
 def incident_time(incident: Row) -> str:
-    """Return the period of an incident as text: from when a follower was last caught up, to the last drop.
+    """Format the period of an incident, which begins when a follower was last caught up and ends with the last drop.
 
-    Where lines show all its drops late, it is only known when these were over.
+    If the log lines only show drops some time after they were made, the text is "by" the time of the last such line.
     """
     if incident["late"]:
         return f"by {time_text(incident['last_us'])}"
@@ -42,14 +42,14 @@ def incident_time(incident: Row) -> str:
 
 
 def incident_story(incident: Row) -> str:
-    """Return a sentence about an incident, which begins with the broker at fault."""
+    """Return the sentence that describes an incident. It begins with the broker at fault, if that is known."""
     if incident["fault_id"] is None:
         return f"{unexplained_in_story(incident)}."
     return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in incident_statements(incident))}."
 
 
 def unexplained_in_story(incident: Row) -> str:
-    """Return words for the drops of an incident without a broker at fault."""
+    """Describe the drops of an incident for which no broker is known to be at fault."""
     judged = incident["spurious"] + incident["genuine"]
     left = f"{count_of(judged + incident['unknown'], 'follower')} left an ISR"
     if not judged:
@@ -58,7 +58,11 @@ def unexplained_in_story(incident: Row) -> str:
 
 
 def incident_statements(incident: Row) -> list[tuple[str, str]]:
-    """Return the statements about an incident, each with its kind. `incident_lines` finds the supporting rows."""
+    """Return the statements about the broker at fault, each with its kind.
+
+    A statement lacks its subject, such as "was silent for 20 s". The kind says which rows prove it, see
+    `isr_batch.incidents.incident_lines`.
+    """
     said = _story_of_who_fell_behind(incident)
     if incident["spurious_of_stopped"]:
         number = incident["spurious_of_stopped"]
@@ -93,29 +97,32 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
 
 
 def made_healthy(incident: Row) -> int:
-    """Return how many healthy followers the broker at fault dropped as a leader."""
+    """Return how many healthy followers the broker at fault dropped as a leader.
+
+    Drops because of undelivered responses do not count.
+    """
     return int(incident["spurious"] - incident["spurious_of_stopped"] - incident["undelivered"])
 
 
 def spared_in_story(number: int) -> str:
-    """Return words about how often leaders dropped the broker at fault although it was healthy."""
+    """Say that the broker at fault was dropped ``number`` times although it was healthy."""
     return f"was dropped {times_in_words(number)} although it lacked nothing, or kept pace"
 
 
 def falls_behind_in_story(incident: Row) -> bool:
-    """Whether the incident's statements say that the broker at fault, or the link to it, failed."""
+    """Whether one of the incident's statements says that the broker at fault, or the link to it, failed."""
     return bool(_story_of_who_fell_behind(incident))
 
 
 def undelivered_in_story(incident: Row) -> str:
-    """Return words about responses that were not delivered from, or to, the broker at fault."""
+    """Say between which brokers responses were not delivered. The broker at fault is one of the two."""
     if incident["fault_id"] in incident["undelivered_by"]:
         return f"did not get its responses through to {brokers_text(incident['undelivered_to'])}"
     return f"did not get the responses of {brokers_text(incident['undelivered_by'])}"
 
 
 def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
-    """Return statements about why followers fell behind: a broker was silent, unreachable or stopped."""
+    """Return statements that explain why followers fell behind. Kinds: silent, unreached, linked, stopped."""
     said = []
     if incident["silent_ms"]:
         said.append((silence_in_story(incident), "silent"))
@@ -146,7 +153,7 @@ def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
 
 
 def _story_of_late(incident: Row) -> str:
-    """Return words about a leader whose ISRs the follower rejoined over a lag time after all others; else empty."""
+    """Name a leader whose ISRs the follower rejoined more than a lag time after those of all others; may be empty."""
     if incident["late_leader"] is None:
         return ""
     others, late = (
@@ -157,7 +164,10 @@ def _story_of_late(incident: Row) -> str:
 
 
 def link_in_story(incident: Row) -> str:
-    """Return words that suspect the link, too; empty unless only one leader dropped a follower that was running."""
+    """Name the link as a second suspect if only one leader dropped the follower, and the follower was running.
+
+    Otherwise the result is empty.
+    """
     by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
     stood_still = incident["silent_ms"] or incident["stopped_everywhere"]
     if not incident["stopped"] or stood_still or len(by) != 1 or not leaders - set(by):
@@ -166,20 +176,20 @@ def link_in_story(incident: Row) -> str:
 
 
 def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
-    """Return words about why ``number`` dropped followers are considered healthy."""
+    """Say why the ``number`` dropped followers of the incidents are considered healthy."""
     causes = " or ".join(dict.fromkeys(CAUSES_IN_STORY[one["spurious_cause"]] for one in incidents))
     return causes if number == 1 else causes.replace("it ", "they ").replace("its ", "their ")
 
 
 def why_unreached_in_story(incidents: Sequence[Row]) -> str:
-    """Return words about what shows that a leader was unreachable; empty if only the drops show it."""
+    """Say what shows that a leader could not be reached; empty if nothing but the drops shows it."""
     if all(one["cut_off_went_on"] for one in incidents):
         return f", {ELSEWHERE}"
     return ", according to server.log" if any(one["cut_off_by_lines"] for one in incidents) else ""
 
 
 def silence_in_story(incident: Row) -> str:
-    """Return words about how long a broker was silent or, if it was silent many times, that it was starved."""
+    """Say for how long a broker was silent. If it was silent at least `STARVED` times, call it starved."""
     longest = seconds_text([incident["silent_ms"]])
     if incident["silences"] < STARVED:
         return f"was silent for {longest}"

@@ -1,4 +1,4 @@
-"""List incidents and the most affected partitions, with commands for details."""
+"""List incidents and the partitions with most drops of healthy followers, with commands that show details."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -19,20 +19,20 @@ PARTITIONS: Final = 5
 
 
 def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime | None = None) -> list[Row]:
-    """Return all incidents, those that involve a broker, or the one that is nearest to a time.
-
-    A broker is involved if it is at fault, dropped others, or was dropped.
+    """Select incidents by broker and time, and return them with the worst first.
 
     Parameters
     ----------
     own : OwnShrinks
     broker : int, optional
+        If given, only incidents in which this broker is at fault, dropped others, or was dropped.
     at : AskedTime, optional
+        If given, only the incident that is nearest to this time.
 
     Raises
     ------
     NoInputError
-        When the logs do not have this broker.
+        If the logs do not mention this broker.
     """
     if broker is not None:
         _require_known_broker(own, broker)
@@ -43,7 +43,7 @@ def chosen_incidents(own: OwnShrinks, broker: int | None = None, at: AskedTime |
 
 
 def _require_known_broker(own: OwnShrinks, broker: int) -> None:
-    """Raise an error if a broker does not lead, replicate or drop anything in the lake."""
+    """Raise a NoInputError if the lake has no partition or drop that involves the broker."""
     terms = own.tables["leader_epochs"].select(["leader_id", "assigned"]).to_pylist()
     there = {row["leader_id"] for row in terms} | {replica for row in terms for replica in row["assigned"]}
     there |= {row[side] for row in own.drops.to_pylist() for side in ("leader_id", "replica_id")}
@@ -52,9 +52,9 @@ def _require_known_broker(own: OwnShrinks, broker: int) -> None:
 
 
 def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) -> int:
-    """Return the time from ``at`` to the nearest drop of the incidents, in microseconds.
+    """Return how many microseconds after ``at`` the nearest drop of the incidents was.
 
-    It is negative if the drop was before ``at``, and 0 without drops.
+    It is negative if the drop was earlier, and 0 if there are no drops.
     """
     keys = {incident_key(one) for one in incidents}
     after = [at.after_us(row["change_us"]) for row in own.drops.to_pylist() if incident_key(row) in keys]
@@ -64,7 +64,7 @@ def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) ->
 def listed_incidents(
     own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False, broker: int | None = None
 ) -> list[str]:
-    """Return the lines that list the MOST worst incidents, the worst first, then their clusters' worst partitions.
+    """List the first `MOST` incidents as lines of text, and then the partitions with most healthy followers dropped.
 
     Parameters
     ----------
@@ -72,11 +72,11 @@ def listed_incidents(
     incidents : sequence of dict
         Result of `chosen_incidents`.
     lake : str
-        Name of the lake in commands.
+        Name of the lake in the ``isr-batch explain`` commands.
     whole : bool
-        Whether each statement has the query and the log lines behind it; partitions are left out then.
+        Whether to add to each statement the log lines and the query that prove it. The partitions are left out then.
     broker : int, optional
-        A broker; incidents that do not put the blame on it come last, in brief.
+        If given, incidents in which another broker is at fault come last, each in one line.
     """
     if not own.clusters:
         return [NOTHING]
@@ -100,7 +100,7 @@ def listed_incidents(
 
 
 def _lines_of_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool) -> list[str]:
-    """Return the MOST worst incidents, the worst first, each with an ``isr-batch explain`` command for one drop."""
+    """List the first `MOST` incidents, each with an ``isr-batch explain`` command for one of its drops."""
     shown = incidents[:MOST]
     lines = []
     for one in shown:
@@ -114,22 +114,22 @@ def _lines_of_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *,
 
 
 def _several_clusters(own: OwnShrinks) -> bool:
-    """Whether the lake has several clusters, so that lines have to name the cluster."""
+    """Whether the lake has several clusters, so that each line has to name its cluster."""
     return len({one["cluster_id"] for one in own.clusters}) > 1
 
 
 def worst_partitions(own: OwnShrinks) -> list[Row]:
-    """Return the partitions from whose ISRs the most healthy followers were dropped."""
+    """Return up to `PARTITIONS` rows for the partitions from whose ISRs the most healthy followers were dropped."""
     return ask_own_shrinks("partitions", {"most": str(PARTITIONS)}, drops=own.drops).to_pylist()  # type: ignore[no-any-return]
 
 
 def listed_explain_command(one: Row, lake: str = "LAKE") -> str:
-    """Return the ``isr-batch explain`` command for a drop in an incident or a partition.
+    """Return the ``isr-batch explain`` command that explains the example drop of an incident or a partition.
 
     Parameters
     ----------
     one : dict
-        A row with topic, partition_id, example_us and rule.
+        An incident or a row of `worst_partitions`. Its keys topic, partition_id, example_us and rule name the drop.
     lake : str
         Name of the lake in the command.
     """

@@ -1,4 +1,4 @@
-"""Join the brokers' own shrinks with the replay's verdicts, and group them into incidents. No Spark job is run."""
+"""Join the brokers' own shrinks with the replay's verdicts, and group them into incidents. This needs no Spark."""
 
 from collections import defaultdict
 from typing import Any, Final, NamedTuple
@@ -42,9 +42,9 @@ COLUMNS: Final = {
     ),
     "quarantine": ("cluster_id", "source_file", "source_line", "rows_kept"),
 }  # fmt: skip
-"""Tables that are read, each with the columns that are needed."""
+"""Names of the lake's tables that are read, with the columns that are needed."""
 SLOTS: Final = 400
-"""Number of slots of a picture's time axis. A slot is two or three pixels wide."""
+"""Number of slots into which a picture divides its time axis. A slot is two or three pixels wide."""
 _PACKAGE: Final = "isr_batch.incidents"
 VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
 Row = dict[str, Any]
@@ -52,22 +52,22 @@ Tables = dict[str, pa.Table]
 
 
 class OwnShrinks(NamedTuple):
-    """The shrinks of the brokers themselves, with the replay's verdicts, incidents, and data for pictures.
+    """The shrinks that the brokers made, with the replay's verdicts on them, the incidents, and data for pictures.
 
     Attributes
     ----------
     rule : str
         The rule that the brokers ran; the newest rule if that is unknown.
     tables : dict of str to pa.Table
-        The lake's tables with COLUMNS. shrink_verdicts only has rows of the brokers' rules.
+        The tables in `COLUMNS`. shrink_verdicts only contains rows of the rules that brokers ran.
     drops : pa.Table
-        One row per follower that left an ISR, see ``sql/drops.sql``. Times are microseconds since 1970.
+        One row per follower that left an ISR, as ``sql/drops.sql`` describes. Times are microseconds since 1970.
     incidents : list of dict
-        Result of ``sql/incidents.sql``: one row per incident.
+        One row per incident, as ``sql/incidents.sql`` describes.
     clusters : list of dict
-        Result of ``sql/clusters.sql``: one row per cluster.
+        One row per cluster, as ``sql/clusters.sql`` describes.
     pairs, lanes, events, elections : list of dict
-        Results of the other queries in ``sql/``, for pictures. Time is divided into SLOTS.
+        Data for pictures: the results of the queries of these names in ``sql/``.
     """
 
     rule: str
@@ -82,7 +82,10 @@ class OwnShrinks(NamedTuple):
 
 
 def own_shrinks(lake: Lake) -> OwnShrinks:
-    """Read the ISR changes that the brokers logged, and the replay's verdicts on them. A missing table is empty."""
+    """Query a lake for the shrinks that the brokers made and the replay's verdicts on them, and group them by incident.
+
+    If the lake does not contain a table, the table is treated as empty.
+    """
     tables = {name: read_columns(lake, name, COLUMNS[name]) for name in COLUMNS if name != "shrink_verdicts"}
     ran = sorted(set(tables["replay_check"]["rule"].to_pylist()))
     tables["shrink_verdicts"] = read_columns(
@@ -92,14 +95,15 @@ def own_shrinks(lake: Lake) -> OwnShrinks:
 
 
 def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = None) -> OwnShrinks:
-    """Do what `own_shrinks` does, with tables in memory.
+    """Do what `own_shrinks` does, using tables in memory instead of a lake.
 
     Parameters
     ----------
     tables : dict of str to pa.Table
-        Tables with COLUMNS. shrink_verdicts must have the rules in replay_check, or the newest rule if that is empty.
+        The tables in `COLUMNS`. shrink_verdicts must contain the rules in replay_check or, if that is empty, the newest
+        rule.
     fetches_of : callable, optional
-        Reads fetches, for `isr_batch.incidents.absences.who_was_absent`.
+        Reads the fetches that show which broker was at fault, see `isr_batch.incidents.absences.who_was_absent`.
     """
     with ArrowSql() as sql:
         tables = {name: without_zones(rows) for name, rows in tables.items()}
@@ -128,7 +132,7 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
 
 
 def _with_troubles(sql: ArrowSql, incidents: pa.Table, tables: Tables) -> list[Row]:
-    """Add to each incident the JVM pauses and errors that the broker at fault logged about its absence."""
+    """Add to each incident, as ``absence``, the JVM pauses and errors that the broker at fault logged around it."""
     absences = sql(text_of(_PACKAGE, "absences_of_brokers"), incidents=incidents)
     found = troubles_of_absences(sql, absences, tables["broker_troubles"], tables["coverage"])
     of_number = {one["number"]: one for one in found}
@@ -136,14 +140,14 @@ def _with_troubles(sql: ArrowSql, incidents: pa.Table, tables: Tables) -> list[R
 
 
 def ask_own_shrinks(name: str, values: dict[str, str], **tables: pa.Table) -> pa.Table:
-    """Run a query from a file in ``incidents/sql`` on tables in memory.
+    """Run a query that is stored in the folder ``incidents/sql`` on tables in memory.
 
     Parameters
     ----------
     name : str
-        Name of the file.
+        Name of the file without its suffix.
     values : dict of str to str
-        Texts that replace ``$name`` in the query, by name.
+        What to substitute for each ``$name`` in the query.
     **tables : pa.Table
         The tables that the query reads.
     """
@@ -155,12 +159,12 @@ Key = tuple[str, int, int]
 
 
 def incident_key(incident: Row) -> Key:
-    """Return the key of an incident or of one of its drops: cluster, broker at fault, and number of the incident."""
+    """Return the key that an incident shares with its drops: cluster, broker at fault, number of the incident."""
     return incident["cluster_id"], incident["fault_id"], incident["incident"]
 
 
 def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
-    """Return the drops by incident, under the key of `incident_key`."""
+    """Group the drops by incident. The keys are those of `incident_key`."""
     found: dict[Key, list[Row]] = defaultdict(list)
     for row in own.drops.to_pylist():
         found[incident_key(row)].append(row)
@@ -168,6 +172,6 @@ def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
 
 
 def unjudged_clusters(own: OwnShrinks) -> list[str]:
-    """Return the clusters in which the replay can judge no drop by a leader."""
+    """Return the clusters that have unjudged drops, and no drop that the replay could judge."""
     judged = {one["cluster_id"] for one in own.incidents if one["spurious"] + one["genuine"]}
     return sorted({one["cluster_id"] for one in own.incidents if one["unknown"]} - judged)

@@ -1,4 +1,4 @@
-"""Write the brokers' drops and the scores of rules in Prometheus' text format.
+"""Export the brokers' drops and the scores of rules as Prometheus metrics, in its text format.
 
 The format is described in https://prometheus.io/docs/instrumenting/exposition_formats/ (text format 0.0.4).
 """
@@ -14,7 +14,7 @@ from isr_batch.printable import printable
 
 
 class PrometheusMetric(NamedTuple):
-    """A gauge: its name, its description, and its values by labels."""
+    """A gauge with a name (without the prefix), a description, and a list of (labels, value)."""
 
     name: str
     help: str
@@ -23,11 +23,11 @@ class PrometheusMetric(NamedTuple):
 
 PREFIX: Final = "isr_batch_"
 INCIDENTS: Final = 100
-"""Maximum number of incidents per cluster that are exported, because each is a time series. The worst are chosen."""
+"""Maximum number of incidents per cluster that are exported, the worst first. Each incident is a time series."""
 
 
 def prometheus_exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
-    """Return all metrics of a lake as text. Zeros are included, so that an alert sees the first increase.
+    """Return all metrics of a lake in Prometheus' text format. Zeros are included, so that alerts see an increase.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def prometheus_exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
     Returns
     -------
     str
-        The text, which ends with a newline.
+        Lines of text; the last one ends with a newline.
     """
     return "".join(
         _prometheus_text(metric)
@@ -48,7 +48,7 @@ def prometheus_exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
 
 
 def _prometheus_metrics_of_brokers(own: OwnShrinks) -> Iterator[PrometheusMetric]:
-    """Yield the metrics about the brokers' own drops."""
+    """Yield the metrics that count what the brokers did: drops, incidents, and agreement with the replay."""
     dropped: list[tuple[dict[str, object], float]] = []
     for cluster in own.clusters:
         of = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
@@ -98,7 +98,7 @@ def _prometheus_metrics_of_brokers(own: OwnShrinks) -> Iterator[PrometheusMetric
 
 
 def _prometheus_metrics_of_rules(scores: list[Row]) -> Iterator[PrometheusMetric]:
-    """Yield the metrics about the scores of rules."""
+    """Yield the metrics that show the scores of each rule run."""
 
     def labels(row: Row) -> dict[str, object]:
         return {"cluster": row["cluster_id"], "rule": row["rule"], **json.loads(row["params_json"])}
@@ -115,7 +115,7 @@ def _prometheus_metrics_of_rules(scores: list[Row]) -> Iterator[PrometheusMetric
 
 
 def _prometheus_text(metric: PrometheusMetric) -> str:
-    """Return a metric as text: help, type, and one line per value."""
+    """Format a metric: a HELP line, a TYPE line, and one line per value."""
     name = PREFIX + metric.name
     lines = [f"# HELP {name} {metric.help}", f"# TYPE {name} gauge"]
     lines += [f"{name}{_prometheus_labels(labels)} {value!r}" for labels, value in metric.values]

@@ -1,4 +1,4 @@
-"""Choose the few rules and lag times to show: the brokers' own, and those that no other choice beats."""
+"""Choose the few rule runs to show: the brokers' own, and those that no other rule run beats."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,9 @@ from isr_batch.lake.lake import Lake
 from udfs.rules import REGISTRY
 
 MOST: Final = 5
-"""Maximum number of choices that are shown, with the brokers' own rule."""
+"""Maximum number of choices that are shown, including the brokers' own rule."""
 REFERENCE: Final = "reference"
-"""``in_force`` of rule true-lag, which knows more than any leader can and only serves as a reference."""
+"""Value of ``in_force`` of the rule true-lag, which knows more than any leader can, so that no broker can run it."""
 LAG_TIME: Final = "replica_lag_time_max_ms"
 MIN_ISR: Final = "min_insync_replicas"
 DECISIONS: Final = (
@@ -26,38 +26,38 @@ SCORES: Final = (
     "cluster_id", "rule", "params_json", "event_date", "topic", *DECISIONS, "mistake_duration_ms_p50",
     "query_accuracy", "query_accuracy_by_blame", "early", *COSTS, "loss_records_max", "lost_if_leader_dies_records_max",
 )  # fmt: skip
-"""Columns that are read from rule_scores."""
+"""Columns of table rule_scores that are read."""
 
 
 Span = tuple[float, float]
 
 
 class RuleChoice(NamedTuple):
-    """Rule runs that make the same decisions on a log, with their figures.
+    """Rule runs that decide alike on a log, with their scores.
 
     Attributes
     ----------
     runs : list of str
-        Names of the rules, by release. If a rule was replayed with several sets of parameters and the same lag time,
-        the name has the parameters.
+        Names of the rules, ordered by release. If a rule was replayed with several sets of parameters and the same lag
+        time, its name is followed by the parameters.
     yours : list of str
-        The runs that have the brokers' own rule and lag time.
+        Those of ``runs`` that have the brokers' own rule and lag time.
     reference : bool
-        Whether no broker could run any of the rules.
+        Whether all of the rules are references, which no broker can run.
     lag_time_ms : int
     spurious, genuine, unknown : int
-        Numbers of drops by verdict.
+        Number of shrinks with this verdict.
     misses : int
         Number of failures that were not detected.
     detection_ms : float or None
-        Time within which 99 % of the failures were detected; None without failures.
+        Time within which 99 % of the failures were detected; None if there were none.
     relinquishes : int
-        How many times leaders gave up leadership.
+        Number of times that leaders gave up leadership.
     lost_records : int or None
-        Largest number of acknowledged records that a leader's death would lose; None if unknown.
+        Largest number of acknowledged records that the death of a leader would have lost; None if unknown.
     under_min_isr_s, offline_s, stalled_s : (float, float) or None
-        Smallest and largest value of the runs, in seconds: time under min ISR, time without an heir if the leader died
-        (None if unknown), and time with a stalled high watermark.
+        Seconds under min ISR, seconds without an heir if the leader had died (None if unknown), and seconds with a
+        stalled high watermark. Each is the smallest and the largest value of the runs.
     """
 
     runs: list[str]
@@ -77,14 +77,17 @@ class RuleChoice(NamedTuple):
 
 
 def read_scores_for_choices(lake: Lake) -> list[Row]:
-    """Read the scores of rule runs for whole clusters, ordered by `order_scores_for_choices`."""
+    """Read the scores of each rule run for each whole cluster, sorted as in `order_scores_for_choices`."""
     rows = read_columns(lake, "rule_scores", SCORES)
     whole = rows.filter(pc.and_(pc.is_null(rows["event_date"]), pc.is_null(rows["topic"])))
     return order_scores_for_choices(whole)
 
 
 def order_scores_for_choices(rows: pa.Table) -> list[Row]:
-    """Sort rows of rule_scores by cluster, release and lag time; add ``T`` (lag time in ms) and ``lost_records``."""
+    """Convert rows of rule_scores to dicts, sorted by cluster, release and lag time.
+
+    The dicts have two more keys: ``T``, the lag time in ms, and ``lost_records``, see `RuleChoice`.
+    """
     known = {rule: position for position, rule in enumerate(REGISTRY)}
     found: list[Row] = rows.to_pylist()
     for row in found:
@@ -103,9 +106,9 @@ def order_scores_for_choices(rows: pa.Table) -> list[Row]:
 
 
 def _lost_records_of_choice(row: Row) -> int | None:
-    """Return the largest number of acknowledged records that a leader's death would lose; None if unknown.
+    """Return the largest number of acknowledged records that the death of a leader would have lost.
 
-    It is unknown if there are times under min ISR in which the log of the heir is not known.
+    None if it is unknown, because the log of the heir is unknown in some of the time under min ISR.
     """
     lost, offline_s = row["lost_if_leader_dies_records_max"], row["offline_if_leader_dies_seconds"]
     if lost is None and (row["under_min_isr_seconds"] or 0) > (offline_s or 0):
@@ -114,10 +117,7 @@ def _lost_records_of_choice(row: Row) -> int | None:
 
 
 def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
-    """Group the rule runs of a cluster that have equal lag times, decisions and costs.
-
-    Groups are in the order of their first run.
-    """
+    """Group rule runs that have the same lag time, decisions and costs. Groups are in the order of their first runs."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         price = (
@@ -130,16 +130,18 @@ def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def _price_in_tenths(seconds: float | None) -> float:
-    """Round seconds to tenths, so that tiny differences do not decide. An unknown cost is infinite."""
+    """Round seconds to tenths, so that tiny differences do not matter. For an unknown cost (None), return infinity."""
     return float("inf") if seconds is None else round(seconds, 1)
 
 
 def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[RuleChoice]:
-    """Return at most MOST groups of rule runs for a cluster: the brokers' own, then those that no other group beats.
+    """Choose at most `MOST` groups of rule runs for a cluster: the brokers' own, then those that no other group beats.
 
-    The other groups must drop fewer healthy followers than the brokers' own, or beat it. A group beats another if it is
-    not worse in any figure, and better in one. The figures are: healthy followers dropped, failures missed, detection
-    time, time under min ISR, time offline if leaders died, acknowledged records lost then, and leadership given up.
+    A group that is not the brokers' own must also drop fewer healthy followers than theirs, or beat it.
+
+    A group beats another if none of its scores is worse and at least one is better. The scores are: healthy followers
+    dropped, failures missed, detection time, time under min ISR, time offline if leaders had died, acknowledged records
+    lost then, and how often leadership was given up.
 
     Parameters
     ----------
@@ -162,7 +164,7 @@ def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> lis
 
 
 def _over_topics(rows: Iterable[Row]) -> list[Row]:
-    """Combine the scores of rule runs that differ only in min.insync.replicas, because each covers other topics."""
+    """Merge the rows of rule runs that differ only in min.insync.replicas. Each such row covers other topics."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         params = {name: value for name, value in json.loads(row["params_json"]).items() if name != MIN_ISR}
@@ -171,7 +173,7 @@ def _over_topics(rows: Iterable[Row]) -> list[Row]:
 
 
 def _scores_together(group: Sequence[Row]) -> Row:
-    """Combine the scores in several rows: numbers are added, of maxima the largest is kept."""
+    """Merge rows of scores: add the numbers and the costs, and keep the largest detection time and ``lost_records``."""
     sums = ("shrinks", "spurious", "genuine", "excluded", "unknown", "misses", "relinquishes", *COSTS)
     largest = max((row["detection_ms_p99"] for row in group if row["detection_ms_p99"] is not None), default=None)
     lost = [row["lost_records"] for row in group]
@@ -182,9 +184,9 @@ def _scores_together(group: Sequence[Row]) -> Row:
 
 
 def _rules_of_brokers(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
-    """Return the rules and lag times that the cluster's brokers ran, according to replay_check.
+    """Return the pairs (rule, lag time) that the cluster's brokers ran, according to table replay_check.
 
-    If replay_check has no row of this cluster, the result is the rule of other clusters with this cluster's lag time.
+    If the table has no row of this cluster, its lag time is paired with ``own.rule``.
     """
     checks = own.tables["replay_check"].select(["cluster_id", "rule", "params_json"])
     pairs = checks.filter(pc.equal(checks["cluster_id"], cluster_id)).group_by(["rule", "params_json"]).aggregate([])
@@ -194,7 +196,7 @@ def _rules_of_brokers(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
 
 
 def _rule_choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, int]]) -> RuleChoice:
-    """Return the choice for a group of rule runs that make the same decisions."""
+    """Convert a group of rule runs that decide alike. ``ran`` holds the brokers' own pairs (rule, lag time)."""
     first = group[0]
     rules = [REGISTRY[row["rule"]] for row in group if row["rule"] in REGISTRY]
     under_min_isr_s, offline_s, stalled_s = (_cost_of_choices([row[cost] for row in group]) for cost in COSTS)
@@ -208,13 +210,13 @@ def _rule_choice(group: Sequence[Row], rows: Sequence[Row], ran: set[tuple[str, 
 
 
 def _cost_of_choices(values: Sequence[float | None]) -> Span | None:
-    """Return the smallest and the largest of the known costs; None if all are unknown."""
+    """Return the smallest and the largest known cost; None if no cost is known."""
     known = [value for value in values if value is not None]
     return (min(known), max(known)) if known else None
 
 
 def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
-    """Return the name of a rule run, with its parameters if several runs have the same rule and lag time."""
+    """Return the rule's name, followed by its parameters if several of ``rows`` have this rule and lag time."""
     if sum((other["rule"], other["T"]) == (row["rule"], row["T"]) for other in rows) == 1:
         return str(row["rule"])
     others = [
@@ -225,7 +227,7 @@ def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
 
 
 def _figures_of_choice(one: RuleChoice) -> tuple[float, ...]:
-    """Return the figures by which choices are compared. Lower figures are better."""
+    """Return the scores by which choices are compared. Lower values are better."""
     never = float("inf")
     return (
         one.spurious, one.misses, never if one.detection_ms is None else one.detection_ms,
@@ -235,7 +237,7 @@ def _figures_of_choice(one: RuleChoice) -> tuple[float, ...]:
 
 
 def _choice_beats(one: RuleChoice, other: RuleChoice) -> bool:
-    """Whether a choice is at least as good as another in every figure, and better in one."""
+    """Whether a choice is at least as good as another in every score, and better in at least one."""
     figures = [_figures_of_choice(each) for each in (one, other)]
     # A reference rule, which no broker can run, must not beat a rule that brokers can run.
     return (

@@ -31,14 +31,14 @@ CALLED: Final = {
     "excluded": "removed by the controller",
     "unknown": "not judged",
 }
-"""The word on the page for a dropped follower, by verdict."""
+"""Word for a dropped follower on the pages, by verdict."""
 NOTHING: Final = "This lake has no terms of leaders, so there is nothing to report."
 NAMED: Final = 4
-"""Maximum number of instants that are listed one by one; of more, only the first and the last are."""
+"""Maximum number of times that a sentence lists. If there are more, it only names the first and the last."""
 
 
 def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return sentences about a cluster: how many drops were spurious, which broker is at fault, and how sure that is.
+    """Return sentences on how many drops in a cluster were spurious, which broker was at fault, and how sure that is.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return the first sentence of a cluster's headline, the second if that names the broker, and the assumptions."""
+    """Shorten the headline to its first sentence (or two, if the first names no broker) and the assumptions."""
     said = _sentences_of_cluster(own, cluster)
     return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _sentences_of_assumptions(cluster)
 
@@ -92,14 +92,14 @@ def _sentences_of_cluster(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def _sentences_of_no_fault(cluster: Row, incidents: Sequence[Row]) -> list[str]:
-    """Return a sentence on drops for which the broker at fault is not known because a server.log is missing."""
+    """Count the drops for which the broker at fault is unknown because a server.log is missing; empty without any."""
     drops = sum(one["spurious"] + one["genuine"] for one in incidents if one["fault_id"] is None)
     whose = f"{brokers_text(cluster['unseen'])} is missing" if cluster["unseen"] else "others begins later"
     return [f"Of {drops:,} of these drops the broker at fault is not known: server.log of {whose}."] if drops else []
 
 
 def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
-    """Return a sentence about replicas that either the leader or the controller removed; may be empty."""
+    """Count the replicas that either the leader or the controller removed; empty without any."""
     if not cluster["unknown_makers"]:
         return []
     replicas = count_of(cluster["unknown_makers"], "replica")
@@ -108,7 +108,7 @@ def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
 
 
 def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return notes that belong to no incident: unjudged drops, starts of brokers, new settings, assumptions."""
+    """Return sentences on unjudged drops, starts of brokers, changes of min.insync.replicas, and assumed values."""
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
     said = _sentences_of_unjudged_leaving(cluster)
     if not any(one["spurious"] + one["genuine"] for one in incidents):
@@ -121,7 +121,7 @@ def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def _sentences_of_what_happened(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return sentences about starts of brokers and changes of min.insync.replicas."""
+    """List the starts of brokers and the changes of min.insync.replicas, with their times."""
     said, form = [], clock_format(cluster)
     mine = (row for row in own.events if row["cluster_id"] == cluster["cluster_id"] and row["kind"] == "started")
     later = sorted((row["from_us"], row["broker_id"]) for row in mine if row["from_us"] > cluster["first_us"])
@@ -137,7 +137,7 @@ def _sentences_of_what_happened(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def _sentences_of_assumptions(cluster: Row) -> list[str]:
-    """Return a sentence for each value that had to be assumed because a log is missing, and how to state it."""
+    """Return a sentence for each value that had to be assumed because logs are missing."""
     if cluster["of_table"]:
         return _assumed_sentences_of_table(cluster)
     said = []
@@ -157,7 +157,7 @@ def _sentences_of_assumptions(cluster: Row) -> list[str]:
 
 
 def assumed_of_tables(own: OwnShrinks) -> list[str]:
-    """Return sentences about values that had to be assumed for clusters from users' tables."""
+    """Return sentences on values that had to be assumed for clusters that were read from a user's own table."""
     named = "{}: " if len(own.clusters) > 1 else ""
     return [
         named.format(cluster["cluster_id"]) + sentence
@@ -166,7 +166,7 @@ def assumed_of_tables(own: OwnShrinks) -> list[str]:
 
 
 def _assumed_sentences_of_table(cluster: Row) -> list[str]:
-    """Return sentences about columns that a user's table lacks and that affect the result."""
+    """Say which values were assumed because a user's table lacks their columns, and what remains unknown."""
     assumed = {
         "replica_lag_time_max_ms": cluster["assumed_lag_time_ms"], "min_insync_replicas": cluster["assumed_min_isr"],
     }  # fmt: skip
@@ -226,7 +226,7 @@ def _sentence_healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom:
 
 
 def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
-    """Return the sentence about genuine drops: leaders that followers did not reach, and followers that stopped."""
+    """Return the sentence on genuine drops: which leaders could not be reached, and which followers stopped."""
     begin = f"{number:,} {_was_or_were(number)} really"
     if sum(one["stopped"] for one in incidents) == number:
         return f"{begin} stopped or behind: {_moments_by_broker(incidents, 'stopped', form)}."
@@ -257,7 +257,7 @@ def _moments_by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
 
 
 def _narrowing_words(incident: Row, kind: str) -> str:
-    """Return details to follow an incident's number of drops: reassignments, the link, a late return; else empty."""
+    """Return details to print after a number of drops: reassignments, events, a suspected link, a late return."""
     if kind == "excluded":
         all_of_them = incident["reassigned"] == incident["excluded"]
         number = "" if all_of_them else f"{incident['reassigned']} of them "
@@ -271,14 +271,14 @@ def _narrowing_words(incident: Row, kind: str) -> str:
 
 
 def _incidents_of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple[int, list[Row], int]]:
-    """Yield each broker at fault with its incidents and its number of drops of one kind, the most drops first."""
+    """Yield (broker at fault, its incidents, its number of drops of one kind), sorted by this number, largest first."""
     for broker in _brokers_by_drops(incidents, kind):
         of_broker = [one for one in incidents if one["fault_id"] == broker and one[kind]]
         yield broker, of_broker, sum(one[kind] for one in of_broker)
 
 
 def _moments(incidents: Sequence[Row], form: str, name: str = "since_us") -> str:
-    """Return the times at which incidents began, as text. If there are many, only the first and the last are named."""
+    """List the times at which incidents began; only the first and the last of more than `NAMED`."""
     early = sorted(incidents, key=itemgetter(name))
     begun = [f"{'by ' if one['late'] else ''}{time_text(one[name], form)}" for one in early]
     if len(begun) > NAMED:
@@ -287,7 +287,7 @@ def _moments(incidents: Sequence[Row], form: str, name: str = "since_us") -> str
 
 
 def clock_format(cluster: Row) -> str:
-    """Return the format of times in sentences, which has no date if all times of the cluster are on the same day."""
+    """Return the strftime format of times in sentences. It has no date if all logs of the cluster are of one day."""
     day = "%Y-%m-%d"
     return (
         "%H:%M:%S" if time_text(cluster["first_us"], day) == time_text(cluster["last_us"], day) else f"{day} %H:%M:%S"
@@ -295,7 +295,7 @@ def clock_format(cluster: Row) -> str:
 
 
 def _sentences_of_suspects(incidents: Sequence[Row], form: str) -> str:
-    """Return words about brokers that server.log points at, for drops that the replay cannot judge; else empty."""
+    """Name the brokers that server.log points at, for drops that the replay cannot judge; empty without such drops."""
     unknown = [one for one in incidents if one["unknown"] and one["fault_id"] is not None]
     if not unknown:
         return ""
@@ -305,7 +305,7 @@ def _sentences_of_suspects(incidents: Sequence[Row], form: str) -> str:
 
 
 def _sentence_unjudged(cluster: Row, form: str) -> str:
-    """Return words about the time that no request log covers, and the drops in it; empty if all drops are covered."""
+    """Say in brackets how many drops no request log of their leader covers, and why; empty if all are covered."""
     parts = []
     if cluster["before_requests"]:
         begins = time_text(cluster["requests_from_us"], form)
@@ -329,17 +329,17 @@ def incidents_answer(
     by_lines: Mapping[str, Sequence[str]] | None = None,
     most: int = 10,
 ) -> list[str]:
-    """Return the answer in at most ``most`` lines: one per cluster; for a single cluster, also its worst incidents.
+    """Sum up all drops in at most ``most`` lines: one per cluster and, for a single cluster, one per incident.
 
     Parameters
     ----------
     own : OwnShrinks
     better : mapping of str to sequence of str, optional
-        Sentences about a better rule, by cluster.
+        Results of `isr_batch.incidents.better_rule.better_rule`, by cluster.
     by_lines : mapping of str to sequence of str, optional
-        Evidence in server.log, for each cluster that cannot be judged. It replaces the incidents.
+        What server.log shows, for each cluster that the replay cannot judge. It is printed instead of the incidents.
     most : int
-        Maximum number of lines.
+        Maximum number of lines. If there are more incidents, only the worst are listed.
     """
     clusters = clusters_worst_first(own)
     said = brief_headline if len(clusters) > 1 else cluster_headline
@@ -367,12 +367,12 @@ def incidents_answer(
 
 
 def span_of_terms(cluster: Row) -> str:
-    """Return the period that the terms in a cluster cover, as text."""
+    """Format the period from the start of the cluster's first term to the end of its last one."""
     return f"{time_text(cluster['first_us'])} to {time_text(cluster['last_us'])} {zone_name()}"
 
 
 def clusters_worst_first(own: OwnShrinks) -> list[Row]:
-    """Sort clusters by healthy followers dropped, and then by all drops, the most first."""
+    """Sort clusters by their number of healthy followers dropped, then by their number of drops, largest first."""
 
     def drops(cluster: Row) -> tuple[int, int]:
         of = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
@@ -382,7 +382,7 @@ def clusters_worst_first(own: OwnShrinks) -> list[Row]:
 
 
 def incidents_worst_first(incidents: Iterable[Row]) -> list[Row]:
-    """Sort incidents by healthy followers dropped, then by other drops by leaders, then by other removals."""
+    """Sort incidents, largest numbers first, by healthy followers dropped, then other drops, then removals."""
     early = sorted(incidents, key=itemgetter("first_us"))
     return sorted(early, key=lambda one: (-one["spurious"], -one["genuine"] - one["unknown"], -one["excluded"]))
 

@@ -13,13 +13,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def uncovered_time(coverage: Iterable[Row], broker: int, within: Span) -> tuple[Span, ...]:
     """Return the parts of a period that a broker's request log does not cover.
 
-    If the log begins with the start of the broker, the time before its first line is not such a part.
+    If the log begins with the start of the broker, the time before its first line is not returned.
 
     Parameters
     ----------
     coverage : iterable of dict
-        Rows of table coverage of one cluster. If none is about a request log, the input was not broker logs, and
-        nothing is uncovered.
+        Rows of table coverage for one cluster. If none is about a request log, the lake was not made from broker logs,
+        and the result is empty.
     broker : int
     within : (int, int)
         The period, in microseconds since 1970.

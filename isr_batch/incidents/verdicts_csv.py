@@ -1,4 +1,4 @@
-"""Write the brokers' drops with their verdicts as CSV, for a spreadsheet."""
+"""Export the brokers' drops, with their verdicts, as CSV for a spreadsheet."""
 
 import csv
 import io
@@ -14,28 +14,29 @@ HEAD: Final = (
     "cluster", "time_utc", "earliest_utc", "topic", "partition", "leader", "follower", "made_by", "verdict", "cause",
     "certainty", "since_caught_up_ms", "back_after_ms", "points_at_broker", "points_at", "incident", "explained_by",
 )  # fmt: skip
-"""Columns of the file, which has one row per follower that left an ISR. Incidents are numbered from 1 for each broker.
-``earliest_utc`` is set where a line shows late that a follower left, between then and ``time_utc``.
+"""Columns of the file, which has one row per follower that left an ISR. The incidents of each broker are numbered from
+1. If the follower left at an unknown time before the line at ``time_utc``, it left after ``earliest_utc``.
 """
 
 
 FORMULA: Final = frozenset("=+-@\N{MINUS SIGN}")
-"""Characters that begin a formula in a spreadsheet, also in full width or after blanks."""
+"""Characters with which a formula begins in a spreadsheet. Full-width forms count too, and so do blanks before them."""
 
 
 def verdicts_csv(own: OwnShrinks, lake: str) -> str:
-    """Return all drops of a lake as CSV, by cluster and time. Unknown values are empty, and no cell can be a formula.
+    """Return all drops of a lake as CSV, sorted by cluster and time.
 
     Parameters
     ----------
     own : OwnShrinks
     lake : str
-        Name of the lake in the commands of the last column.
+        Name of the lake in the ``isr-batch explain`` commands of the last column.
 
     Returns
     -------
     str
-        CSV as in RFC 4180 with all fields quoted, but with lines that end in a newline alone.
+        CSV as in RFC 4180 with all fields quoted, except that lines end in LF instead of CRLF. Unknown values are
+        empty, and no cell can be a formula.
     """
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
@@ -45,7 +46,7 @@ def verdicts_csv(own: OwnShrinks, lake: str) -> str:
 
 
 def _csv_text_guarded(cell: object) -> object:
-    """Put an apostrophe in front of text that a spreadsheet would evaluate. Names of topics are not trusted."""
+    """Put an apostrophe before text that a spreadsheet would evaluate as a formula, such as a malicious topic name."""
     if not isinstance(cell, str):
         return cell
     first = unicodedata.normalize("NFKC", cell.strip()[:1])
@@ -53,7 +54,7 @@ def _csv_text_guarded(cell: object) -> object:
 
 
 def _csv_cells(one: Row, lake: str) -> list[object]:
-    """Return the cells of a drop, in the order of the columns."""
+    """Return the cells of a drop in the order of `HEAD`."""
     back = None if one["restored_us"] is None else (one["restored_us"] - one["change_us"]) // 1000
     known = one["fault_id"] is not None
     time, earliest = (

@@ -1,4 +1,4 @@
-"""Summarise a lake in a few sentences: the followers that brokers dropped, and rules that would have kept them."""
+"""Sum up a lake in a few sentences: the followers that brokers dropped, and rules that would have kept them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ from isr_batch.lake.lake import Lake
 
 @dataclass(frozen=True)
 class Answer:
-    """The data of the answer.
+    """The text that the command `run` prints about a replayed lake, and the data behind it.
 
     Attributes
     ----------
     own : OwnShrinks
-        The brokers' own drops.
+        The brokers' drops, with the replay's verdicts.
     better : mapping of str to list of str
-        Sentences about a better rule, by cluster.
+        For each cluster, a sentence that recommends a rule, or nothing.
     by_lines : mapping of str to list of str
-        Evidence in log lines, for each cluster that the replay cannot judge.
+        For each cluster that the replay cannot judge, sentences on what server.log shows.
     """
 
     own: OwnShrinks
@@ -35,12 +35,12 @@ class Answer:
 
     @property
     def lines(self) -> list[str]:
-        """The answer, in at most ten lines."""
+        """The text to print, in at most ten lines."""
         return incidents_answer(self.own, self.better, self.by_lines)
 
 
 def answer_of(lake: Lake) -> Answer:
-    """Read the data of the answer from a replayed lake."""
+    """Query a replayed lake for all that the answer needs."""
     own, scores = own_shrinks(lake), read_scores_for_choices(lake)
     return Answer(
         own,
@@ -50,7 +50,7 @@ def answer_of(lake: Lake) -> Answer:
 
 
 def _by_lines(lake: Lake, cluster_id: str) -> list[str]:
-    """Return the answer that server.log gives for a cluster."""
+    """Return sentences on what server.log shows about the drops in a cluster."""
     evidence = read_evidence_table(lake, cluster_id)
     of_cluster = read_columns(
         lake, "coverage", ("cluster_id", "broker_id", "log"), {"cluster_id": cluster_id}

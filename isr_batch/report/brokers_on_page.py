@@ -1,4 +1,4 @@
-"""Describe each broker of a cluster for the report: as leader, as follower, its silences, pauses and other troubles."""
+"""Describe the brokers of a cluster for the report: their drops as leader and as follower, silences, pauses, errors."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ from isr_batch.report.cluster_timeline import brokers_in_view
 from isr_batch.shown_times import time_text
 
 LISTED: Final = 12
-"""Maximum number of silences, and of troubles, listed per broker."""
+"""Maximum number of silences, and also of troubles, that are listed for each broker."""
 
 
 def fetches_between_brokers(sql: LakeSql) -> list[Row]:
-    """Count the fetches by cluster, leader and follower."""
+    """Count the fetches of the lake. Return rows with cluster_id, leader_id, replica_id and fetches."""
     return sql("""
         SELECT cluster_id, leader_id, replica_id, CAST(sum(run_length) AS BIGINT) AS fetches
         FROM fetch_log GROUP BY cluster_id, leader_id, replica_id
@@ -29,7 +29,9 @@ def fetches_between_brokers(sql: LakeSql) -> list[Row]:
 def brokers_on_page(
     own: OwnShrinks, cluster: Row, fetches: Sequence[Row], incidents: Mapping[int, Sequence[tuple[str, str]]]
 ) -> list[dict[str, Any]]:
-    """Describe the brokers that dropped a follower, were dropped, or were silent; if many, those with most drops.
+    """Describe the brokers of a cluster that dropped a follower, were dropped, were silent, or were at fault.
+
+    If there are many, only those with most drops are described (`brokers_in_view`).
 
     Parameters
     ----------
@@ -39,13 +41,15 @@ def brokers_on_page(
     fetches : sequence of dict
         Result of `fetches_between_brokers`.
     incidents : mapping of int to sequence of (str, str)
-        Title and anchor of the incidents that point at a broker, by broker.
+        For each broker, title and HTML anchor of each incident in which it is at fault.
 
     Returns
     -------
     list of dict
-        ``broker``; ``row``, its row in the table that compares brokers; ``silences``, ``troubles`` and ``incidents``;
-        ``more``, the number of silences and troubles that are not listed.
+        One dict per broker. ``broker`` is its id, ``row`` its cells in the table that compares the brokers, by heading.
+        Cells that are empty for all brokers are left out. ``silences`` and ``troubles`` are lists of texts,
+        ``incidents`` is the broker's part of the parameter, and ``more`` counts the silences and troubles that are not
+        listed.
     """
     cluster_id, form = cluster["cluster_id"], clock_format(cluster)
     pairs = [row for row in own.pairs if row["cluster_id"] == cluster_id]
@@ -82,14 +86,20 @@ def brokers_on_page(
 
 
 def _share_of_broker(rows: Sequence[Row], side: str, broker: int, number: str) -> str:
-    """Return a broker's share of a number as leader or follower (``side``), in percent; empty if the total is 0."""
+    """Return which share of a column's sum belongs to a broker, such as "20 %"; empty if the sum is 0.
+
+    ``number`` is the name of the column, and ``side`` is leader_id or replica_id.
+    """
     every = sum(row[number] for row in rows)
     of_broker = sum(row[number] for row in rows if row[side] == broker)
     return f"{100 * of_broker / every:.0f} %" if every else ""
 
 
 def _drops(pairs: Sequence[Row], side: str, broker: int) -> str:
-    """Return a broker's share of the drops, as leader or as follower (``side``), and its drops by verdict."""
+    """Format a broker's share of all drops and its drops by verdict, such as "20 %: 5 healthy, 3 behind".
+
+    ``side`` is leader_id to count the drops that it made, or replica_id to count how often it was dropped.
+    """
     counts: Counter[str] = Counter()
     for row in pairs:
         counts[row["verdict"]] += row["drops"] if row[side] == broker else 0
@@ -102,25 +112,25 @@ def _drops(pairs: Sequence[Row], side: str, broker: int) -> str:
 
 
 def _lengths_of_silences(times_ms: Sequence[int]) -> str:
-    """Return the number of silences and their lengths as text."""
+    """Format the number of silences (or pauses) and the range of their lengths; empty without any."""
     return f"{times_in_words(len(times_ms))}, {seconds_text(times_ms)}" if times_ms else ""
 
 
 def _brokers_of_cluster(rows: pa.Table, cluster_id: str, by: str) -> list[Row]:
-    """Return the rows of a cluster, sorted by column ``by``."""
+    """Select the rows of a cluster, and sort them by the column ``by``."""
     found: list[Row] = rows.filter(pc.equal(rows["cluster_id"], cluster_id)).sort_by(by).to_pylist()
     return found
 
 
 def _with_instants_in_us(rows: pa.Table, *names: str) -> pa.Table:
-    """Add a column ``x_us``, in microseconds since 1970, for each time column ``x``."""
+    """For each timestamp column ``x`` in ``names``, add a column ``x_us`` with microseconds since 1970."""
     for name in names:
         rows = rows.append_column(f"{name}_us", rows[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
     return rows
 
 
 def _silences(own: OwnShrinks, cluster_id: str) -> dict[int, list[tuple[int, int]]]:
-    """Return the silences of each broker in a cluster, as start and end in microseconds since 1970."""
+    """Return start and end, in microseconds since 1970, of the silences of each broker in a cluster."""
     events = own.tables["broker_events"]
     silent = _with_instants_in_us(events.filter(pc.equal(events["kind"], "silent")), "event_time", "end_time")
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -130,7 +140,7 @@ def _silences(own: OwnShrinks, cluster_id: str) -> dict[int, list[tuple[int, int
 
 
 def _troubles(own: OwnShrinks, cluster_id: str, form: str) -> dict[int, list[Row]]:
-    """Return the troubles of each broker in a cluster, each with a sentence."""
+    """Return the rows of broker_troubles for each broker in a cluster: kind, length in ms, and text to show."""
     found: dict[int, list[Row]] = defaultdict(list)
     for row in _brokers_of_cluster(
         _with_instants_in_us(own.tables["broker_troubles"], "from_time", "until_time"), cluster_id, "from_time_us"

@@ -1,4 +1,4 @@
-"""Build the charts of the report as Vega-Lite. Text and lines have the page's text colour, to fit dark mode."""
+"""Build the charts of the report as Vega-Lite specifications, using the rows of the queries in ``report/sql``."""
 
 import json
 import math
@@ -14,13 +14,13 @@ from isr_batch.rule_names import rule_names_by_release
 from isr_batch.shown_times import offset_us, zone_name
 
 AS_LOGGED = "as logged"
-"""Legend for the shrinks that the brokers logged, which have no cause."""
+"""Name in the legend for the shrinks that the brokers logged. They have no cause."""
 NAMES = alt.Axis(labelLimit=320)
-"""Axis for names of rules. Labels are long, because rules with equal results share a row."""
+"""Axis with names of rules. It leaves room for long labels, because rules with equal results share a row."""
 WHOLE = "container"
-"""Width of a chart that is as wide as its HTML element."""
+"""Value for the width of a chart that makes it as wide as its HTML element."""
 INK = "currentColor"
-"""Colour of lines and text. It is the page's text colour, so that charts fit light and dark mode."""
+"""Colour of lines and text: the page's text colour, which differs between light and dark mode."""
 
 COSTS = {
     "under_min_isr_s": "seconds under min ISR",
@@ -32,8 +32,8 @@ STRONG = [
     "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf", "#3953a4",
     "#b8860b", "#00876c", "#a0145a", "#6a51e0", "#c2673a",
 ]  # fmt: skip
-"""Colours of rules in charts with curves. They are neither pale nor colours of verdicts, and are reused if there are
-more rules."""
+"""Colours of rules in charts with curves. None is pale, and none is the colour of a verdict. If there are more rules,
+colours are reused."""
 TIME_FORMAT = {
     "milliseconds": "%H:%M:%S.%L", "seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M",
     "day": "%d %b", "date": "%d %b", "week": "%d %b", "month": "%b %Y", "quarter": "%b %Y", "year": "%Y",
@@ -44,24 +44,23 @@ Spec = dict[str, Any]
 
 
 def cause_scale(rows: Rows) -> alt.Scale:
-    """Return the colour scale of the causes in the rows."""
+    """Return a colour scale for those causes that occur in the rows."""
     there = {row["cause"] for row in rows}
     colours = {cause: colour for cause, colour in {**CAUSE_COLOURS, AS_LOGGED: INK}.items() if cause in there}
     return alt.Scale(domain=list(colours), range=list(colours.values()))
 
 
 def _cause_colour(rows: Rows) -> alt.Color:
-    """Return a colour encoding by primary cause, with a legend of the causes in the rows."""
     return alt.Color("cause:N", scale=cause_scale(rows), legend=alt.Legend(title="primary cause"))
 
 
 def chart_tooltips(*fields: str) -> list[alt.Tooltip]:
-    """Return the tooltip fields of a mark. If they were plain text, Altair would validate each by its whole schema."""
+    """Convert field names to tooltip fields. Altair would validate plain strings against its whole schema, slowly."""
     return [alt.Tooltip(field) for field in fields]
 
 
 def shrinks_by_cause_chart(rows: Rows) -> Spec:
-    """Return a bar chart with each rule's shrinks by primary cause."""
+    """Return a bar chart with a bar per rule, divided by primary cause. Rows: rule, cause, shrinks (number)."""
     rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
         alt.Chart({"values": list(rows)})
@@ -78,7 +77,10 @@ def shrinks_by_cause_chart(rows: Rows) -> Spec:
 
 
 def shrinks_in_time_chart(rows: Rows) -> Spec:
-    """Return a chart of shrinks over time, as ticks coloured by cause, with a row per rule and one for the brokers."""
+    """Return a chart with a line per rule, on which ticks in the colour of the cause mark when shrinks happened.
+
+    The rows have rule (or the brokers), cause, at_ms (milliseconds since 1970) and shrinks (number at this time).
+    """
     rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
         alt.Chart({"values": as_shown(rows)})
@@ -98,7 +100,7 @@ def shrinks_in_time_chart(rows: Rows) -> Spec:
 
 
 def as_shown(rows: Rows) -> list[dict[str, Any]]:
-    """Shift times (in milliseconds) to the time zone that is shown, because Vega always shows UTC."""
+    """Shift the columns at_ms, from_ms and until_ms to the time zone that the user chose, because Vega shows UTC."""
     names = ("at_ms", "from_ms", "until_ms")
     return [
         row | {name: row[name] + offset_us(int(1000 * row[name])) // 1000 for name in names if name in row}
@@ -107,7 +109,7 @@ def as_shown(rows: Rows) -> list[dict[str, Any]]:
 
 
 def time_axis(field: str) -> alt.X:
-    """Return the time axis for a field that `as_shown` has shifted."""
+    """Return the time axis for a field that `as_shown` shifted."""
     return alt.X(
         f"{field}:T",
         title=zone_name(),
@@ -117,25 +119,25 @@ def time_axis(field: str) -> alt.X:
 
 
 def tradeoff_chart(rows: Rows) -> Spec:
-    """Return a scatter plot of rules: rate of mistakes against detection time."""
+    """Return a scatter plot of rules, with mistakes per partition-day against detection time."""
     return frontier_chart([_rated(row) | {"place": ""} for row in rows], "partition")
 
 
 def sweeps_chart(rows: Rows) -> Spec:
-    """Return curves of mistakes against detection time, one per rule and its parameters other than the lag time."""
+    """Return a curve per rule and parameters without the lag time: mistakes per follower-day against detection time."""
     return frontier_chart(
         [_rated(row) | {"rule": " ".join([row["rule"], *_chart_settings(row)])} for row in rows], "follower"
     )
 
 
 def _chart_settings(row: dict[str, Any]) -> list[str]:
-    """Return the parameters of a rule run as text, without lag time and min.insync.replicas."""
+    """Format the parameters of a rule run, without lag time and min.insync.replicas, as a list of "name=value"."""
     others = json.loads(row["params_json"]).items()
     return [f"{name}={value}" for name, value in sorted(others) if name not in {LAG_TIME, "min_insync_replicas"}]
 
 
 def _rated(row: dict[str, Any]) -> dict[str, Any]:
-    """If a rule run made no mistake, set its rate to the upper end of the interval; a logarithmic axis has no zero."""
+    """Set ``seen`` (whether there was a mistake), and replace zeros by larger values, for a logarithmic axis."""
     seen = row["spurious"] > 0
     rate = row["mistakes"] if seen else row["high"]
     return {**row, "params_json": None, "seen": seen, "mistakes": rate, "low": row["low"] or rate / 10}
@@ -144,9 +146,9 @@ def _rated(row: dict[str, Any]) -> dict[str, Any]:
 _SIDES: Final[Sequence[tuple[Literal["left", "right"], int, int]]] = (
     ("left", 6, -6), ("left", 6, 11), ("right", -6, -6), ("right", -6, 11),
 )  # fmt: skip
-"""Possible positions of a mark's label: alignment and offsets in pixels."""
+"""Possible positions of a label next to its mark: alignment, and offsets to the right and downwards in pixels."""
 NARROWEST: Final = 560
-"""Width of a chart on the narrowest page, in pixels. Labels must fit into it."""
+"""Width of a chart on the narrowest page, in pixels. At this width, labels must not overlap."""
 
 
 def frontier_chart(
@@ -157,13 +159,13 @@ def frontier_chart(
     Parameters
     ----------
     rows : sequence of dict
-        ``place`` (if there are several, each gets a panel), ``rule``, ``lag_time_s``, ``detection_s``, ``mistakes`` (a
-        rate above 0, with the interval ``low`` to ``high``) and ``seen``. If ``seen`` is false, there was no mistake,
-        and ``mistakes`` equals ``high``.
+        Keys ``rule``, ``lag_time_s``, ``detection_s``, ``mistakes`` (rate above 0), ``low`` and ``high`` (95 % interval
+        of the rate), ``seen`` and ``place``. Each place gets a separate panel. If ``seen`` is false, there was no
+        mistake, and ``mistakes`` is the upper end of the interval.
     whose : str
-        Unit of the rate: ``follower`` for mistakes per follower-day, ``partition`` per partition-day.
+        ``follower`` if the rates are mistakes per follower-day, ``partition`` if they are per partition-day.
     mistakes, detection_ms : float, optional
-        Budgets, drawn as lines.
+        Largest acceptable rate and detection time. Each is drawn as a dashed line.
     """
     x = alt.X(
         "detection_s:Q", title="99 % of genuine failures detected within, s", scale=alt.Scale(zero=False, padding=25)
@@ -205,7 +207,7 @@ def frontier_chart(
 def _with_sides_of_labels(
     rows: Rows, detection_s: float | None, mistakes: float | None, height: int
 ) -> list[dict[str, Any]]:
-    """Choose for each label a position without other marks or labels. If all are taken, the label is omitted."""
+    """Add to each row a ``side``: the index in `_SIDES` of a position where its label overlaps nothing, or None."""
     marked: list[dict[str, Any]] = []
     for place in dict.fromkeys(row["place"] for row in rows):
         of = [row for row in rows if row["place"] == place and row["detection_s"] is not None and row["mistakes"]]
@@ -229,7 +231,6 @@ def _with_sides_of_labels(
 
 
 def _rule_colour(field: str, rules: Sequence[str]) -> alt.Color:
-    """Return a colour encoding by rule, with a legend."""
     scale = alt.Scale(domain=list(rules), range=STRONG)
     return alt.Color(
         f"{field}:N",
@@ -239,7 +240,7 @@ def _rule_colour(field: str, rules: Sequence[str]) -> alt.Color:
 
 
 def costs_chart(rows: Rows) -> Spec:
-    """Return scatter plots of rules, one panel per cost: cost against the number of mistakes."""
+    """Return a scatter plot of rules for each of `COSTS`: the cost against the number of spurious shrinks."""
     groups = list(dict.fromkeys(row["rule"] for row in rows))
     base = (
         alt.Chart({"values": list(rows)})
@@ -271,7 +272,10 @@ def costs_chart(rows: Rows) -> Spec:
 
 
 def heat_map(rows: Rows) -> Spec:
-    """Return a heat map of the time since each follower was caught up."""
+    """Return a heat map with a line per follower, coloured by the time since it was caught up.
+
+    The rows have follower, from_ms, until_ms (milliseconds since 1970), and the time as age_s and as lag_times.
+    """
     limits = list(AGE_COLOURS)[1:]
     colour = alt.Color(
         "lag_times:Q",
@@ -297,7 +301,10 @@ def heat_map(rows: Rows) -> Spec:
 
 
 def durations_chart(rows: Rows) -> Spec:
-    """Return box plots of durations: quartiles, median, smallest and largest."""
+    """Return box plots of durations with a line per rule, and a panel per kind of duration (``what`` in the rows).
+
+    The rows also have mistakes (number) and, in seconds, least, quarter, median, three_quarters and most.
+    """
     rules = rule_names_by_release(row["rule"] for row in rows)
     scale = alt.Scale(type="symlog", constant=0.001)
     axis = alt.Axis(format=".6~g", values=[0, 0.01, 0.1, 1, 10, 100, 1000, 10000, 100000], labelOverlap=True)
@@ -324,7 +331,10 @@ def durations_chart(rows: Rows) -> Spec:
 
 
 def disagreement_chart(rows: Rows) -> Spec:
-    """Return a matrix of rules: a cell counts the shrinks that the row's rule makes and the column's does not."""
+    """Return a matrix of rules. A cell counts the shrinks that the line's rule makes and the column's rule does not.
+
+    The rows have makes and makes_not (rules) and shrinks (number). Rules with equal numbers share a line and a column.
+    """
     names = _alike(rows)
     cells = {(names[row["makes"]], names[row["makes_not"]]): row["shrinks"] for row in rows}
     values = [{"makes": makes, "makes_not": other, "shrinks": shrinks} for (makes, other), shrinks in cells.items()]
@@ -347,7 +357,7 @@ def disagreement_chart(rows: Rows) -> Spec:
 
 
 def _alike(rows: Rows) -> dict[str, str]:
-    """Return for each rule the name of its group. A group has the rules that make the same shrinks."""
+    """Return for each rule the name of its group, which joins the names of the rules with equal numbers."""
     of: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
     for row in rows:
         for side, other in (("makes", "makes_not"), ("makes_not", "makes")):
@@ -359,7 +369,10 @@ def _alike(rows: Rows) -> dict[str, str]:
 
 
 def held_by_leader_chart(rows: Rows) -> Spec:
-    """Return a scatter plot: the time since a follower was caught up, and the part of it that the leader caused."""
+    """Return a scatter plot of shrinks: how much of the time since the follower was caught up the leader caused.
+
+    The rows have both times as lag_s and held_s, and lag_time_s, cause and shrinks (number, the size of the mark).
+    """
     longest = max(row[name] for row in rows for name in ("lag_s", "lag_time_s"))
     edges = [
         {"lag_s": at, "held_s": at - limit, "edge": name}

@@ -1,4 +1,4 @@
-"""Lay out the timeline of a cluster: a lane per broker, with drops, silences, elections and restarts."""
+"""Lay out the timeline of a cluster, with a lane per broker that shows drops, silences, elections and restarts."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -12,32 +12,37 @@ from isr_batch.phrases import count_of, seconds_text
 from isr_batch.shown_times import offset_us, time_text
 
 LANE: Final = 58
-"""Height of a broker's lane, in pixels. Positions along the time axis are in percent."""
+"""Height of a broker's lane, in pixels."""
 BAR: Final = 15
-"""Height of the largest bar above or below the middle of a lane, in pixels. It leaves room for signs and labels."""
+"""Height of the largest bar above or below the middle of a lane, in pixels. Signs and labels need the rest."""
 MOST_LANES: Final = 12
-"""Maximum number of brokers with a lane each. If a cluster has more, the others share a lane."""
+"""Maximum number of brokers that have a lane each. All other brokers share one lane."""
 LEAST: Final = 4
 NARROWEST: Final = 0.42
 EDGE: Final = 3
-"""A tick within this many percent of an end of the axis is left out, because its centred label has no room."""
+"""Ticks that are less than this many percent from an end of the axis are left out: there is no room for their labels.
+"""
 TICKS: Final = 9
 NARROWEST_PAGE: Final = 650
-"""Width of the timeline on the narrowest page, which has 800 pixels, in pixels."""
+"""Width in pixels of the timeline on the narrowest page, which is 800 pixels wide."""
 LETTER: Final = 6.5
 """Average width of a letter, in pixels."""
 STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-"""Possible distances between ticks, in seconds. For longer logs, ticks are whole days apart."""
+"""Possible distances between ticks, in seconds. If none is large enough, ticks are several days apart."""
 SIGNS: Final = {
     "started": ("▲", "starts"), "shutting_down": ("▼", "shuts down"), "stopping": ("▼", "shuts down"),
     "fenced": ("✕", "is fenced by the controller"),
     "election": ("◆", "becomes"),
 }  # fmt: skip
-"""Symbol in the picture, and description, of each kind of event."""
+"""Symbol and description of each kind of event."""
 
 
 class ClusterTimeline(NamedTuple):
-    """The timeline of a cluster as the template draws it. ``x`` and ``width`` are in percent, the rest in pixels."""
+    """The timeline of a cluster, ready for the template.
+
+    In the dicts, ``x`` and ``width`` are percent of the period, ``y`` and ``height`` pixels. ``says`` is the text that
+    appears when the mouse is over a shape. ``meanings`` holds (symbol, description) of the ``signs`` that occur.
+    """
 
     height: int
     lanes: list[dict[str, Any]]
@@ -51,7 +56,10 @@ class ClusterTimeline(NamedTuple):
 
 
 class TimelineTarget(NamedTuple):
-    """Target of a click on a bar: an anchor on the page; without one, the command that explains the drops is shown."""
+    """The target of a click on a bar: ``place`` is an anchor on the page.
+
+    If it is empty, the bar's text shows ``command`` instead, which explains the drops.
+    """
 
     place: str
     command: str
@@ -68,7 +76,7 @@ def cluster_timeline(
     cluster : dict
         One of ``own.clusters``.
     targets : mapping of (int, int) to TimelineTarget
-        Targets by broker at fault and number of the incident.
+        Targets of bars, by (broker at fault, number of the incident).
     """
 
     def of(rows: list[Row]) -> list[Row]:
@@ -81,7 +89,7 @@ def cluster_timeline(
     middle = {broker: LANE * lane + LANE // 2 + 4 for broker, lane in lane_of.items()}
 
     def x(us: float) -> float:
-        """Return the position of an instant in percent. Instants outside the timeline are moved to its ends."""
+        """Return the position of an instant in percent. An instant outside the timeline is moved to its nearest end."""
         return share_of_timeline(min(max(us, first), last), (first, last))
 
     shown = [row for row in events if row["broker_id"] in brokers]
@@ -132,7 +140,10 @@ def cluster_timeline(
 
 
 def _labels_with_room(shaded: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Remove the labels that, on the narrowest page, do not fit before the lane's next shaded area or end."""
+    """Clear the labels that would not fit on the narrowest page.
+
+    A label may extend to the next shaded area in its lane, or else to the end of the lane.
+    """
     ordered = sorted(shaded, key=lambda one: (one["y"], one["x"]))
     for number, one in enumerate(ordered):
         later = [other["x"] for other in ordered[number + 1 : number + 2] if other["y"] == one["y"]]
@@ -143,15 +154,15 @@ def _labels_with_room(shaded: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def share_of_timeline(us: float, within: tuple[int, int]) -> float:
-    """Return the position of an instant within a period, in percent."""
+    """Return how many percent of the period ``within`` have passed at an instant, rounded to two decimals."""
     return round(100 * (us - within[0]) / (within[1] - within[0]), 2)
 
 
 def brokers_in_view(brokers: Collection[int], pairs: Sequence[Row]) -> tuple[list[int], list[int]]:
-    """Choose the brokers that a page shows one by one, and those that it shows together.
+    """Choose the brokers that a page shows one by one. It shows all others together.
 
-    If a cluster has more than `MOST_LANES` brokers, those with the most drops are shown one by one; drops of healthy
-    followers count first.
+    If there are more than `MOST_LANES` brokers, those with the most drops of healthy followers are chosen. If these
+    numbers are equal, those with the most drops are.
 
     Parameters
     ----------
@@ -179,7 +190,10 @@ def _bars(
     within: tuple[int, int],
     targets: Mapping[tuple[int, int], TimelineTarget],
 ) -> list[dict[str, Any]]:
-    """Stack the drops in each time slot by verdict: upwards those by the broker, downwards those of the broker."""
+    """Return the bars in the lanes: one per lane, time slot, side and verdict, stacked.
+
+    Bars above the middle of a lane count the drops that the broker made, those below it how often it was dropped.
+    """
     slots: dict[tuple[int, str, int], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in drops:
         slots[lane_of[row["broker_id"]], row["side"], row["slot"]][row["verdict"]].append(row)
@@ -210,7 +224,7 @@ def _bars(
 
 
 def timeline_ticks(first: int, last: int) -> list[tuple[int, str]]:
-    """Choose the ticks of a time axis. Return their times, in microseconds since 1970, and labels."""
+    """Return time (microseconds since 1970) and label of each tick of a time axis, in the time zone that is shown."""
     span = (last - first) / 1e6
     step = next((step for step in STEPS if span / step <= TICKS), -(-span // (86400 * TICKS)) * 86400)
     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 43200 else "%d %b"  # noqa: PLR2004 (a minute, half a day)

@@ -1,4 +1,4 @@
-"""Write the page with the evidence in server.log, for logs without fetches to replay."""
+"""Write the HTML page with the evidence in server.log, if the logs contain no fetches to replay."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,9 +16,9 @@ from isr_batch.report.page import write_page
 from isr_batch.shown_times import day_and_time, time_of_day, zone_name
 
 MOST = 500
-"""Maximum number of shrinks per cluster that are listed."""
+"""Maximum number of shrinks that the page lists for each cluster."""
 DRAWN = 5_000
-"""Maximum number of shrinks per cluster that are drawn."""
+"""Maximum number of shrinks that the page draws for each cluster."""
 
 
 def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Mapping[str, Sequence[str]]) -> None:
@@ -29,7 +29,7 @@ def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Ma
     clusters : mapping of str to pa.Table
         Rows of table shrink_evidence, by cluster.
     out : Path
-        HTML file to write. It needs no network.
+        HTML file to write. Viewing it needs no network.
     answers : mapping of str to sequence of str
         Results of `isr_batch.evidence.answer.evidence_answer`, by cluster.
     """
@@ -51,7 +51,7 @@ def write_evidence_page(clusters: Mapping[str, pa.Table], out: Path, answers: Ma
 
 
 def _drops_in_time(rows: pa.Table) -> Spec:
-    """Return a chart of the drops over time, with a row per leader and replica, coloured by suspect."""
+    """Return a chart with a line per leader and replica, on which ticks in the colour of the suspect mark drops."""
     values = [
         {
             "at_ms": row["change_time"].timestamp() * 1000, "pair": f"{row['leader_id']} dropped {row['replica_id']}",
@@ -78,7 +78,7 @@ def _drops_in_time(rows: pa.Table) -> Spec:
 
 
 def _storms_on_evidence_page(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows of the table of storms."""
+    """Return one dict per storm. Its keys are the headings of the table of storms."""
     return [
         {
             f"first shrink, {zone_name()}": day_and_time(storm.first),
@@ -94,7 +94,7 @@ def _storms_on_evidence_page(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def _whole_evidence_page(after_ms: int | None, *, at_most: bool) -> str:
-    """Return as text after how many milliseconds the ISRs were complete again."""
+    """Format the time in milliseconds after which the ISRs were complete again."""
     if after_ms is None:
         return "not in the log"
     return f"at most {after_ms}" if at_most else str(after_ms)

@@ -1,4 +1,7 @@
-"""Collect the first screen of each cluster's report: headline, timeline, incidents, matrix of drops, better rules."""
+"""Compute what the first screen of the report shows for each cluster.
+
+It has figures, a timeline, incidents, a matrix of drops by leader and follower, and rules that would have been better.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -21,15 +24,15 @@ from isr_batch.report.cluster_timeline import TimelineTarget, brokers_in_view, c
 from isr_batch.report.shrinks_on_page import ShrinkOnPage
 
 SHOWN: Final = 2
-"""Number of incidents whose cards are open above the timeline. Further incidents, up to MOST in all, have one line each
-below it."""
+"""Number of incidents whose cards are open above the timeline. The other incidents, up to `MOST` in all, have a line
+each below the timeline."""
 MOST: Final = 100
 
 
 def first_screens(
     own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, ShrinkOnPage], fetches: Sequence[Row]
 ) -> list[dict[str, Any]]:
-    """Return the template's variables for each cluster, the most healthy followers dropped first.
+    """Return for each cluster what ``report.html.j2`` shows of it, most healthy followers dropped first.
 
     Parameters
     ----------
@@ -64,7 +67,10 @@ def first_screens(
 def _screen(
     own: OwnShrinks, cluster: Row, scores: Sequence[Row], worst: Sequence[Row], cells: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the template's variables for one cluster."""
+    """Return the variables that ``report.html.j2`` needs for one cluster.
+
+    ``worst`` are its incidents, the worst first, and ``cells`` the variables for each of them.
+    """
     name = cluster["cluster_id"]
     listed = {
         incident_key(one)[1:]: f"{'s-' if cell['shrink'] else ''}{cell['id']}"
@@ -90,7 +96,9 @@ def _screen(
 
 
 def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, str]]:
-    """Return the figures in the row at the top: name, value, remark, and a verdict that sets the colour.
+    """Return the figures in the row at the top of the screen.
+
+    Each is a dict with the keys name, value, remark and verdict. The verdict sets the colour.
 
     Parameters
     ----------
@@ -129,9 +137,10 @@ def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, 
 
 
 def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, str] | None:
-    """Return the broker at fault for most drops of healthy followers, and its number of drops, as text.
+    """Name the broker at fault for more than half of the healthy followers dropped, and its number of drops.
 
-    If no healthy follower was dropped, other drops are used. None without drops.
+    If no single broker is, the first text says so, and the second names those with most drops. If no healthy follower
+    was dropped, genuine drops are counted, or else unjudged ones. None without drops.
     """
     kinds = {"spurious": "healthy", "genuine": "behind", "unknown": "not judged"}
     verdict = next((verdict for verdict in kinds if counts[verdict]), None)
@@ -152,13 +161,19 @@ def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, 
 
 
 def drop_matrix_on_screen(pairs: Sequence[Row], cluster_id: str) -> dict[str, Any]:
-    """Return the matrix of drops: a row per leader, a column per follower, and in each cell drops by verdict.
+    """Return the matrix of drops by leader (rows) and follower (columns).
 
     Parameters
     ----------
     pairs : sequence of dict
-        Result of ``sql/pairs.sql``.
+        Result of ``incidents/sql/pairs.sql``.
     cluster_id : str
+
+    Returns
+    -------
+    dict
+        ``brokers``: headings of the columns. ``rows``: dicts with ``leader`` and ``cells``. A cell is a list of
+        (verdict, number of drops).
     """
     of = [row for row in pairs if row["cluster_id"] == cluster_id]
     brokers, others = brokers_in_view({row[side] for row in of for side in ("leader_id", "replica_id")}, of)
@@ -183,7 +198,7 @@ def drop_matrix_on_screen(pairs: Sequence[Row], cluster_id: str) -> dict[str, An
 
 
 def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
-    """Return a sentence about the lag time that would have kept the healthy followers; empty if none was dropped."""
+    """Say which lag time would have kept all healthy followers in the ISR; empty if no healthy follower was dropped."""
     lags = [one["healthy_lag_ms"] for one in incidents if one["healthy_lag_ms"] is not None]
     if not lags:
         return ""
@@ -203,7 +218,7 @@ def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
 def _incident_on_first_screen(
     one: Row, number: int, shrink: ShrinkOnPage | None, drops: Sequence[Row]
 ) -> dict[str, Any]:
-    """Return the template's variables for an incident."""
+    """Return the variables that ``report.html.j2`` needs for an incident. ``number`` is the index of its cluster."""
     card = incident_card(one, drops)
     return {
         "id": f"i{number}-{one['fault_id']}-{one['incident']}", "shrink": shrink, "card": card,
@@ -213,7 +228,7 @@ def _incident_on_first_screen(
 
 
 def _cells_of_choice(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict[str, str]:
-    """Return the cells of a row in the table of rules."""
+    """Return the cells of a choice's row in the table of rules, by heading. ``yours`` is the brokers' own choice."""
     others = ", ".join(run for run in one.runs if run not in one.yours)
     alike = f"; {others} alike" if others else ""
     note = " (a reference: no broker can know this much)" if one.reference else ""
@@ -237,13 +252,13 @@ def _cells_of_choice(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict
 
 
 def _without_zeros(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Drop the columns of the table of rules whose values are all zero or empty."""
+    """Remove from a table the columns in which all values are zero or "none"."""
     kept = [name for name in (rows[0] if rows else ()) if {row[name] for row in rows} - {"0", "0 s", "none"}]
     return [{name: row[name] for name in kept} for row in rows]
 
 
 def _span_on_first_screen(least_and_most: Span | None) -> str:
-    """Return a range of seconds as text; "not known" for None."""
+    """Format a range of seconds, such as "1 to 5 s"; "not known" for None."""
     if least_and_most is None:
         return "not known"
     least, most = map(three_digits, least_and_most)

@@ -1,4 +1,4 @@
-"""Write a Markdown page that compares two rules, for the discussion of a proposal (KIP)."""
+"""Write a Markdown page that compares two rules, for the discussion of a Kafka improvement proposal (KIP)."""
 
 import json
 import os
@@ -60,7 +60,7 @@ _FIGURES: Final = {
     "flaps": "shrinks reverted within the lag time",
 }
 EXACT: Final = 1000
-"""Figures below this are shown with fractions, to four digits."""
+"""Numbers below this are shown with four significant digits, all others as whole numbers."""
 _PAIRED: Final = {
     "spurious": "mistakes: spurious shrinks (by blame)",
     "within_lag": "mistakes by lag: shrinks of a follower within the lag time",
@@ -163,20 +163,20 @@ def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] =
     Parameters
     ----------
     lakes : sequence of Lake
-        Each with a replay of both rules.
+        Lakes in which both rules were replayed.
     old, new : str
-        Rules.
+        Names of the rules.
     stories : sequence of dict
-        Rows of ``experiment_results``, of these rules and of others.
+        Rows of table ``experiment_results``. Rows of other rules are ignored.
     command : str
-        The command that makes the page, for its head.
+        The command that wrote the page, which the page shows at its top.
 
     Raises
     ------
     UsageError
-        When a name is not a rule, both are the same, or a rule was replayed twice with one lag time.
+        If a name is not a rule, both are the same, or a rule was replayed twice with one lag time.
     NoInputError
-        When a lake has no replay of a rule.
+        If a rule was not replayed in one of the lakes.
     """
     causes = [compare_rules(lake, old, new) for lake in lakes]
     page = [
@@ -184,7 +184,7 @@ def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] =
         "",
         *(f"- `{rule}`{_released(rule)}: {REGISTRY[rule].summary}" for rule in (old, new)),
     ]
-    given = Path(os.environ.get(RULE_FILE, "")).stem  # that page does not have a user's rule
+    given = Path(os.environ.get(RULE_FILE, "")).stem  # readings-of-proposals.md does not describe a user's own rule
     if proposed := [r for r in (old, new) if REGISTRY[r].kind == "proposed" and module_of(r) != given]:
         page.append(_READ_AS.format(rules=" and ".join(f"`{rule}`" for rule in proposed)))
     page += [_HEAD.format(version=__version__, command=command)]
@@ -207,7 +207,7 @@ def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] =
 
 
 def _released(rule: str) -> str:
-    """Name the releases of a rule, and those of its parameters that choose between releases whose code differs."""
+    """Name the Kafka releases that use a rule, and the parameters that select its variants; empty for a proposal."""
     if REGISTRY[rule].kind != "released":
         return ""
     params = "".join(f"; `{name}` = {param.says}" for name, param in REGISTRY[rule].params.items() if param.choices)
@@ -215,23 +215,22 @@ def _released(rule: str) -> str:
 
 
 def stories_in(lake: Lake) -> list[Row]:
-    """Read the results of the experiments in a lake."""
+    """Read from a lake the results of its experiments, which are called stories on the page."""
     rows: list[Row] = read_columns(lake, EXPERIMENT_RESULTS.name, _READ).to_pylist()
     return rows
 
 
 def _order(row: Row, old: str) -> tuple[object, ...]:
-    """Return a sort key for results of experiments: scenario, seed, then the old rule first."""
+    """Return the sort key of a story: scenario, seed, then the old rule before the new one."""
     return row["scenario"], row["seed"], row["rule"] != old
 
 
 def _lag_time(row: Row) -> int:
-    """Return the lag time of a rule run, in milliseconds."""
     return int(json.loads(row["params_json"])["replica_lag_time_max_ms"])
 
 
 def _measured(lakes: Sequence[Lake], stories: Sequence[Row]) -> list[str]:
-    """Say what was measured: the recorded clusters, and the simulated ones."""
+    """List the recorded clusters and the simulated stories on which the rules were measured."""
     clusters = [row for lake in lakes for row in _clusters(lake)]
     hours = {row["scenario"]: row["simulated_hours"] for row in stories}
     simulated = f"{count_of(len(hours), 'story').replace('storys', 'stories')} with the rule in the loop"
@@ -245,7 +244,7 @@ def _measured(lakes: Sequence[Lake], stories: Sequence[Row]) -> list[str]:
 
 
 def _clusters(lake: Lake) -> list[str]:
-    """Return a text for each recorded cluster of a lake: its release, lag time and number of partitions."""
+    """Describe each recorded cluster of a lake: name, release, lag time, and number of partitions."""
     names = ("cluster_id", "broker_version", "replica_lag_time_max_ms", "topic", "partition_id")
     terms = read_columns(lake, "leader_epochs", (*names, "start_time"))
     found: dict[tuple[Any, ...], set[tuple[Any, ...]]] = {}
@@ -260,12 +259,12 @@ def _clusters(lake: Lake) -> list[str]:
 
 
 def _differences(lakes: Sequence[Lake], old: str, new: str) -> list[str]:
-    """Return lines that compare the figures of both rules over all clusters, with 95 % intervals."""
+    """Return the table that compares both rules over all clusters, with 95 % intervals, and an explanation above it."""
     found = {rule: dict(_pairs(lakes, rule)) for rule in (old, new)}
     both = sorted(found[old].keys() & found[new].keys())
 
     def of_lag_time(lag_ms: int | None) -> dict[str, dict[str, Floats]]:
-        """Compute the figures of both rules, over all lag times or one."""
+        """Compute the figures of both rules at one lag time or, for None, over all lag times."""
         keys = [key for key in both if lag_ms in {None, key[0]}]
         return {rule: figures_of_pairs([found[rule][key] for key in keys]) for rule in (old, new)}
 
@@ -286,12 +285,14 @@ def _differences(lakes: Sequence[Lake], old: str, new: str) -> list[str]:
 
 
 def _pairs(lakes: Sequence[Lake], rule: str) -> Iterator[tuple[tuple[Any, ...], Row]]:
-    """Yield what a rule did about each pair of brokers; the key begins with the lag time.
+    """Yield the key and the counts of each row of `sums_of_broker_pairs` that belongs to a rule, over all lakes.
+
+    The key is lag time (ms), index of the lake, cluster, day, leader, follower, and min.insync.replicas.
 
     Raises
     ------
     UsageError
-        If a lake has two replays of the rule with one lag time.
+        If a lake contains two replays of the rule with the same lag time.
     """
     names = ("cluster_id", "event_date", "leader_id", "replica_id")
     for number, lake in enumerate(lakes):
@@ -299,7 +300,7 @@ def _pairs(lakes: Sequence[Lake], rule: str) -> Iterator[tuple[tuple[Any, ...], 
         for row in sums_of_broker_pairs(lake).to_pylist():
             if row["rule"] != rule:
                 continue
-            # Topics may differ in min.insync.replicas.
+            # The same broker pair has several rows if its topics differ in min.insync.replicas.
             min_isr = json.loads(row["params_json"])["min_insync_replicas"]
             key = (_lag_time(row), number, *(row[name] for name in names), min_isr)
             if key in seen:
@@ -308,12 +309,12 @@ def _pairs(lakes: Sequence[Lake], rule: str) -> Iterator[tuple[tuple[Any, ...], 
                     "compare lakes with one parameter set of each rule",
                 )
             seen.add(key)
-            # Two lakes may have clusters of one name.
+            # Clusters in different lakes may have the same name.
             yield key, row | {"cluster_id": f"{number}/{row['cluster_id']}"}
 
 
 def _interval(values: Floats, *, whole: bool, sign: str = "") -> str:
-    """Return a figure with its interval as text."""
+    """Format a figure with its 95 % interval, such as "12 [10, 15]", or as "-" if the figure is undefined."""
     figure = figure_of_draws(values)
     if not isfinite(figure.value):
         return "-"
@@ -323,7 +324,7 @@ def _interval(values: Floats, *, whole: bool, sign: str = "") -> str:
 
 
 def _added(causes: Sequence[Sequence[Row]]) -> list[Row]:
-    """Sum the shrinks in several lakes by cause."""
+    """Add up the numbers of shrinks of several lakes by cause. Causes without any shrink are left out."""
     names = [name for name in causes[0][0] if name != "cause"]
     added = {
         cause: {name: sum(row[name] for rows in causes for row in rows if row["cause"] == cause) for name in names}
@@ -333,7 +334,7 @@ def _added(causes: Sequence[Sequence[Row]]) -> list[Row]:
 
 
 def _figures(runs: Sequence[Row]) -> list[str]:
-    """Return the table with all figures of the rule runs."""
+    """Return the lines of the table that shows all figures (rows) of the rule runs (columns)."""
     columns = [f"{row['rule']}, {_params_on_kip_page(row['params_json'])}" for row in runs]
     rows = [
         {"figure": title} | {column: row[name] for column, row in zip(columns, runs, strict=True)}
@@ -343,7 +344,7 @@ def _figures(runs: Sequence[Row]) -> list[str]:
 
 
 def _params_on_kip_page(params_json: str) -> str:
-    """Return the parameters of a rule run as text, by Kafka's names where it has them."""
+    """Format the parameters of a rule run, with ``T`` for the lag time and Kafka's name for min.insync.replicas."""
     params = json.loads(params_json)
     lag_ms, min_isr = params.pop("replica_lag_time_max_ms"), params.pop("min_insync_replicas")
     written = {"T": f"{lag_ms / 1000:g} s", "min.insync.replicas": min_isr, **params}
@@ -351,19 +352,26 @@ def _params_on_kip_page(params_json: str) -> str:
 
 
 def _titled(columns: Mapping[str, str], rows: Iterable[Row]) -> list[str]:
-    """Return the lines of a Markdown table of some columns under their titles."""
+    """Return the lines of a Markdown table. ``columns`` maps the keys of the rows to show to their headings."""
     return markdown_table(columns.values(), ({title: row[name] for name, title in columns.items()} for row in rows))
 
 
 def markdown_table(columns: Iterable[str], rows: Iterable[Row]) -> list[str]:
-    """Return the lines of a Markdown table."""
+    """Return the lines of a Markdown table: headings, a separator, and one line per row.
+
+    Parameters
+    ----------
+    columns : iterable of str
+        Headings, which are also the keys of the rows.
+    rows : iterable of dict
+    """
     names = list(columns)
     cells = [names, ["---"] * len(names), *([_cell_of_kip_page(row[name]) for name in names] for row in rows)]
     return [f"| {' | '.join(line)} |" for line in cells]
 
 
 def _cell_of_kip_page(value: object) -> str:
-    """Return a value as text for a table cell."""
+    """Format a value for a table cell: "-" for None, numbers as `EXACT` describes."""
     if value is None:
         return "-"
     if not isinstance(value, (int, float)):

@@ -1,4 +1,4 @@
-"""Describe the cost of a leader's death under the brokers' own rule, without and with ELR (KIP-966)."""
+"""Say how long leaders' deaths would leave partitions offline under the brokers' own rule, without and with ELR."""
 
 import json
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ _SUMS: Final = ("leader_alone_us", "offline_without_elr_us", "offline_with_elr_u
 
 
 def leader_deaths_sentences(sql: LakeSql, clusters: Mapping[str, Row]) -> dict[str, list[str]]:
-    """Return by cluster how long leaders' deaths would have left partitions offline, without and with ELR.
+    """Say for each cluster how long the death of leaders would have left partitions offline, without and with ELR.
 
-    The sentences are empty if no death would have left a partition offline.
+    ELR are the eligible leader replicas of KIP-966. A cluster has no sentences if no partition would have been offline.
 
     Parameters
     ----------
     sql : LakeSql
     clusters : mapping of str to dict
-        ``rule``, which the brokers ran, and ``lag_time_ms``, by cluster name.
+        For each cluster, a dict with ``rule`` (that the brokers ran) and ``lag_time_ms``.
     """
     if not sql.lake.has("eligible_leaders"):
         return {name: [] for name in clusters}
@@ -45,13 +45,13 @@ _ENABLED: Final = """
 
 
 def _is_own_leader_death(row: Row, own: Row) -> bool:
-    """Whether a row is for the rule and lag time that the brokers ran."""
+    """Whether a row belongs to the brokers' own rule and lag time."""
     lag_time_ms = json.loads(row["params_json"])["replica_lag_time_max_ms"]
     return bool(row["rule"] == own["rule"] and lag_time_ms == own["lag_time_ms"])
 
 
 def _sentences(rows: list[Row], enabled: bool | None) -> list[str]:  # noqa: FBT001
-    """Return sentences about how long partitions would have been offline, without and with ELR."""
+    """Return two sentences: the offline time without ELR, and with ELR. ``enabled``: whether the cluster has ELR."""
     if not sum(row["offline_without_elr_us"] for row in rows):
         return []
     alone, without, with_elr = (_seconds_of_leader_deaths(sum(row[name] for row in rows)) for name in _SUMS)
@@ -61,6 +61,6 @@ def _sentences(rows: list[Row], enabled: bool | None) -> list[str]:  # noqa: FBT
 
 
 def _seconds_of_leader_deaths(us: int) -> str:
-    """Return a sum of partitions' times, in microseconds, as text in seconds."""
+    """Format a sum of times of partitions, given in microseconds, such as "12.5 partition-seconds"."""
     seconds = int(us) / 1e6  # DuckDB gives decimals
     return f"{seconds:,.3f} partition-seconds" if round(seconds, 3) else "less than a millisecond" if us else "never"

@@ -1,4 +1,4 @@
-"""Write the report page: collect its figures, and render its templates."""
+"""Write the report page: query the lake for its contents, and render its templates."""
 
 import json
 import os
@@ -40,7 +40,7 @@ from isr_batch.rule_names import rule_names_by_release
 from isr_batch.shown_times import time_text, zone_name
 
 VEGA_LITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
-"""Version of Vega-Lite for which the charts are written."""
+"""Version of Vega-Lite for which Altair writes the charts."""
 RULE_COLUMNS = {
     "T": "lag time, ms", "shrinks": "shrinks", "spurious": "spurious", "early": "of these early",
     "genuine": "genuine",
@@ -51,7 +51,7 @@ RULE_COLUMNS = {
     "offline_if_leader_dies_seconds": "offline if leaders died, s", "lost_records": "acknowledged records lost then",
     "high_watermark_stalled_seconds": "high watermark stalled, s",
 }  # fmt: skip
-"""Columns of ``rule_scores`` in the table of rules, with their headings."""
+"""Columns of table ``rule_scores`` that the table of rules shows, with their headings."""
 CHECKED = (
     "cluster_id", "leader_id", "kind", "status", "note", "time_error_ms", "last_caught_up_error_ms",
     *(
@@ -79,18 +79,18 @@ THEME: dict[str, Any] = {
 def write_report(
     lake: Lake, out: Path, own: OwnShrinks | None = None, warnings: Mapping[str, Sequence[str]] | None = None
 ) -> None:
-    """Write the HTML report of a lake.
+    """Write the HTML report on a lake.
 
     Parameters
     ----------
     lake : Lake
-        A lake with a replay that was compared with the brokers.
+        A lake in which a replay was run, and compared with the brokers.
     out : Path
-        HTML file to write. It needs no network.
+        HTML file to write. Viewing it needs no network.
     own : OwnShrinks, optional
-        Result of `own_shrinks`, if the caller already has it.
+        Result of `own_shrinks` for this lake. By default, it is computed.
     warnings : mapping of str to sequence of str, optional
-        Results of `isr_batch.ingest.folder.folder_warnings.folder_warnings`, by cluster.
+        Warnings to show for each cluster, from `isr_batch.ingest.folder.folder_warnings.folder_warnings`.
     """
     own = own or own_shrinks(lake)
     scores = read_scores_for_choices(lake)
@@ -135,7 +135,7 @@ def write_report(
 
 
 def _rules(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """Return the table of rules, with a row per group of rule runs that make the same decisions."""
+    """Return the table of rules, with one row for each group of rule runs that decide alike."""
     return [
         {"rule": ", ".join(name_of_choice(row, rows) for row in group)}
         | {title: _least_and_most([row[name] for row in group]) for name, title in RULE_COLUMNS.items()}
@@ -144,7 +144,7 @@ def _rules(rows: Sequence[Row]) -> list[dict[str, object]]:
 
 
 def _least_and_most(values: Sequence[Any]) -> object:
-    """Return the smallest and the largest known value as text; None if all are unknown."""
+    """Format the range of the known values, such as "1 to 5"; None if no value is known."""
     shown = [rounded(value) for value in sorted(value for value in values if value is not None)]
     if not shown:
         return None
@@ -152,7 +152,7 @@ def _least_and_most(values: Sequence[Any]) -> object:
 
 
 def _by_lines(lake: Lake) -> dict[str, dict[str, Any]]:
-    """Return the answers from server.log and request logs for the page, by cluster that has evidence."""
+    """For each cluster with rows in shrink_evidence, return the lines on them and the answered questions."""
     rows = read_columns(lake, SHRINK_EVIDENCE.name, SHRINK_EVIDENCE.column_names)
     rows = rows.sort_by([(name, "ascending") for name in ("change_time", "source_file", "source_line", "replica_id")])
     clusters = sorted(set(rows["cluster_id"].to_pylist()))
@@ -175,9 +175,9 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
     template : str
         Name of a template that extends ``page.html.j2``.
     out : Path
-        HTML file to write. It needs no network.
+        HTML file to write. Viewing it needs no network.
     charts : dict
-        Vega-Lite charts by the id of their HTML element.
+        Vega-Lite specifications, by the id of the HTML element in which they are drawn.
     **content
         Variables of the template.
     """
@@ -204,7 +204,7 @@ def write_page(template: str, out: Path, charts: dict[str, Spec], **content: obj
 
 
 def page_scope(sql: LakeSql) -> str:
-    """Return a sentence about the fetches in the lake: their number, partitions, clusters and period."""
+    """Return a sentence with the number of fetches in the lake, their partitions, clusters, and period."""
     rows = sql("""
         SELECT
           cluster_id, CAST(sum(run_length) AS BIGINT) AS fetches, count(DISTINCT (topic, partition_id)) AS partitions,
@@ -222,7 +222,7 @@ def page_scope(sql: LakeSql) -> str:
 
 
 def _vega() -> str:
-    """Return Vega's scripts, from the user's cache if possible, because bundling them takes longer than the page."""
+    """Return the JavaScript of Vega, and cache it in the user's home, because bundling it takes long."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "isr-batch"
     kept = folder / f"vega-{version('vl-convert-python')}-{VEGA_LITE}.js"
     try:
@@ -243,13 +243,13 @@ def _vega() -> str:
 
 
 def _data_of_page(charts: dict[str, Spec]) -> Markup:
-    """Return the charts as JSON for a script element."""
-    # Names may contain anything. A tag would end the script element, and `<!--` would prevent it from ending.
+    """Serialise the charts as JSON that is safe inside a script element."""
+    # Names may contain anything: a closing tag would end the script element, `<!--` would prevent it from ending.
     return Markup(json.dumps(_shown_on_page(charts), separators=(",", ":")).replace("<", "\\u003c"))  # noqa: S704 (JSON without a tag)
 
 
 def _shown_on_page(value: object) -> object:
-    """Return a value with all its texts made safe to show (`isr_batch.printable`)."""
+    """Escape unprintable characters (`isr_batch.printable`) in all strings of a value, also in nested ones."""
     if isinstance(value, str):
         return value if isinstance(value, Markup) else printable_lines(value)
     if isinstance(value, dict):
@@ -258,6 +258,6 @@ def _shown_on_page(value: object) -> object:
 
 
 def _safe_on_page(script: str) -> Markup:
-    """Return a script changed so that it cannot end its HTML element early."""
+    """Escape ``</script`` in a script, so that it cannot end its HTML element early."""
     # Only `</script` is changed, because `</` can also be the end of a regular expression that matches `<`.
     return Markup(re.sub(r"</(?=script)", r"<\\/", script, flags=re.IGNORECASE))  # noqa: S704 (a script that we ship)

@@ -1,4 +1,4 @@
-"""List the report's charts, each with title, explanation, SQL query and drawing function; draw them by cluster."""
+"""Define the charts of the report (title, explanation, SQL query, drawing function), and draw them for each cluster."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -12,26 +12,26 @@ from isr_batch.report.charts import Rows, Spec
 from isr_batch.rule_names import rule_names_by_release
 
 MOST: Final = 2_500
-"""Maximum number of rows that a chart draws. More could not be distinguished, and would make the page slow to open."""
+"""Maximum number of rows that a chart draws. With more, marks would overlap, and the page would open slowly."""
 OF_OWN_RULE: Final = ("heat", "held")
-"""Names of the charts about the rule that the brokers ran. All other charts compare rules."""
+"""Names of the charts that only show the rule that the brokers ran. All other charts compare rules."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart of the report.
+    """The definition of a chart of the report.
 
     Attributes
     ----------
     name : str
-        Name of its query. With the number of a cluster, it is the id of the HTML element.
+        Name of the chart's query in the folder ``sql``.
     title : str
     how : str
         Explanation of how to read the chart.
     sql : str
-        Query for all clusters, in the SQL of `isr-batch sql`.
+        The query for all clusters, which the page shows so that users can run it with `isr-batch sql`.
     draw : callable
-        Turns the rows of one cluster into Vega-Lite.
+        Converts the query's rows for one cluster to a Vega-Lite specification.
     """
 
     name: str
@@ -43,7 +43,11 @@ class Picture:
 
 @dataclass(frozen=True)
 class DrawnPicture:
-    """A chart of one cluster. ``chart`` is None if it has no rows; ``cut`` is true if rows were left out."""
+    """A chart of one cluster.
+
+    ``place`` is the id of its HTML element. ``chart`` is None if the query has no rows for the cluster. ``cut`` is true
+    if rows were left out.
+    """
 
     picture: Picture
     place: str
@@ -52,18 +56,18 @@ class DrawnPicture:
 
 
 def draw_pictures(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[DrawnPicture]]:
-    """Draw the charts of each cluster.
+    """Run the queries of all charts, and draw the charts of each cluster.
 
     Parameters
     ----------
     sql : LakeSql
     ran : mapping of str to str
-        Rule that charts about a single rule show, by cluster.
+        The clusters to draw, and for each the rule that its brokers ran. The charts in `OF_OWN_RULE` show this rule.
 
     Returns
     -------
     dict of str to list of DrawnPicture
-        By cluster.
+        The charts of each cluster.
     """
     drawn: dict[str, list[DrawnPicture]] = {name: [] for name in ran}
     if not ran:
@@ -81,20 +85,20 @@ def draw_pictures(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[DrawnP
 
 
 def _values_of_picture(ran: Mapping[str, str]) -> dict[str, Sequence[tuple[str, ...]]]:
-    """Return the values of the parameters in the charts' queries."""
+    """Return what to substitute for ``:own`` (rows of cluster and rule) and ``:rules`` in the queries."""
     return {"own": [*ran.items()], "rules": [(rule,) for rule in sorted(set(ran.values()))]}
 
 
 def sql_of_picture(name: str) -> str:
-    """Return the SQL of a chart, from the package's folder ``sql``."""
+    """Read the query ``name`` in the package's folder ``sql``."""
     return (files("isr_batch.report") / "sql" / f"{name}.sql").read_text(encoding="utf-8").strip()
 
 
 def alike_rules_in_picture(draw: Callable[[Rows], Spec]) -> Callable[[Rows], Spec]:
-    """Wrap a drawing function so that rules with equal rows are drawn as one, under all their names."""
+    """Wrap a drawing function so that rules with equal rows are drawn once, under all their names."""
 
     def drawn(rows: Rows) -> Spec:
-        """Merge the rules that have equal rows, and draw the rest."""
+        """Merge rules with equal rows into one, and draw the result."""
         of: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in rows:
             of[row["rule"]].append({name: value for name, value in row.items() if name != "rule"})
@@ -107,17 +111,17 @@ def alike_rules_in_picture(draw: Callable[[Rows], Spec]) -> Callable[[Rows], Spe
 
 
 def pictures(ran: Mapping[str, str]) -> list[Picture]:
-    """Return all charts of the report.
+    """Return the definitions of all charts of the report.
 
     Parameters
     ----------
     ran : mapping of str to str
-        As for `draw_pictures`.
+        For each cluster, the rule that its brokers ran.
     """
     own = "the rule that the brokers ran"
 
     def made(name: str, title: str, how: str, draw: Callable[[Rows], Spec]) -> Picture:
-        """Return the chart of that name, with its query."""
+        """Define a chart. Its query is the file ``name`` with the values for ``ran``."""
         return Picture(name, title, how, lake_sql_for_spark(sql_of_picture(name), **_values_of_picture(ran)), draw)
 
     return [

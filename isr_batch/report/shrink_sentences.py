@@ -1,4 +1,4 @@
-"""Describe a shrink in sentences, from its rows in the replay's results and the broker's log line."""
+"""Describe a shrink in sentences, using the replay's results and the position of the broker's log line."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -15,25 +15,25 @@ STANDS: Final = {
     "out": "Dropped before by",
     "apart": "Some dropped, some kept by",
 }
-"""Possible decisions of other rules on a shrink, each with the words before the names of these rules."""
+"""Possible decisions of other rules at a shrink. The values are the words before the names of the rules."""
 
 
 def shrink_sentences(
     facts: Sequence[Row], partition: str, rule: str, lag_time_ms: int, stands: Mapping[str, Sequence[str]]
 ) -> tuple[str, list[str]]:
-    """Return a headline and sentences about a shrink: its followers, then the decisions of other rules.
+    """Describe a shrink. Return a headline, and sentences on each dropped follower and on what other rules decided.
 
     Parameters
     ----------
     facts : sequence of dict
-        Result of ``report/sql/facts.sql`` for the shrink, a row per follower.
+        Result of ``report/sql/facts.sql`` for the shrink, with a row for each dropped follower.
     partition : str
-        Partition as text.
+        Topic and partition, such as ``orders-3``.
     rule : str
-        The rule that made the shrink, which the brokers ran.
+        The rule that made the shrink in the replay. It is the one that the brokers ran.
     lag_time_ms : int
     stands : mapping of str to sequence of str
-        By decision (key of STANDS), the rules that made it.
+        Rules by decision. The keys are those of `STANDS`.
     """
     first = facts[0]
     lines = dict.fromkeys(f"{row['source_file']}:{row['source_line']}" for row in facts if row["source_file"])
@@ -51,7 +51,7 @@ def shrink_sentences(
 
 
 def _follower_sentence(row: Row, lag_time_ms: int) -> str:
-    """Return sentences about a dropped follower: verdict, lag, and the records that it lacked."""
+    """Describe a dropped follower: verdict, lag, the records that it lacked, and when it was back."""
     verdict = f"{row['verdict']}, because {CAUSES_IN_STORY[row['primary_cause']]}"
     if row["depends_on"]:
         verdict += f" (possible, not certain: it depends on {DEPENDS_ON[row['depends_on']]})"
@@ -75,7 +75,7 @@ def _follower_sentence(row: Row, lag_time_ms: int) -> str:
 
 
 def _lacked(row: Row) -> str:
-    """Return words about the records that the follower lacked according to its leader; empty if none or unknown."""
+    """Say how many records the follower lacked according to its leader; empty if none, or if that is unknown."""
     ends = row["leader_log_end_offset"], row["follower_log_end_offset"]
     if None in ends or ends[1] < 0:
         return ""

@@ -1,4 +1,4 @@
-"""Collect a shrink of each of the worst incidents: sentences, its swim lane, and the incident's drops."""
+"""For each of the worst incidents, describe one of its shrinks in sentences and as a swim lane, and list its drops."""
 
 import json
 from collections import defaultdict
@@ -15,15 +15,18 @@ from isr_batch.report.swim_lane_on_page import SwimLaneOnPage, swim_lane_on_page
 from isr_batch.shown_times import time_text, zone_name
 
 MOST: Final = 100
-"""Maximum number of incidents, in all clusters, that show a shrink on the page. Others show a command."""
+"""Maximum number of incidents, over all clusters, for which the page describes a shrink. Others only show a command."""
 LISTED: Final = 24
-"""Maximum number of an incident's drops that are listed."""
+"""Maximum number of drops that are listed for each incident."""
 FURTHEST: Final = 3
-"""A swim lane shows at most this many lag times before and after a shrink, and half a lag time more."""
+"""A swim lane shows at most this many lag times before and after a shrink, with a margin of half a lag time."""
 
 
 class ShrinkOnPage(NamedTuple):
-    """The shrink that the page shows for an incident: sentences, swim lane, and list of the incident's drops."""
+    """The part of the page about an incident: one of its shrinks, in sentences and as a swim lane, and all its drops.
+
+    ``drops`` has at most `LISTED` items, and ``more`` is the number of drops that are left out.
+    """
 
     headline: str
     sentences: list[str]
@@ -33,7 +36,11 @@ class ShrinkOnPage(NamedTuple):
 
 
 class ShrinkInQuery(NamedTuple):
-    """A shrink as a row of the parameter ``:shrinks`` of queries. Times are microseconds since 1970."""
+    """A shrink to query for: a row of the parameter ``:shrinks`` in ``sql/facts.sql`` and ``sql/lanes.sql``.
+
+    Times are microseconds since 1970. ``change_us`` is the time in the replay, ``observed_us`` the time that the
+    brokers logged. The swim lane begins at ``from_us`` and ends at ``until_us``.
+    """
 
     id: int
     cluster_id: str
@@ -48,14 +55,14 @@ class ShrinkInQuery(NamedTuple):
 
 
 def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[Key, ShrinkOnPage]:
-    """Return a shrink of each of the worst incidents, by key of the incident.
+    """Collect what the page shows of each of the worst incidents, by `isr_batch.incidents.own_shrinks.incident_key`.
 
     Parameters
     ----------
     sql : LakeSql
     own : OwnShrinks
     rules : dict of str to list of str
-        Replayed rules by cluster.
+        The rules that were replayed, by cluster.
     """
     drops = drops_of_incidents(own)
     worst, shown = choose_shrinks_on_page(own, drops)
@@ -88,7 +95,7 @@ def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) 
 
 
 def _with_causes(facts: Sequence[Row], one: ShrinkInQuery, drops: Sequence[Row]) -> list[Row]:
-    """Replace the replay's causes by those of the incident, which take undelivered responses into account."""
+    """Replace the causes in ``facts`` by those in ``drops``, which may be answer_not_delivered, unlike the replay's."""
     shrink = one.topic, one.partition_id, one.change_us
     causes = {
         row["replica_id"]: row["cause"] for row in drops
@@ -98,13 +105,13 @@ def _with_causes(facts: Sequence[Row], one: ShrinkInQuery, drops: Sequence[Row])
 
 
 def choose_shrinks_on_page(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> tuple[list[Row], list[ShrinkInQuery]]:
-    """Choose the worst incidents, and a shrink of each."""
+    """Choose up to `MOST` incidents, the worst first, and one shrink of each. Both lists have the same order."""
     worst = [one for one in incidents_worst_first(own.incidents) if one["rule"]][:MOST]
     return worst, [_shown_shrinks(number, one, drops[incident_key(one)]) for number, one in enumerate(worst)]
 
 
 def _shown_shrinks(number: int, incident: Row, drops: Sequence[Row]) -> ShrinkInQuery:
-    """Choose the shrink that the page shows for an incident, and the period of its swim lane."""
+    """Return the query's row for the example shrink of an incident. ``number`` becomes its id."""
     place = (incident["topic"], incident["partition_id"], incident["example_us"], incident["rule"])
     same = [row for row in drops if (row["topic"], row["partition_id"], row["change_us"], row["rule"]) == place]
     first = same[0]
@@ -131,7 +138,7 @@ def _shrinks_by_id(rows: Sequence[Row]) -> dict[int, list[Row]]:
 
 
 def _drop_on_page(row: Row) -> dict[str, Any]:
-    """Return a drop as a row of the incident's list."""
+    """Return the cells of a drop in the list of an incident's drops, by heading."""
     back = None if row["restored_us"] is None else (row["restored_us"] - row["change_us"]) / 1e6
     return {
         zone_name(): f"{time_text(row['change_us'], '%H:%M:%S')}.{row['change_us'] // 1000 % 1000:03}",

@@ -1,4 +1,4 @@
-"""Write the HTML page of a sweep: the advice in sentences, and the scores at each lag time."""
+"""Write the HTML page of a sweep, which shows the recommended lag times and the scores at each lag time."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ FIGURES = {
     "high_watermark_stalled_seconds": "high watermark stalled, s",
     "acks_all_latency_ms_p99": "99 % of acks=all waits, ms", "refused_appends": "refused appends",
 }  # fmt: skip
-"""Columns of ``sweep_scores`` in the page's table, with their headings."""
+"""Columns of table ``sweep_scores`` that the page shows, with their headings."""
 
 
 def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> None:
@@ -30,11 +30,13 @@ def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> N
     Parameters
     ----------
     lake : Lake
-        The lake that was swept.
+        The lake in which the sweep was run.
     named : NamedGrid
+        The parameter sets and budgets of the sweep.
     found : Sweep
+        Its results.
     out : Path
-        HTML file to write. It needs no network.
+        HTML file to write. Viewing it needs no network.
     """
     budgets = named.grid.budgets
     with LakeSql(lake) as sql:
@@ -60,24 +62,23 @@ def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> N
 
 
 def _place_on_sweep_page(row: Row) -> str:
-    """Return the cluster and topic class of a row as text."""
     return f"{row['cluster_id']}, {row['topic_class']} topics"
 
 
 def _whose_sweep(row: Row, grid: SweepGrid) -> str:
-    """Return the cluster, topic class, rule and parameters of a recommendation as text."""
+    """Name the subject of a recommendation: cluster, topic class, rule, parameters, and lag time if there is one."""
     others = swept_params(row["other_params_json"], grid)
     chosen = f" {LAG_TIME}={row['recommended_lag_time_max_ms']}" if row["recommended_lag_time_max_ms"] else ""
     return f"{_place_on_sweep_page(row)}, {row['rule']}{' ' if others else ''}{others}{chosen}"
 
 
 def _curve_of_sweep(row: Row, grid: SweepGrid) -> str:
-    """Return the name of a curve: the rule, and its parameters other than the lag time."""
+    """Name a curve by its rule, and by the rule's parameters other than the lag time."""
     return f"{row['rule']} {swept_params(curve_of_advice(row)[-1], grid)}".rstrip()
 
 
 def _mark_on_sweep_page(row: Row, grid: SweepGrid) -> dict[str, Any]:
-    """Return the chart's point for a row of scores."""
+    """Convert a row of scores to a point of `isr_batch.report.charts.frontier_chart`."""
     seen = row["spurious"] > 0
     high = row["mistakes_per_follower_day_high"]
     rate = row["mistakes_per_follower_day"] if seen else high
@@ -95,7 +96,7 @@ def _mark_on_sweep_page(row: Row, grid: SweepGrid) -> dict[str, Any]:
 
 
 def _figures_of_sweep(row: Row, grid: SweepGrid) -> dict[str, Any]:
-    """Return the table's row for a row of scores."""
+    """Convert a row of scores to a row of the page's table, with the headings as keys."""
     labels = {
         "topics": f"{_place_on_sweep_page(row)}, {_curve_of_sweep(row, grid)}",
         "lag time, ms": f"{row[LAG_TIME]:,}",
@@ -104,5 +105,4 @@ def _figures_of_sweep(row: Row, grid: SweepGrid) -> dict[str, Any]:
 
 
 def _written_sweep_page(value: object) -> str | None:
-    """Return a value as text for a table cell."""
     return None if value is None else f"{value:,}" if isinstance(value, int) else str(rounded(value))

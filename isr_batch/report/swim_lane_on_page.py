@@ -1,4 +1,7 @@
-"""Lay out the swim lane of a partition around a shrink: offsets, lag, troubles, and ISR membership by rule."""
+"""Lay out the swim lane of a partition around a shrink.
+
+It shows offsets, lag, silences and other troubles, and under which rules a follower was out of the ISR.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,12 +13,12 @@ from isr_batch.report.cluster_timeline import EDGE, share_of_timeline, timeline_
 from isr_batch.rule_names import rule_names_by_release
 
 HEIGHTS: Final = {"offset": 96, "lag": 56}
-"""Heights of the graphs in pixels. Their width is WIDE units, which the page stretches."""
+"""Heights of the graphs, in pixels. All graphs are `WIDE` units wide, and the page stretches them."""
 WIDE: Final = 1000
 TOP: Final = 3
 BROKERS: Final = "the brokers"
 COLOURS: Final = 6
-"""Number of followers whose lines can be distinguished: three colours, solid and dashed."""
+"""Number of followers whose lines look different: three colours, each solid and dashed."""
 
 Span = tuple[int, int]
 
@@ -26,12 +29,15 @@ class CurvesOfSwimLane(NamedTuple):
     Attributes
     ----------
     title : str
+        ``offset`` or ``lag``.
+    height : int
+        In pixels.
     least, most : str
         Values at the lower and the upper edge.
     lines : list of dict
-        ``name``, ``css`` (class) and ``path`` (of an SVG with ``height`` and WIDE).
+        ``name``, ``css`` (class) and ``path`` (SVG path in a box of `WIDE` by ``height``).
     limit : float or None
-        Vertical position of the dashed line.
+        Vertical position of a dashed line at the lag time; None without such a line.
     """
 
     title: str
@@ -43,7 +49,7 @@ class CurvesOfSwimLane(NamedTuple):
 
 
 class SwimLaneOnPage(NamedTuple):
-    """A swim lane as the template draws it. ``x`` and ``width`` are in percent.
+    """A swim lane, ready for the template. Horizontal positions and widths are percent of its period.
 
     Attributes
     ----------
@@ -51,16 +57,17 @@ class SwimLaneOnPage(NamedTuple):
         Position of the shrink.
     curves : list of CurvesOfSwimLane
     rows : list of dict
-        ``name``, ``bars`` (each with ``x``, ``width``, ``css`` and ``says``) and ``follower``, which is only set in a
-        follower's first row.
+        Rows of bars for troubles, phases of fetches, and the times in which a follower was out of the ISR of the
+        brokers or of their rule. Keys: ``name``, ``follower`` (or None), and ``bars`` (``x``, ``width``, ``css`` class
+        and ``says``, the text for the mouse).
     others : list of dict
-        Rows of the rules that decide differently from the brokers' own.
+        Like ``rows``, for all other rules.
     ticks : list of dict
         ``x`` and ``text``.
     stands : dict of str to list of str
-        Other rules by decision: made, kept, out or apart.
+        All rules by what they decided at the shrink: made, kept, out, or apart if that differs between its followers.
     phases : bool
-        Whether a row has the phases of fetches.
+        Whether some row shows the phases of fetches.
     """
 
     at: float
@@ -84,10 +91,10 @@ def swim_lane_on_page(
     within : (int, int)
         Period of the swim lane, in microseconds since 1970.
     shrink : (str, int)
-        Rule and time of the shrink.
+        The rule that made the shrink, and the time of the shrink in microseconds since 1970.
     lag_time_ms : int
     rules : iterable of str
-        All replayed rules. A rule without a bar keeps the follower.
+        All replayed rules. A rule that has no rows kept the follower in the ISR.
     """
     own, change_us = shrink
     of: dict[str, list[Row]] = defaultdict(list)
@@ -123,7 +130,7 @@ def swim_lane_on_page(
 
 
 def _bar_on_swim_lane(row: Row, within: Span) -> dict[str, Any]:
-    """Return the bar of a row."""
+    """Convert a row of ``sql/lanes.sql`` to a bar: position and width in percent, CSS class, and text for the mouse."""
     x = share_of_timeline(row["from_us"], within)
     lasts = f"{three_digits((row['until_us'] - row['from_us']) / 1e6)} s"
     what = row["verdict"] if row["cause"] is None else f"{row['verdict']}: {row['cause'].replace('_', ' ')}"
@@ -134,7 +141,10 @@ def _bar_on_swim_lane(row: Row, within: Span) -> dict[str, Any]:
 
 
 def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row per group of rules that had a follower out of the ISR at the same times; the brokers come last."""
+    """Group the rules under which a follower was out of the ISR at the same times. Return one row per group.
+
+    The brokers have a separate row, which comes last.
+    """
     groups: dict[str, list[str]] = defaultdict(list)
     bars = {}
     for rule in (*rules, BROKERS):
@@ -148,7 +158,7 @@ def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequen
 
 
 def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[str]) -> dict[str, list[str]]:
-    """Return the rules by their decision about the followers of a shrink: made, kept, out or apart."""
+    """Group the rules by what they decided at a shrink: made, kept, out, or apart if its followers differ."""
     left = {row["follower"] for row in away if row["from_us"] == change_us and row["line"] in rules}
     spans: dict[tuple[str, int], list[Span]] = defaultdict(list)
     for row in away:
@@ -162,7 +172,10 @@ def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[st
 
 
 def _stand_on_swim_lane(away: Sequence[Span], change_us: int, lag_us: int) -> str:
-    """Return a rule's decision about a shrink, judging by the times for which it had the follower out of the ISR."""
+    """Return what a rule decided at a shrink, given the times in which a follower was out of its ISR.
+
+    made: the follower left at most a lag time before or after the shrink. out: it had left before. kept: otherwise.
+    """
     if any(abs(out_us - change_us) <= lag_us for out_us, _ in away):
         return "made"
     return "out" if any(out_us < change_us < back_us for out_us, back_us in away) else "kept"
@@ -171,7 +184,7 @@ def _stand_on_swim_lane(away: Sequence[Span], change_us: int, lag_us: int) -> st
 def _curves_on_swim_lane(
     title: str, rows: Sequence[Row], within: Span, css: dict[str, str], limit: float | None
 ) -> CurvesOfSwimLane:
-    """Return a graph with a line per follower."""
+    """Lay out the graph ``title`` (offset or lag) with a line per follower. ``limit`` is the lag time in seconds."""
     height, lag = HEIGHTS[title], title == "lag"
     values = [row["value"] for row in rows if row["value"] is not None]
     least = 0.0 if lag else min(values)
@@ -200,7 +213,7 @@ def _curves_on_swim_lane(
 
 
 def _with_start_of_lag(points: Sequence[tuple[int, float]], from_us: int) -> list[tuple[float, float]]:
-    """Add the instants at which the follower was caught up, from which its lag grows."""
+    """Before each (time, lag in s), insert the point from which the lag grew: when it was 0, or at ``from_us``."""
     grown: list[tuple[float, float]] = []
     for us, lag in points:
         begin_us = max(us - 1e6 * lag, from_us)
@@ -211,7 +224,10 @@ def _with_start_of_lag(points: Sequence[tuple[int, float]], from_us: int) -> lis
 
 
 def _path_on_swim_lane(points: Sequence[tuple[float, float | None]], *, steps: bool) -> str:
-    """Return an SVG path of steps or straight lines. Redundant points are dropped, and None is a gap."""
+    """Return an SVG path through points, as steps or straight lines. None as a y value makes a gap.
+
+    Steps between equal values are left out.
+    """
     parts: list[str] = []
     last: float | None = None
     for x, y in points:
