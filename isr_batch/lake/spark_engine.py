@@ -39,18 +39,18 @@ from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.session import in_utc
 
 TASKS_A_CORE: Final = 4
-"""Number of tasks of a replay per core. With several tasks, cores do not idle until the longest task ends."""
+"""Number of tasks of a replay per core. With several, cores do not idle while the longest task is still running."""
 LEAST_OF_TASK: Final = 1 << 22
 MOST_OF_TASK: Final = 1 << 28
-"""Smallest and largest input of a task of a replay, in bytes of files: about one million and 60 million events. Each
-task costs tenths of a second, so smaller tasks are not worth it."""
+"""Smallest and largest input of a replay task, in bytes of data files: about one million and 60 million events. Each
+task costs some tenths of a second, so smaller tasks are not worth it."""
 FILES_AT_A_TIME: Final = 64
-"""Maximum number of tasks that list the locations of rows with large columns."""
+"""Maximum number of tasks that list the locations of a table's rows for `BySpark.with_struct`."""
 _ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
 class _Late(NamedTuple):
-    """A struct of large columns that workers read later, by location: its store, its fields, and the files' size."""
+    """A struct of large columns that workers read later by location: the store, the fields, and the files' total size."""
 
     store: Store
     schema: pa.Schema
@@ -87,10 +87,10 @@ class BySpark(LakeEngine):
     def with_struct(
         self, name: str, columns: Sequence[str], struct: str, fields: Sequence[str], days: tuple[str, str]
     ) -> DataFrame:
-        """Open columns of a table. In place of the struct is each row's location, by which `stream` reads it later.
+        """Return columns of a table (`LakeEngine.with_struct`), with each row's location in place of its struct.
 
-        If the struct had the data (`LakeEngine.with_struct`), Spark would move all of it through its memory, to disk,
-        and through a pipe to its Python workers.
+        The workers of `stream` read the structs at these locations. Otherwise Spark would move all their data through
+        its memory, to disk, and through a pipe to its Python workers.
         """
         there = self._lake.direct(name) if self._lake.has(name) else None
         if there is None:
@@ -129,7 +129,7 @@ class BySpark(LakeEngine):
         return self(appends_text(days), append_log=self.table(APPEND_LOG.name), spans=spans)
 
     def by_key(self, rows: DataFrame, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> DataFrame:
-        """Apply a function to the rows of each key, in workers (`LakeEngine.by_key`)."""
+        """Call a function once per key in Spark's workers, and return the results (`LakeEngine.by_key`)."""
         names = schema.names
 
         def of_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -140,10 +140,10 @@ class BySpark(LakeEngine):
     def stream(
         self, rows: DataFrame, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
     ) -> Rows:
-        """Apply a function to a sorted stream of rows, in workers (`LakeEngine.stream`). The result is kept on disk."""
+        """Call a function with sorted batches of rows in workers (`LakeEngine.stream`). Its result is stored on disk."""
         late = {name: self._late[name] for name in rows.columns if name in self._late}
         if late:
-            # Partitioned by range, not by hash, so that rows of the same row group of a file are in the same task.
+            # The shuffle is by range and not by hash, so that the rows of one row group of a file are in the same task.
             tasks = self._tasks(sum(of.size_bytes for of in late.values()))
             together, work = rows.repartitionByRange(tasks, *keys), partial(_with_late_read, late, work)
         else:
@@ -151,11 +151,11 @@ class BySpark(LakeEngine):
         with rows_at_a_time(self._lake.spark, LARGE_ROWS_AT_A_TIME):
             sorted_rows = together.sortWithinPartitions(*order)
             made = self._persisted(sorted_rows.mapInArrow(work, from_arrow_schema(schema)), StorageLevel.DISK_ONLY)
-            made.count()  # computed now: if a broadcast computed it later, Spark's timeout of 300 s would apply
+            made.count()  # compute it now: in a later broadcast, Spark's timeout of 300 s would apply
         return made
 
     def _tasks(self, size_bytes: int) -> int:
-        """Return the number of tasks for an amount of data in bytes."""
+        """Return the number of replay tasks for data files of this total size."""
         try:
             cores = self._lake.spark.sparkContext.defaultParallelism
         except (AttributeError, PySparkException):  # over Spark Connect
@@ -182,8 +182,7 @@ class BySpark(LakeEngine):
 
     def _view(self, rows: DataFrame) -> str:
         """Register rows as a temporary view, and return the view's name."""
-        # Not `spark.sql(text, name=rows)`, which drops its views immediately: Spark drops persisted rows together with
-        # a view.
+        # `spark.sql(text, name=rows)` would drop its view immediately, and Spark drops persisted rows with their view.
         self._views.append(f"rows_{uuid.uuid4().hex}")
         rows.createTempView(self._views[-1])
         return self._views[-1]
@@ -243,7 +242,10 @@ class BySpark(LakeEngine):
 def _rows_with_locations(
     store: Store, files: Sequence[Mapping[str, Any]], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of files, with the location of each row in the last column. This runs in a worker."""
+    """Yield the rows of files, with the location of each row in the last column. This runs in a worker.
+
+    ``batches`` contain, in the column ``id``, the indices of the files that this task has to read.
+    """
     *columns, struct = schema
     for number in (number.as_py() for batch in batches for number in batch.column("id")):
         rows = read_file(store, store.files(), files[number], pa.schema(columns), {})
@@ -254,7 +256,7 @@ def _rows_with_locations(
 def _with_late_read(
     late: Mapping[str, _Late], work: OfBatches, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Read the structs at the given locations, and pass complete rows to ``work``. This runs in a worker."""
+    """Replace the locations in ``batches`` with the structs there, and call ``work`` with them. This runs in a worker."""
     readers = {name: FileRows(of.store, of.schema) for name, of in late.items()}
 
     def read() -> Iterator[pa.RecordBatch]:
@@ -270,7 +272,7 @@ def _with_late_read(
 
 @contextmanager
 def rows_at_a_time(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Let Spark use batches of ``rows`` rows while the block creates and runs a plan with large rows."""
+    """Limit Spark's batches to this number of rows while the block creates and runs a plan with large rows."""
     usual = {name: str(spark.conf.get(name)) for name in _ROWS_AT_A_TIME}
     for name in _ROWS_AT_A_TIME:
         spark.conf.set(name, str(rows))
