@@ -91,7 +91,7 @@ def _column_ddl(column: Column) -> str:
 def table_properties(table: Table) -> dict[str, str]:
     """Return the table properties that a contract requires: constraints, file names, statistics and the change feed."""
     given = {f"{_CONSTRAINT}{name}": f"coalesce({condition}, true)" for name, condition in table.constraints.items()}
-    # Otherwise Spark would name folders after partition values. Those of rule parameters can be too long for a file name.
+    # Otherwise Spark would name folders after partition values, and rule parameters can be too long for a file name.
     if len(table.partitioned_by) > 1:
         given["delta.randomizeFilePrefixes"] = "true"
     if table.skipped_by:

@@ -43,8 +43,8 @@ class Lake:
     Parameters
     ----------
     spark : SparkSession or function that starts one
-        Session with Delta's extension and catalog, or a function that is called when a session is first needed. If it is
-        a function, a root without a scheme is a folder on this machine; otherwise Spark's default file system applies.
+        Session with Delta's extension and catalog, or a function that is called when a session is first needed. With a
+        function, a root without a scheme is a folder on this machine; otherwise it is on Spark's default file system.
     root : str
         Folder or URI in which each table is a folder ``<root>/<table>``; with ``catalog``, a schema as ``CAT.SCHEMA``.
     run_id : str
@@ -145,7 +145,7 @@ class Lake:
         return self.spark.table(self.identifier(name))
 
     def _view_text(self, name: str) -> str:
-        """Return the SQL of a view, in which each table's name is replaced by its `identifier`, for Spark to find it."""
+        """Return the SQL of a view, with each table's name replaced by its `identifier`, so that Spark finds it."""
         text = sql_texts()[name]
         for table in VIEWS[name][1]:
             self._require(table)
@@ -268,7 +268,7 @@ class Lake:
         return log.file_uris() if log else self.read(name).inputFiles()
 
     def is_plain(self, name: str) -> bool:
-        """Whether a table can be read from its data files alone, as it uses neither deletion vectors nor column mapping."""
+        """Whether a table's data files alone define its rows: it uses neither deletion vectors nor column mapping."""
         self._require(name)
         log = self.log(name)
         protocol = log.protocol().min_reader_version if log else self.detail(name)["minReaderVersion"]
@@ -290,10 +290,7 @@ class Lake:
         self.was_written(table.name)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
-        """For each existing row whose ``key`` columns equal those of a row in ``rows``, copy ``columns`` from that row.
-
-        Only existing rows whose value in the first of ``columns`` differs are updated.
-        """
+        """Set ``columns`` of existing rows to those of the row in ``rows`` with the same ``key``, if the first differs."""
         retrying(lambda: amend(self.identifier(table.name), rows, key, columns), table.name)
         self.was_written(table.name)
 
@@ -302,7 +299,7 @@ class Lake:
         return int(self._last_commit(name)["version"])
 
     def names(self) -> list[str]:
-        """Return the names of the lake's tables, then of its views. A view is omitted if one of its tables is missing."""
+        """Return the names of the lake's tables, then of its views. A view is left out if one of its tables is missing."""
         names = [name for name in TABLES if self.has(name)]
         known = {*TABLES, *VIEWS}
         for name, text in sorted(sql_texts().items(), key=lambda view: view[0] not in VIEWS):

@@ -28,7 +28,7 @@ LARGE_ROWS_AT_A_TIME: Final = 128
 
 
 class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
-    """An engine that runs queries on the tables of a lake. Used in ``with``, which releases its resources at the end."""
+    """An engine that runs queries on the tables of a lake. Its ``with`` block releases its resources at the end."""
 
     in_process: bool
     """Whether queries run in this process (DuckDB) and not in Spark."""
@@ -84,7 +84,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """Call ``work`` once per distinct value of ``keys``, with all its rows, and concatenate the returned tables."""
 
     def stream(self, rows: Rows, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema) -> Rows:
-        """Call ``work`` with an iterator over sorted batches of rows, and return the rows of the batches that it yields.
+        """Call ``work`` with an iterator over sorted batches of rows, and return the rows of all batches that it yields.
 
         Each call (one per Spark task, or a single one) gets all rows of some keys, sorted by ``order``, in batches of
         `LARGE_ROWS_AT_A_TIME`. All calls happen before this method returns, and only once.
@@ -101,7 +101,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """Concatenate rows. Columns are matched by name, and missing columns are null."""
 
     def __call__(self, text: str, **tables: Rows) -> Rows:
-        """Run a SELECT statement, in which ``{name}`` stands for the table passed as ``name``, and return the result."""
+        """Run a SELECT statement, in which ``{name}`` stands for the table passed as ``name``. Return the result."""
 
     def struct(self, fields: Mapping[str, str]) -> str:
         """Return the SQL expression of a struct, in this engine's dialect, given the SQL expression of each field."""
@@ -136,10 +136,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """For each existing row whose ``key`` columns equal those of a row in ``rows``, copy ``columns`` from that row.
-
-        Only existing rows whose value in the first of ``columns`` differs are updated.
-        """
+        """Set ``columns`` of existing rows to those of the row in ``rows`` with the same ``key``, if the first differs."""
 
 
 def appends_text(days: Days) -> str:

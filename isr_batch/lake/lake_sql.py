@@ -105,7 +105,7 @@ def lake_sql_for_spark(text: str, **values: Value) -> str:
 
 
 def _sql_with_values(text: str, values: Mapping[str, Value], quote: Callable[[str], str]) -> str:
-    """Replace each ``:name`` in a query with its value (see `LakeSql.__call__`). ``quote`` makes a literal of a text."""
+    """Replace each ``:name`` in a query with its value, as in `LakeSql.__call__`. ``quote`` makes a text a literal."""
 
     def written(value: object) -> str:
         return quote(value) if isinstance(value, str) else "NULL" if value is None else repr(value)

@@ -99,10 +99,11 @@ def leased(lake: Lake) -> Iterator[Turn]:
 
 @contextmanager
 def sole_writer(lake: Lake) -> Iterator[None]:
-    """Hold the lease while the block writes input tables, if the lake is on S3, where Spark can lose concurrent commits.
+    """Hold the lease while the block writes input tables to a lake on S3, where Spark can lose concurrent commits.
 
-    On S3, Spark first checks that a version of the table does not exist and then writes it, so two writers can write the
-    same version. With a multi-writer log store (``spark.delta.logStore.s3a.impl``) they cannot, and no lease is taken.
+    On S3, Spark first checks that a version of the table does not exist, and then writes it, so two writers can write
+    the same version. Elsewhere, or with a multi-writer log store (``spark.delta.logStore.s3a.impl``), they cannot, and
+    no lease is taken.
 
     Raises
     ------
@@ -131,7 +132,7 @@ def _last_turn_of_lease(lake: Lake) -> dict[str, Any] | None:
 
 
 def _write_turn_of_lease(lake: Lake, number: int, what: str, *, given_back: bool = False) -> None:
-    """Append a row to the lease table, unless one with the same number and ``what`` exists. ``what`` names the event."""
+    """Append a row to the lease table, unless one with the same number and event (``what``) exists."""
     row = {
         "turn": number, "run_id": lake.run_id, "host": str(_this_process_of_lease()), "pid": os.getpid(),
         "taken_time": datetime.now(UTC), "given_back": given_back,

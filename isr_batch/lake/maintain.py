@@ -43,8 +43,8 @@ def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]
     Returns
     -------
     list of dict
-        One dict per table: ``table`` (its name), ``files_before`` and ``files_after`` (numbers of data files), ``bytes``
-        (total size after the work).
+        One dict per table: ``table`` (its name), ``files_before`` and ``files_after`` (numbers of data files), and
+        ``bytes`` (their total size afterwards).
 
     Raises
     ------

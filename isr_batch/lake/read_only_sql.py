@@ -26,7 +26,7 @@ _QUERY: Final = frozenset({
     "UnresolvedWith", "Unpivot", "WithWindowDefinition",
 })  # fmt: skip
 _WITH_PLAN: Final = {"ExplainCommand": "logicalPlan", "DescribeQueryCommand": "plan"}
-"""Statements that describe a query without running it. For each, the name of the field that contains the query's plan."""
+"""Statements that describe a query without running it, each with the name of the field that contains its plan."""
 _LEAVES: Final = frozenset({"Literal", "UnresolvedAttribute", "UnresolvedRelation"})
 """Kinds of nodes that only contain names and values, so their parts need no check. Most nodes are of these kinds."""
 _TABLES: Final = frozenset({"UnresolvedRelation", "UnresolvedTableOrView"})
@@ -136,7 +136,7 @@ class _ReadOnlyCheck:
                     rest += [(each, named, level + (form in _NODES)) for each in self._made_of(part, form)]
 
     def _kind_of(self, part: Java) -> tuple[str, str]:
-        """Return the class name of a part of a plan, and the interface in `_FORMS` through which its parts are listed."""
+        """Return the class of a part of a plan, and the interface in `_FORMS` through which its own parts are listed."""
         name = part.getClass().getName()
         if name not in self._forms:
             forms = (form for form in _FORMS if is_instance_of(self._gateway, part, form))

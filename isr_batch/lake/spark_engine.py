@@ -50,7 +50,7 @@ _ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sq
 
 
 class _Late(NamedTuple):
-    """A struct of large columns that workers read later by location: the store, the fields, and the files' total size."""
+    """A struct of large columns that workers read later by location: its store, its fields, and its files' total size."""
 
     store: Store
     schema: pa.Schema
@@ -140,7 +140,7 @@ class BySpark(LakeEngine):
     def stream(
         self, rows: DataFrame, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
     ) -> Rows:
-        """Call a function with sorted batches of rows in workers (`LakeEngine.stream`). Its result is stored on disk."""
+        """Call a function with sorted batches of rows in workers (`LakeEngine.stream`). The result stays on disk."""
         late = {name: self._late[name] for name in rows.columns if name in self._late}
         if late:
             # The shuffle is by range and not by hash, so that the rows of one row group of a file are in the same task.
@@ -256,7 +256,7 @@ def _rows_with_locations(
 def _with_late_read(
     late: Mapping[str, _Late], work: OfBatches, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Replace the locations in ``batches`` with the structs there, and call ``work`` with them. This runs in a worker."""
+    """Replace the locations in ``batches`` with the structs there, and call ``work``. This runs in a worker."""
     readers = {name: FileRows(of.store, of.schema) for name, of in late.items()}
 
     def read() -> Iterator[pa.RecordBatch]:

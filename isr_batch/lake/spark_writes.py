@@ -55,10 +55,7 @@ def conformed(table: Table, rows: DataFrame) -> DataFrame:
 
 
 def amend(identifier: str, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> None:
-    """For each row of a table whose ``key`` columns equal those of a row in ``rows``, copy ``columns`` from that row.
-
-    Only rows of the table whose value in the first of ``columns`` differs are updated.
-    """
+    """Set ``columns`` of a table's rows to those of the row in ``rows`` with the same ``key``, if the first differs."""
     given = f"given_{uuid.uuid4().hex}"
     same = " AND ".join(f"there.{name} = given.{name}" for name in key)
     changed = f"there.{columns[0]} IS DISTINCT FROM given.{columns[0]}"

@@ -13,7 +13,7 @@ from isr_batch.lake.delta_files.read import dataset_of, read_file
 from isr_batch.lake.delta_files.stores import Store
 
 Days = tuple[str, str]
-"""First and last day as text, such as "2026-01-31". A log line may contain the year 0, which `date` does not support."""
+"""First and last day as text, such as "2026-01-31". A log line may contain the year 0, which `date` cannot hold."""
 
 
 class DirectTable:
