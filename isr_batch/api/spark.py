@@ -231,6 +231,7 @@ def _worked_by_spark(
     mapping: TableMapping, facts: BrokerFacts | None, work: OfTask, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Run ``work`` in one Spark task, and yield the rows that it returns.
+
     The columns of an input row are structs, one per frame of the caller. Exactly one of them is not null: it contains a
     row of that frame.
     """

@@ -290,7 +290,7 @@ class Lake:
         self.was_written(table.name)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
-        """Set ``columns`` of existing rows to those of the row in ``rows`` with the same ``key``, if the first differs."""
+        """Copy ``columns`` from ``rows`` to existing rows with the same ``key``, if the first of them differs."""
         retrying(lambda: amend(self.identifier(table.name), rows, key, columns), table.name)
         self.was_written(table.name)
 
@@ -299,7 +299,7 @@ class Lake:
         return int(self._last_commit(name)["version"])
 
     def names(self) -> list[str]:
-        """Return the names of the lake's tables, then of its views. A view is left out if one of its tables is missing."""
+        """Return the names of the lake's tables, then of its views, except views for which a table is missing."""
         names = [name for name in TABLES if self.has(name)]
         known = {*TABLES, *VIEWS}
         for name, text in sorted(sql_texts().items(), key=lambda view: view[0] not in VIEWS):

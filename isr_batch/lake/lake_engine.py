@@ -84,7 +84,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """Call ``work`` once per distinct value of ``keys``, with all its rows, and concatenate the returned tables."""
 
     def stream(self, rows: Rows, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema) -> Rows:
-        """Call ``work`` with an iterator over sorted batches of rows, and return the rows of all batches that it yields.
+        """Call ``work`` with an iterator over sorted batches of rows, and return the rows of the batches it yields.
 
         Each call (one per Spark task, or a single one) gets all rows of some keys, sorted by ``order``, in batches of
         `LARGE_ROWS_AT_A_TIME`. All calls happen before this method returns, and only once.
@@ -136,7 +136,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """Set ``columns`` of existing rows to those of the row in ``rows`` with the same ``key``, if the first differs."""
+        """Copy ``columns`` from ``rows`` to existing rows with the same ``key``, if the first of them differs."""
 
 
 def appends_text(days: Days) -> str:

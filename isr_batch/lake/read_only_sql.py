@@ -136,7 +136,7 @@ class _ReadOnlyCheck:
                     rest += [(each, named, level + (form in _NODES)) for each in self._made_of(part, form)]
 
     def _kind_of(self, part: Java) -> tuple[str, str]:
-        """Return the class of a part of a plan, and the interface in `_FORMS` through which its own parts are listed."""
+        """Return the class of a part of a plan, and the interface in `_FORMS` through which its parts are listed."""
         name = part.getClass().getName()
         if name not in self._forms:
             forms = (form for form in _FORMS if is_instance_of(self._gateway, part, form))

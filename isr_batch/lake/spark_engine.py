@@ -50,7 +50,7 @@ _ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sq
 
 
 class _Late(NamedTuple):
-    """A struct of large columns that workers read later by location: its store, its fields, and its files' total size."""
+    """A struct of large columns that workers read later by location: store, fields, and total size of the files."""
 
     store: Store
     schema: pa.Schema

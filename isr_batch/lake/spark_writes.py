@@ -55,7 +55,7 @@ def conformed(table: Table, rows: DataFrame) -> DataFrame:
 
 
 def amend(identifier: str, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> None:
-    """Set ``columns`` of a table's rows to those of the row in ``rows`` with the same ``key``, if the first differs."""
+    """Copy ``columns`` from ``rows`` to a table's rows with the same ``key``, if the first of them differs."""
     given = f"given_{uuid.uuid4().hex}"
     same = " AND ".join(f"there.{name} = given.{name}" for name in key)
     changed = f"there.{columns[0]} IS DISTINCT FROM given.{columns[0]}"

@@ -1,4 +1,4 @@
-"""The contract of ``eligible_leaders``: which broker (the heir) would become leader under each rule if a leader died."""
+"""The contract of ``eligible_leaders``: the broker (heir) that would become leader under a rule if a leader died."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, columns
 
