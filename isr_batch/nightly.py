@@ -99,7 +99,7 @@ def replay_window(  # noqa: PLR0913 four of them have a default
 
 
 def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: str, config_hash: str) -> bool:
-    """Whether the same command has already replayed all days of a window with these rule runs, and the results are valid.
+    """Whether the same command has already replayed all days of a window with these rule runs, with valid results.
 
     Results are valid if input tables, settings (``config_hash``) and code have not changed since that command.
     """

@@ -150,8 +150,8 @@ _COMPILED = {
     "udfs.kernel.replay": "all rules, once after an install or an upgrade: half a minute or more, before the first row",
     "udfs.simulation": "the simulation, once after an install or an upgrade: a minute or more",
 }
-"""The message for each separately compiled part of ``udfs``: what is compiled and how long it takes. The key is a prefix
-of the module name of the function that is compiled first."""
+"""The message for each separately compiled part of ``udfs``: what is compiled, and how long it takes. The key is a
+prefix of the module name of the function that is compiled first."""
 _OTHERS = "kernels, once after an install or an upgrade: some seconds"
 
 

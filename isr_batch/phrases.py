@@ -114,7 +114,7 @@ def rounded(value: object) -> object:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint for a wrong name: "did you mean ...?" with the most similar known name, or a list of known names."""
+    """Return a hint for a wrong name: "did you mean ...?" with a similar known name, or else a list of known names."""
     known = list(known)
     if not known:
         return "none is known"

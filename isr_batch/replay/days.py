@@ -161,7 +161,7 @@ class DaysOfReplay:
         return engine(f"SELECT * FROM {{states}} AS states WHERE {where}", states=engine.table(REPLAY_STATE.name))
 
     def keep_states(self, engine: LakeEngine, results: Rows) -> dict[str, int]:
-        """Write the states in a replay's results, if the window has an end. Return the number of written rows by table."""
+        """Write the states in a replay's results, if the window has an end. Return the number of rows by table."""
         last = self.window.last_day
         if last is None:
             return {}

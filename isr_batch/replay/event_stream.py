@@ -1,8 +1,8 @@
 """Build the kernel's input from the input tables: all events of a replay as rows with the same columns.
 
-Every row belongs to a replica set: one partition on one leader. Some events concern a whole broker, such as a silence, a
-logged check, or an unfencing after which a follower may join ISRs again. Such an event becomes one row in each replica
-set that it concerns. Fetches and appends, which are nearly all of the log, come as packed segments.
+Every row belongs to a replica set: one partition on one leader. Some events concern a whole broker, such as a silence,
+a logged check, or an unfencing after which a follower may join ISRs again. Such an event becomes one row in each
+replica set that it concerns. Fetches and appends, which are nearly all of the log, come as packed segments.
 """
 
 from typing import Final
@@ -38,12 +38,12 @@ LATE_MS: Final = 10
 """A check ran late if its first log line came more than this many ms after the check was due."""
 
 CHECK_LEAD_US: Final = 1_000
-"""The row of a logged check has a time this many microseconds before the check was due, so that the kernel reads the row
-before it runs the check, and can move the check to the logged time."""
+"""The row of a logged check has a time this many microseconds before the check was due, so that the kernel reads the
+row before it runs the check, and can move the check to the logged time."""
 
 THIN_US: Final = 1_000_000
-"""If the interval between a follower's fetches is longer than this many microseconds, the fetches may be too few to show
-whether the follower had stopped for a lag time."""
+"""If the interval between a follower's fetches is longer than this many microseconds, the fetches may be too few to
+show whether the follower had stopped for a lag time."""
 PAIR_COLUMNS: Final = ("cluster_id", "leader_id", "replica_id", "cadence_us", "instants", "event_date")
 """The columns that a replay reads from ``broker_days``, which contains how often a follower fetched from a leader on a
 day."""
@@ -132,7 +132,7 @@ def _event_rows_as_sql(kind: object, source: str, *more: str, **columns: str) ->
 
 
 def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
-    """Return one row of kind TERM_STARTS per term. Its struct ``term`` contains settings, replicas, and the first ISR."""
+    """Return one row of kind TERM_STARTS per term. Its struct ``term`` contains settings, replicas, and initial ISR."""
     term = engine.struct({
         "leader_epoch": "leader_epoch",
         "end_us": "unix_micros(end_time)",
@@ -230,8 +230,8 @@ _SILENCES, _IDLE = (
     )
     for kind, event in ((SILENCE, "silent"), (IDLE, "quiet"))
 )
-"""SQL for rows of kind SILENCE (a leader's silences) and IDLE (times in which no follower fetched from the leader). There
-is one row per term during which a silence or such a time begins."""
+"""SQL for rows of kind SILENCE (a leader's silences) and IDLE (times in which no follower fetched from the leader).
+There is one row per term during which a silence or such a time begins."""
 
 _MIN_ISR: Final = _event_rows_as_sql(
     MIN_ISR,
@@ -287,10 +287,10 @@ _VISITS: Final = _event_rows_as_sql(
     offset=f"coalesce(leader_log_end_offset, {UNKNOWN})",
     replica_id="replica_id",
 )
-"""SQL for rows of kind CHECK: when isr-expiration checked a partition, if the leader logged a shrink of this partition.
+"""SQL for rows of kind CHECK of partitions with a Shrinking line: the check ran at the time of the line.
 
-The task checks partitions one after the other. A leader that has just woken up needs tens of milliseconds for all of
-them. A line about two replicas results in two rows with the same effect."""
+The task isr-expiration checks partitions one after the other, and a leader that has just been resumed needs tens of
+milliseconds for all of them. A line about two replicas results in two rows with the same effect."""
 
 _CHECKS_LATER: Final = _event_rows_as_sql(
     CHECK,
@@ -302,8 +302,8 @@ _CHECKS_LATER: Final = _event_rows_as_sql(
     until_us="end_us",
     code=str(OTHERS_LINE),
 )
-"""SQL for rows of kind CHECK of partitions without a Shrinking line from that check. If the first line of a check was late
-(see `LATE_MS`), the check of these partitions ran at the time of this first line."""
+"""SQL for rows of kind CHECK of partitions without a Shrinking line from that check. If the first line of a check was
+late (see `LATE_MS`), the check of these partitions ran at the time of this first line."""
 
 _LATE_CHECKS: Final = _event_rows_as_sql(
     CHECK,
@@ -346,9 +346,9 @@ _ELIGIBILITY: Final = _event_rows_as_sql(
     replica_id="replica_id",
     code="CASE WHEN kind = 'unfenced' THEN 1 ELSE 0 END",
 )
-"""SQL for rows of kind ELIGIBLE: from when on each follower of a term may not join the ISR, or may join again.
+"""SQL for rows of kind ELIGIBLE: the time from which a follower may not join the ISR, or may join it again.
 
-A broker that is fenced or shutting down may not join. A state from before the term applies from the start of the term;
-``handled_us`` keeps the order of the metadata records. A leader learns of a state some time after the controller's
-record. This delay is only taken into account for the end of a fencing: removals from the ISR happen at the controller's
-time, and the follower must not rejoin before the leader learns that it may."""
+A broker that is fenced or shutting down may not join. A state that began before the term applies from the start of the
+term; ``handled_us`` keeps the order of the metadata records. A leader learns of a new state some time after the
+controller wrote the record. This delay is only added at the end of a fencing, because a follower must not rejoin before
+the leader knows that it may. It is not added at the start, because the controller then removes the follower at once."""

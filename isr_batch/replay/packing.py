@@ -1,9 +1,9 @@
 """Pack fetches and appends into ``fetch_segments``, which a replay reads, whenever their tables have changed.
 
 A shuffle is expensive per row. Therefore events are first grouped by replica set into chunks, with some hundred events
-per row (``udfs.batches.event_chunks``). The chunks are shuffled, sorted, and packed into segments, once per day of logs.
-A replay then only shuffles segments. If the tables use neither deletion vectors nor column mapping, workers read the
-Parquet files with Arrow, because Spark's row reader takes longer than all other work on the rows.
+per row (``udfs.batches.event_chunks``). The chunks are shuffled, sorted, and packed into segments, once per day of
+logs. A replay then only shuffles segments. If the tables use neither deletion vectors nor column mapping, workers read
+the Parquet files with Arrow, because Spark's row reader takes longer than all other work on the rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ _ROWS = pa.schema([field.with_nullable(True) for field in arrow_schema(FETCH_SEG
 
 
 class DataFile(NamedTuple):
-    """A data file of fetches or appends: the store of its table, its path in the table's folder, and its size in bytes."""
+    """A data file of fetches or appends: its table's store, its path in the table's folder, and its size in bytes."""
 
     store: Store
     path: str
@@ -164,7 +164,7 @@ def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
 
 
 def _chunks_in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Sort chunks by replica set and time, and return them in batches of `PIECES_HERE`, as `pack_segments` needs them."""
+    """Sort chunks by replica set and time, as `pack_segments` needs them, and return batches of `PIECES_HERE`."""
     order = [(name, "ascending") for name in (*SET_COLUMNS, "first_us")]
     pieces = pa.Table.from_batches(list(made), PIECES).sort_by(order).combine_chunks()
     return list(pieces.to_batches(max_chunksize=PIECES_HERE))
@@ -211,7 +211,7 @@ def _rows_to_pack(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch
 
 
 def _packed_chunks(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
-    """Return a frame of the rows that ``work`` returns. In each task, it gets the segments packed from sorted chunks."""
+    """Return a frame of the rows that ``work`` returns. In each task, it gets segments packed from sorted chunks."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _load_kernels()

@@ -31,8 +31,8 @@ from udfs.batches.results import SCORED, SET_COLUMNS
 RESULT_FILE: Final = "result file"
 """Kind of a result row that reports a written file. Its column `FILE` contains the report as JSON."""
 HELD_ROWS: Final = 1 << 15
-"""Number of rows that a worker collects before it writes them. The ISR changes of a replica set are collected until they
-are complete."""
+"""Number of rows that a worker collects before it writes them. The ISR changes of a replica set are collected until
+they are complete."""
 _OF_SET: Final = ["rule", *SET_COLUMNS]
 
 

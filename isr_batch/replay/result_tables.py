@@ -31,7 +31,7 @@ _RESTORED: Final = f"""
     CASE WHEN lead(kind) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER}) = 'expand'
       THEN timestamp_micros(lead(time_us) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER})) END
 """
-"""SQL for the time at which a dropped follower returned to the ISR under the same rule and in the same term, or null."""
+"""SQL for the time at which a dropped follower returned to the ISR under the same rule and in the same term."""
 
 
 def scored_result_tables(engine: Asks, results: Rows, tables: Sequence[Table] = SCORED_TABLES) -> dict[Table, Rows]:

@@ -39,5 +39,5 @@ SELECT {_KEY}, {_OTHERS}, end_time, ends_mid_term FROM whole WHERE place = 1
 """
 """SQL, for DuckDB and Spark, that returns ``leader_epochs`` with one row per term.
 
-A log that is ingested each night continues the log of the night before. If a row begins in mid-term at the time at which
-a row of the same leader and epoch ends, both rows are one term. Terms from a user's own table are already complete."""
+A log that is ingested each night continues the log of the night before. If a row begins in mid-term when another row of
+the same leader and epoch ends, both rows are one term. Terms from a user's own table are already complete."""
