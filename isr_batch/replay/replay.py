@@ -66,8 +66,8 @@ class ReplaySummary:
     rows_in: int
     rows_out: dict[str, int]
     days: DaysOfReplay
-    """The days of the replay. The caller has to mark them as done (`DaysOfReplay.mark`) once all results, and all tables
-    derived from them, are written."""
+    """The days of the replay. The caller has to mark them as done (`DaysOfReplay.mark`) after all results, and all
+    tables derived from them, are written."""
     timelines: str = "all"
     """Which timelines were written, in words: all, around-shrinks or none, and possibly the reason."""
 

@@ -1,4 +1,4 @@
-"""Group the shrinks that several rule runs make of the same follower into events (see `isr_batch.scoring.disagreements`).
+"""Group the shrinks of a follower by several rule runs into events, as `isr_batch.scoring.disagreements` defines them.
 
 Spark's workers import this module, so it may not import packages that are only installed on the driver.
 """

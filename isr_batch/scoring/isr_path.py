@@ -61,7 +61,7 @@ class _IsrPathState:
         self.elr_if_on: int | None = None
 
     def begin(self, recorded: Iterable[int] | None, known: _Known) -> None:
-        """Set both ELRs at the start of the log to the recorded one. Otherwise they stay unknown until they are empty."""
+        """Set both ELRs, at the start of the log, to the recorded one. Without one, they stay unknown for now."""
         if recorded is not None and known.enabled:
             self.elr = self.elr_if_on = sum(self._bits.get(broker, 0) for broker in recorded)
 
@@ -159,7 +159,7 @@ def _is_of_isr_path(change: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
 
 
 def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
-    """Return the sort key of an ISR change: its time, and then the order in which the changes at this time were made."""
+    """Return the sort key of an ISR change: its time, and then the order in which changes at this time were made."""
     members = len(change["isr_before"])
     return change["at_us"], change["kind"], members if change["kind"] == "expand" else -members, change["isr"]
 
