@@ -178,7 +178,7 @@ def running_tasks(spark: SparkSession) -> tuple[tuple[int, ...], int, int]:
 
 
 def delta_jars() -> list[Path]:
-    """Return Delta's jars in Spark's folder, where sessions find them without Maven; [] unless all of them are there."""
+    """Return Delta's jars in Spark's folder, where sessions find them without Maven; [] unless all are there."""
     jars = [path for name in _NEEDED_JARS for path in _jar_folder().glob(f"{name}[_-]*{version('delta-spark')}.jar")]
     return jars if len(jars) == len(_NEEDED_JARS) else []
 

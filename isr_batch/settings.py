@@ -98,7 +98,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use only the values that `load_settings` passes. It reads the layers itself, to name the one with a mistake."""
+        """Use only the values that `load_settings` passes. It reads the layers itself, to name those with mistakes."""
         return (init_settings,)
 
     @property

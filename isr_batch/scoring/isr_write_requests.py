@@ -52,7 +52,7 @@ def with_requests(changes: pa.Table) -> pa.Table:
 
 
 def _asked_us(instants_us: Sequence[int]) -> list[int]:
-    """Return the times at which ISR writes are requested, given those of the changes. Equal times become `STEP_US` apart."""
+    """Return when the ISR write of each change is requested. Writes at the same time are put `STEP_US` apart."""
     asked: list[int] = []
     for us in instants_us:
         asked.append(max(us, asked[-1] + STEP_US) if asked else us)

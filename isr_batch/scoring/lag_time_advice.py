@@ -81,7 +81,7 @@ def with_mistake_rates(row: Row) -> Row:
 
 
 def curve_of_advice(row: Row) -> tuple[str, str, str, str]:
-    """Return what a row has in common with the rows for other lag times: cluster, topic class, rule, other parameters."""
+    """Return a key that rows for different lag times share: cluster, topic class, rule, and the other parameters."""
     others = {name: value for name, value in json.loads(row["params_json"]).items() if name != LAG_TIME}
     return row["cluster_id"], row["topic_class"], row["rule"], json.dumps(others, sort_keys=True)
 
@@ -264,5 +264,5 @@ def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudg
 
 
 def _slowness_in_advice(row: Row) -> tuple[float, float]:
-    """Return the sort key for detection, best first: share of failures that were never detected, then detection time."""
+    """Return the sort key for detection: share of failures that were never detected, and then detection time."""
     return row["never_removed"] / max(row["genuine"] + row["never_removed"], 1), row["detection_ms_p99"] or math.inf

@@ -71,5 +71,5 @@ SOURCES: Final = {
         FROM {{shrink_verdicts}}
     """,
 }
-"""The SQL of each source. Its rows contain the `DIMENSIONS` (without replica_id if they are about whole partitions), and
-the columns to aggregate."""
+"""The SQL of each source. Its rows contain the `DIMENSIONS` (without replica_id if they are about whole partitions),
+and the columns to aggregate."""

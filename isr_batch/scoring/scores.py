@@ -158,7 +158,7 @@ DERIVED: Final = {
 
 @dataclass(frozen=True)
 class Results:
-    """The results of a replay, sweep or experiment from which scores are computed. Each attribute is named after a table.
+    """The results of a replay, sweep or experiment from which scores are computed, by name of their table.
 
     ``eligible_leaders`` is None for simulated clusters.
     """
@@ -239,7 +239,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         for source in AGGREGATES
         if source in facts and source != "latencies"
     }
-    # Latencies come as buckets, of which there are few per group, so their percentiles are computed by window functions.
+    # A group has few buckets of latencies, so window functions can compute their percentiles cheaply.
     of_partition = ", ".join(keys_of("latencies"))
     parts["latencies"] = f"""
         SELECT {side_by_side("latencies", AGGREGATES["latencies"])} FROM (
@@ -275,9 +275,9 @@ def _sums(engine: LakeEngine, verdicts: EngineRows, keys: Sequence[str], grouped
     """Return the number of mistakes of each group in each bootstrap replicate.
 
     Shrinks come in bursts, so blocks of shrinks are drawn. A block contains the mistakes between a pair of brokers in
-    an hour. How often a block is drawn is a Poisson variable with mean 1. It is computed from a hash of the block, which
-    is multiplied by one number of the replicate and added to another, modulo a prime. Thus it is the same in every run,
-    and independent for any two blocks (Carter and Wegman, 1979).
+    an hour. How often a block is drawn is a Poisson variable with mean 1. It is computed from a hash of the block,
+    which is multiplied by one number of the replicate and added to another, modulo a prime. Thus it is the same in
+    every run, and independent for any two blocks (Carter and Wegman, 1979).
     """
     numbers = random.Random(1)
     replicates = engine.rows(pa.table({

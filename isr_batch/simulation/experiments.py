@@ -57,7 +57,7 @@ class Experiment(BaseModel):
     grid: dict[str, list[int | str]] = {}
     """The values of each parameter, by Kafka's name or ours. Each combination of values is simulated."""
     outcome: str
-    """Template for describing the result of a cell in one line. Names of columns of ``experiment_results`` are in braces."""
+    """Template for a line that describes a cell's result. It contains columns of ``experiment_results`` in braces."""
 
     @model_validator(mode="after")
     def _known(self) -> "Experiment":
