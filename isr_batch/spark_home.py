@@ -2,9 +2,9 @@
 
 By default, ``.venv/bin/spark-submit`` asks the first ``python3`` on PATH where Spark is, and runs the job with this
 Python. Unless the environment is activated, this is the system's Python, in which neither Spark nor this package is
-installed. However, PySpark's commands first look for a folder ``spark-distribution`` next to them. ``python -m
-isr_batch.spark_home`` (`make setup` runs it) creates this folder. It contains links to PySpark's own files, and settings
-that name the driver's Python and enable Delta, so that ``spark-sql`` can read a lake, too.
+installed. However, PySpark's commands first look for a folder ``spark-distribution`` next to them.
+``python -m isr_batch.spark_home`` (`make setup` runs it) creates this folder. It contains links to PySpark's own files,
+and settings that name the driver's Python and enable Delta, so that ``spark-sql`` can read a lake, too.
 """
 
 import sys

@@ -38,8 +38,8 @@ _FAULTS: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "check --catalog; spark.sql.catalog.NAME in Spark's configuration defines one",
     ),
 )
-"""(pattern, message, remedy): a pattern matches texts of Spark's errors, and ``{0}`` in the message is replaced with the
-group that it found."""
+"""Each entry is (pattern, message, remedy). The pattern matches the text of a Spark error. Its first non-empty group
+replaces ``{0}`` in the message."""
 
 
 def store_fault(text: str) -> tuple[str, str] | None:

@@ -77,7 +77,7 @@ class Window:
 
     @property
     def days(self) -> tuple[str, str]:
-        """First and last day of the window, as text. Without a limit, it is the first or last date that Python knows."""
+        """First and last day of the window, as text. Without a limit, it is Python's first or last possible date."""
         return self.start or str(date.min), str(self.last_day or date.max)
 
     def from_day(self, start: str | None) -> "Window":

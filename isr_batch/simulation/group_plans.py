@@ -28,8 +28,8 @@ class FleetOfGroups:
     hours: float = 0.5
     seed: int = 1
     rule: str | None = None
-    """The rule that decides on the ISR in the simulation; by default the baseline. If it is set, a scenario that is both
-    a story (written by hand) and a simulation is simulated."""
+    """The rule that decides on the ISR in the simulation; by default the baseline. If it is set, a scenario that exists
+    both as a story (written by hand) and as a simulation is simulated."""
     idle_share: float = 0.4
     busiest_rate: float = 20.0
     """Produce requests per second to the busiest partition of a group."""

@@ -63,17 +63,17 @@ def dead_follower_scenario(start_us: int, end_us: int) -> LoopOfScenario:
 
 
 def always_behind_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """Return KAFKA-4485's scenario: ten appends per link delay, so that a follower's fetches are never at the log end."""
+    """Return KAFKA-4485's scenario: 20 appends per round trip of a fetch, so that fetches are never at the log end."""
     step = (start_us, int(LINK), 1, 100_000)
     planted = PlantedFault("long link", 1, start_us, end_us, "keeping_pace", (step,))
     return LoopOfScenario([10_000], acks=[1], planted=[planted], brokers=2)
 
 
 def in_and_out_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """Return the first problem of KAFKA-4485: only every 15 s or so is a fetch at the log end, which lets a follower join.
+    """Return the first problem of KAFKA-4485: a fetch at the log end, after which a follower may join, is rare.
 
     The follower keeps pace, with five fetches per second. There are 22 appends per second, so only about one in eighty
-    fetches comes after 0.2 s without an append, and is at the log end.
+    fetches, or one every 15 s, comes after 0.2 s without an append, and is at the log end.
     """
     step = (start_us, int(LINK), 1, 100_000)
     planted = PlantedFault("long link", 1, start_us, end_us, "keeping_pace", (step,))
