@@ -29,7 +29,7 @@ MIN_DISK_GB: Final = 2.0
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """What one check of the machine found. ``what_to_do`` is the remedy, or empty if there is no problem."""
+    """The result of one check of the machine. ``what_to_do`` is the remedy, or empty if it found no problem."""
 
     check: str
     found: str

@@ -36,7 +36,7 @@ class IsrBatchError(Exception):
 
 
 class UsageError(IsrBatchError):
-    """Raised if an option, a setting or a name that the user gave is wrong. Nothing was changed."""
+    """Raised if an option, a setting or a name that the user gave is wrong; nothing was changed."""
 
     exit_code = 2
 
@@ -48,13 +48,13 @@ class StorageError(IsrBatchError):
 
 
 class NoInputError(IsrBatchError):
-    """Raised if there is no input: in the given folder, in the tables, or on the chosen days."""
+    """Raised if the folder, the tables or the chosen days contain no input."""
 
     exit_code = 3
 
 
 class NothingToReplayError(NoInputError):
-    """Raised if the logs contain no follower fetch. Lines of server.log alone may still answer some questions."""
+    """Raised if the logs contain no follower fetch; lines of server.log alone may still answer some questions."""
 
 
 class QualityGateError(IsrBatchError):
@@ -64,13 +64,13 @@ class QualityGateError(IsrBatchError):
 
 
 class SchemaError(IsrBatchError):
-    """Raised if a table's columns or types differ from its contract in docs/tables.md, or if a file is damaged."""
+    """Raised if a table's columns or types differ from its contract in docs/tables.md, or a file is damaged."""
 
     exit_code = 5
 
 
 class WriteConflictError(IsrBatchError):
-    """Raised if other writers changed the table during every attempt to write it. A later run may succeed."""
+    """Raised if other writers changed the table during every attempt to write it; a later run may succeed."""
 
     exit_code = 6
 
@@ -88,7 +88,7 @@ def write_conflict_error(name: str) -> WriteConflictError:
 
 
 class AccountError(IsrBatchError):
-    """Raised if an ingest lost input lines or counted them twice. This is a bug; nothing was written."""
+    """Raised if an ingest lost input lines or counted them twice, which is a bug; nothing was written."""
 
     exit_code = 70
 

@@ -49,8 +49,8 @@ class SourcesLocator:
         Returns
         -------
         SourcesLocator or None
-            If there is no such folder, the locator of the folder that came with the package; None if the package
-            contains none.
+            If all of them are unsuitable, the locator of the folder that came with the package. None if the package
+            does not contain that folder.
         """
         room = next((room for room in ROOMS if function.__module__.startswith(f"{udfs.__name__}.{room}.")), "")
         # Machine code with a user's rule gets its own folder, so that it does not replace the code of other commands.

@@ -8,7 +8,7 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def is_only_ours(path: Path) -> bool:
-    """Whether only this user and root can write to a file or folder: one of them owns it, and nobody else has rights.
+    """Whether only this user and root can write to a file or folder: one of them owns it, and no others may write.
 
     Raises
     ------

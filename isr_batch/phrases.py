@@ -53,7 +53,7 @@ def ms_text(ms: float) -> str:
 
 
 def hours_text(hours: float) -> str:
-    """Return a duration in the largest unit of which it has at least two, rounded up: "3 weeks" or "2 years"."""
+    """Return a duration, rounded up, in the largest unit that fits in it at least twice: "3 weeks" or "2 years"."""
     units = ((24 * 365.25, "year"), (24 * 7, "week"), (24, "day"), (1, "hour"), (1 / 60, "minute"))
     size, unit = next((unit for unit in units if hours >= 2 * unit[0]), units[-1])
     return count_of(math.ceil(hours / size), unit)

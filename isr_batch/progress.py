@@ -54,5 +54,5 @@ def uncounted(what: str) -> Iterator[None]:
 
 
 def progress_now() -> WorkDone | None:
-    """Return the progress of the innermost piece of work in progress; None if there is none."""
+    """Return the progress of the innermost piece of work in progress; None if no work is in progress."""
     return _now[-1] if _now else None

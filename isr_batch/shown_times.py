@@ -32,7 +32,7 @@ def shown_zone() -> tzinfo:
 
 
 def in_shown_zone(time: datetime) -> datetime:
-    """Convert a time to the time zone in which times are formatted. A time without a zone counts as UTC."""
+    """Convert a time to the time zone in which times are formatted. A time without a zone is taken to be in UTC."""
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(shown_zone())
 
 

@@ -54,12 +54,12 @@ class Window:
 
     @property
     def start_us(self) -> int:
-        """Start of the window in epoch microseconds; a time in the far past if there is no first day."""
+        """Start of the window in epoch microseconds; a time in the far past if it has no first day."""
         return _midnight_of_window_us(self.start) if self.start else -(2**62)
 
     @property
     def end_us(self) -> int:
-        """End of the window (exclusive) in epoch microseconds; a time in the far future if there is no last day."""
+        """End of the window (exclusive) in epoch microseconds; a time in the far future if it has no last day."""
         return _midnight_of_window_us(self.end) if self.end else 2**62
 
     def within(self, time_us: str) -> str:
@@ -173,7 +173,7 @@ def _midnight_of_window_us(day: str) -> int:
 
 
 def _parse_day(option: str, text: str) -> date:
-    """Parse the value of an option as a date. Raise a UsageError that names the option if it is none."""
+    """Parse the value of an option as a date. If it is not a date, raise a UsageError that names the option."""
     try:
         return date.fromisoformat(text)
     except ValueError:

@@ -92,7 +92,7 @@ def frames_read(
 ) -> MemoryLake:
     """Convert the caller's frames, given by section of the mapping, to input tables in memory.
 
-    Tables that are derived from input tables are not computed. ``also`` names clusters of which there are no rows here.
+    Tables that are derived from input tables are not computed. ``also`` names clusters that have no rows in the frames.
     """
     sources = [(name, RowsHere(name, rows)) for name, rows in frames.items()]
     return input_tables(sql, inputs_of_sources(sources, mapping), mapping, also)

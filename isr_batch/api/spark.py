@@ -137,7 +137,7 @@ class SparkTables:
 
     @property
     def facts(self) -> BrokerFacts:
-        """Facts about brokers that one partition's rows do not show, collected once from all rows."""
+        """The facts about brokers (`BrokerFacts`), which are collected from all rows when they are first used."""
         return self._known[0]
 
     @cached_property

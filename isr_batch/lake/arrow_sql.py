@@ -210,12 +210,12 @@ def _engine_of_process(macros: tuple[str, ...], threads: int, _process: int) -> 
 
 
 def quoted(text: str) -> str:
-    """Return a text as a SQL literal for DuckDB. Only quotes are doubled: a backslash is no escape character there."""
+    """Return a text as a SQL literal for DuckDB, where quotes are doubled and backslashes are ordinary characters."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def without_zones(rows: pa.Table) -> pa.Table:
-    """Cast timestamps in UTC to timestamps without a zone. DuckDB would convert others to the machine's zone."""
+    """Drop the zone (UTC) from the type of timestamps, because DuckDB would convert them to the machine's zone."""
     for number, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):
             rows = rows.set_column(number, field.name, rows[field.name].cast(pa.timestamp("us")))

@@ -9,7 +9,7 @@ from isr_batch.lake.tables.outputs import TABLES
 
 
 def require_catalog_schema(lake: Lake) -> None:
-    """Raise if a lake in a catalog has no schema. Nothing is checked if the lake is in a folder or an object store.
+    """Raise if the schema of a lake in a catalog does not exist. Lakes outside a catalog are not checked.
 
     Raises
     ------

@@ -16,7 +16,7 @@ def rows_that_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.Table:
 
 
 def _rows_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.ChunkedArray:
-    """Return one bool per row: whether the row meets a condition in Spark SQL. Null counts as false."""
+    """Return one bool per row: whether the row meets a condition in Spark SQL. It is false where that is null."""
     plain = [
         name for name, type_ in zip(rows.column_names, rows.schema.types, strict=True) if not pa.types.is_map(type_)
     ]

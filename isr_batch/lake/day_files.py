@@ -13,7 +13,7 @@ _DAY = re.compile(r"/event_date=(\d{4}-\d\d-\d\d)/")
 
 
 def day_of_file(path: str) -> date | None:
-    """Return the day in a data file's path (``event_date=...``), which is that of its rows; None if there is no day."""
+    """Return the day in a data file's path (``event_date=...``), which is that of its rows; None without a day."""
     match = _DAY.search(path)
     return date.fromisoformat(match[1]) if match else None
 

@@ -64,7 +64,7 @@ class InProcess(LakeEngine):
             self._sql.__exit__()
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
-        """Open columns of a table (`LakeEngine.table`). Files are read while a query runs."""
+        """Return columns of a table or view (`LakeEngine.table`). The files are only read while a query runs."""
         columns = columns or contract_of(name).column_names
         if name in VIEWS:
             parts = {part: self._opened(part, TABLES[part].column_names) for part in VIEWS[name][1]}
@@ -80,7 +80,7 @@ class InProcess(LakeEngine):
         fields: Sequence[str],
         days: tuple[str, str],  # noqa: ARG002 the queries filter by day themselves
     ) -> Rows:
-        """Open columns of a table, with a struct of its large columns (`LakeEngine.with_struct`)."""
+        """Return columns of a table, and one struct that packs its large columns (`LakeEngine.with_struct`)."""
         packed = self.struct(
             {field: f"of_table.{field}" for field in fields}
         )  # qualified, as some names are SQL keywords
@@ -95,11 +95,11 @@ class InProcess(LakeEngine):
         return without_zones(opened) if isinstance(opened, pa.Table) else opened
 
     def rows(self, given: pa.Table) -> Rows:
-        """Return an Arrow table in the form that this engine's queries accept (`LakeEngine.rows`)."""
+        """Convert an Arrow table for queries of this engine, by dropping the zones of its times (`LakeEngine.rows`)."""
         return without_zones(given)
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
-        """Return the fetches in progress during time spans (`LakeEngine.fetches`)."""
+        """Return one row per fetch that was in progress during a time span of its follower (`LakeEngine.fetches`)."""
         # Runs of fetches are expanded only if the time from their first to their last fetch overlaps a span.
         names = [*FOLLOWER, *(f"{name}_time" for name in INSTANTS), *FIGURES, "run_length", "later_by", "event_date"]
         runs = self(
@@ -131,7 +131,7 @@ class InProcess(LakeEngine):
         )
 
     def appends(self, spans: Rows, days: Days) -> Rows:
-        """Return the appends to partitions during time spans (`LakeEngine.appends`)."""
+        """Return one row per append to a partition during a time span of that partition (`LakeEngine.appends`)."""
         names = [*FOLLOWER[:-1], "append_time", "event_date"]
         return self(appends_text(days), append_log=self.table(APPEND_LOG.name, names), spans=spans)
 
@@ -165,23 +165,23 @@ class InProcess(LakeEngine):
         return self(f"SELECT * FROM {{rows}} SEMI JOIN {{wanted}} USING ({shared})", rows=rows, wanted=wanted)
 
     def union(self, *rows: pa.Table) -> Rows:
-        """Concatenate rows, with null for missing columns (`LakeEngine.union`)."""
+        """Concatenate rows by column name. Columns that some rows lack are null there (`LakeEngine.union`)."""
         return pa.concat_tables(rows, promote_options="default")
 
     def reads(self, name: str) -> bool:
-        """Whether a table can be read without Spark."""
+        """Whether this process can read a table without Spark. True also for a missing table, which is empty."""
         return not self._lake.has(name) or self._lake.direct(name) is not None
 
     def __call__(self, text: str, **tables: Rows) -> Rows:
-        """Run a SELECT statement on tables (`LakeEngine.__call__`)."""
+        """Run a SELECT statement, in which ``{name}`` stands for the table ``name`` (`LakeEngine.__call__`)."""
         return answered(self._sql, text, **tables)
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        """Return a struct expression in DuckDB's SQL (`LakeEngine.struct`)."""
+        """Return DuckDB's SQL expression of a struct, given the expression of each field (`LakeEngine.struct`)."""
         return "struct_pack({})".format(", ".join(f'"{name}" := {text}' for name, text in fields.items()))
 
     def literal(self, value: str | int) -> str:
-        """Return a literal in DuckDB's SQL (`LakeEngine.literal`)."""
+        """Return a value as a literal of DuckDB's SQL, for texts passed to `__call__` (`LakeEngine.literal`)."""
         return quoted(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
 
     def keep(self, rows: Rows) -> Rows:

@@ -43,7 +43,7 @@ class EngineChoice:
         amount, most : int
             Amount of work, and the largest amount that this process can do.
         what : str
-            What the amounts count, such as "fetches", for messages.
+            Noun for the unit of the amounts, such as "fetches", for messages.
 
         Raises
         ------
@@ -67,7 +67,7 @@ class EngineChoice:
 def choice_of_settings(settings: SparkSettings, say: Callable[[str], None] = _say_nothing) -> EngineChoice:
     """Return the user's choice of engine from the settings. ``say`` gets the messages (see `EngineChoice`).
 
-    The setting ``auto`` counts as ``spark`` under spark-submit, with a master of the user's, or in a running session.
+    The setting ``auto`` becomes ``spark`` under spark-submit, if the user has set a master, or if a session is running.
     """
     if settings.engine != "auto":
         return EngineChoice(settings.engine, f"--engine {settings.engine}, or the setting spark.engine", say)

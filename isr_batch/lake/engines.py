@@ -17,14 +17,14 @@ class NearSpark(InProcess):
     """DuckDB in this process. Spark selects fetches and appends only if DuckDB cannot read their files."""
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
-        """Return the fetches during time spans (`LakeEngine.fetches`), with Spark if this process cannot read them."""
+        """Return the fetches in time spans (`LakeEngine.fetches`). Spark selects them if DuckDB cannot read them."""
         if self.reads(FETCH_LOG.name):
             return super().fetches(spans, days)
         with BySpark(self._lake) as spark:
             return without_zones(spark.arrow(spark.fetches(spark.rows(spans), days)))
 
     def appends(self, spans: Rows, days: Days) -> Rows:
-        """Return the appends during time spans (`LakeEngine.appends`), with Spark if this process cannot read them."""
+        """Return the appends in time spans (`LakeEngine.appends`). Spark selects them if DuckDB cannot read them."""
         if self.reads(APPEND_LOG.name):
             return super().appends(spans, days)
         with BySpark(self._lake) as spark:

@@ -1,4 +1,4 @@
-"""Expand the rows of ``fetch_log``, each of which may stand for a run of fetches, to one row per fetch."""
+"""Expand the rows of ``fetch_log`` to one row per fetch. A row may stand for a run of fetches."""
 
 from pyspark.sql import DataFrame
 

@@ -174,7 +174,7 @@ class Lake:
         table : Table
             Contract of the table. The table is created if it does not exist.
         rows : DataFrame
-            The new rows, with at least the contract's columns. If there are none, rows are only removed.
+            The new rows, with at least the contract's columns. If the frame is empty, rows are only removed.
         where : str
             SQL condition on the table's columns, such as ``cluster_id = 'a' AND event_date >= '2026-01-01'``.
 

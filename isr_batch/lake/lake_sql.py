@@ -29,7 +29,7 @@ class LakeSql(AbstractContextManager["LakeSql"]):
     Parameters
     ----------
     lake : Lake
-        The lake. A table that does not exist in it counts as empty.
+        The lake. Tables that do not exist in it are empty in queries.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -105,7 +105,7 @@ def lake_sql_for_spark(text: str, **values: Value) -> str:
 
 
 def _sql_with_values(text: str, values: Mapping[str, Value], quote: Callable[[str], str]) -> str:
-    """Replace each ``:name`` in a query with its value, as in `LakeSql.__call__`. ``quote`` makes a text a literal."""
+    """Replace each ``:name`` in a query with its value, as in `LakeSql.__call__`. ``quote`` returns a SQL literal."""
 
     def written(value: object) -> str:
         return quote(value) if isinstance(value, str) else "NULL" if value is None else repr(value)

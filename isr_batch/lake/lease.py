@@ -154,7 +154,7 @@ def _beat_of_lease(lake: Lake, number: int, ended: threading.Event) -> None:
 
 @dataclass(frozen=True)
 class _LeaseProcess:
-    """What identifies a process in addition to its id, because process ids are reused.
+    """Identifies a process together with its process id, because process ids are reused.
 
     Attributes
     ----------
@@ -220,7 +220,7 @@ def _is_process_of_lease_there(pid: int) -> bool:
 
 
 def _is_lease_turn_over(row: dict[str, Any]) -> bool:
-    """Whether a lease has ended: it was released, its process ended, or its heartbeats stopped."""
+    """Whether a lease has ended, given its last row: it was released, its process ended, or its heartbeats stopped."""
     process = _LeaseProcess.parse(row["host"])
     expiry = EXPIRY if process.boot else _OLD_EXPIRY
     return bool(row["given_back"] or process.is_gone(row["pid"]) or datetime.now(UTC) - row["taken_time"] > expiry)

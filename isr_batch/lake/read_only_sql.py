@@ -75,7 +75,9 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
 
 @contextmanager
 def errors_of_read_only_query() -> Iterator[None]:
-    """Convert errors of a user's query for which PySpark has no exception class to a UsageError.
+    """Convert errors of a user's query that PySpark does not convert itself, such as Py4J's, to a UsageError.
+
+    Errors that are not the query's fault, such as a full disk, are raised unchanged.
 
     Raises
     ------

@@ -57,9 +57,10 @@ class SmallTables:
         days : (str, str), optional
             As for `replace`. Files of other days are ignored.
         where : str, optional
-            As for `replace`. By default, all files count as rewritten. With ``where``, a large table is examined: a
-            file only counts if some but not all of its rows match. A table with a change feed is only accepted if no
-            file counts, because readers can derive the feed from whole files that a commit adds and removes.
+            As for `replace`. By default, all files are assumed to be rewritten. With ``where``, the files of a large
+            table are examined: only those must be rewritten of whose rows some but not all match. A table with a change
+            feed is only accepted if no file must be rewritten, because Delta derives the feed from whole files that a
+            commit adds and removes.
         """
         self.lake.ensure(table)
         there = self.lake.direct(table.name)
@@ -82,7 +83,7 @@ class SmallTables:
         *,
         checked: bool = False,
     ) -> int:
-        """Replace the rows that match a condition, in one commit, as `Lake.replace` does.
+        """Replace the rows of a table that meet a condition with other rows, in one commit, without Spark.
 
         Parameters
         ----------
@@ -110,7 +111,7 @@ class SmallTables:
         SchemaError
             If a row breaks the contract or does not meet the condition.
         WriteConflictError
-            If another process writes to the same files.
+            If another process committed first at every attempt.
         """
         to = self.lake.by_delta_rs(table.name)
         schema = arrow_schema(table)
@@ -147,7 +148,7 @@ class SmallTables:
         commit(self.lake.by_delta_rs(table.name), table, lambda _: [added(file, table) for file in files])
 
     def append_once(self, table: Table, row: Mapping[str, object], key: str) -> None:
-        """Append a row, unless a row with the same key was appended before, as `Lake.append_once` does.
+        """Append a row, unless a row was appended with the same ``key`` before.
 
         This is also safe on S3: if another process commits at the same time, deltalake notices the conflict and the
         append is retried, whereas Spark could overwrite the other commit.
@@ -220,7 +221,7 @@ def _small_files_written(store: Store, table: Table, rows: pa.Table) -> Iterator
 
 
 def _parts_of_small_table(rows: pa.Table, by: tuple[str, ...]) -> Iterator[tuple[pa.Table, str]]:
-    """Split rows by the partition column, and yield (rows, partition value). The value is "" without a column."""
+    """Split rows by the partition column ``by``, and yield (rows, partition value). If ``by`` is empty, this is ""."""
     if not by:
         if rows.num_rows:
             yield rows, ""

@@ -75,7 +75,7 @@ class BySpark(LakeEngine):
             self._lake.spark.catalog.dropTempView(view)
 
     def table(self, name: str, columns: Sequence[str] = ()) -> DataFrame:
-        """Open columns of a table as a Spark frame (`LakeEngine.table`)."""
+        """Return columns of a table or view as a Spark frame (`LakeEngine.table`). Small tables are read here."""
         columns = columns or contract_of(name).column_names
         if not self._lake.has(name):
             return self.rows(contract_schema(name, columns).empty_table())
@@ -110,7 +110,7 @@ class BySpark(LakeEngine):
         return self._lake.spark.createDataFrame(given)
 
     def fetches(self, spans: DataFrame, days: Days) -> DataFrame:
-        """Return the fetches in progress during time spans (`LakeEngine.fetches`)."""
+        """Return one row per fetch that was in progress during a time span of its follower (`LakeEngine.fetches`)."""
         instants = ", ".join(f"unix_micros({name}_time) AS {name}_us" for name in INSTANTS)
         return self(
             f"""
@@ -125,7 +125,7 @@ class BySpark(LakeEngine):
         )  # fmt: skip
 
     def appends(self, spans: DataFrame, days: Days) -> DataFrame:
-        """Return the appends to partitions during time spans (`LakeEngine.appends`)."""
+        """Return one row per append to a partition during a time span of that partition (`LakeEngine.appends`)."""
         return self(appends_text(days), append_log=self.table(APPEND_LOG.name), spans=spans)
 
     def by_key(self, rows: DataFrame, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> DataFrame:
@@ -163,16 +163,16 @@ class BySpark(LakeEngine):
         return max(1, min(TASKS_A_CORE * cores, size_bytes // LEAST_OF_TASK), size_bytes // MOST_OF_TASK)
 
     def only(self, rows: DataFrame, wanted: DataFrame, keys: Sequence[str]) -> DataFrame:
-        """Return the rows whose keys are in ``wanted`` (`LakeEngine.only`). Spark filters before a view's joins."""
+        """Return the rows whose keys are in ``wanted`` (`LakeEngine.only`). Spark itself filters before views join."""
         shared = [name for name in keys if name in rows.columns]
         return rows.join(wanted.select(*shared).distinct(), shared, "left_semi").select(*rows.columns)
 
     def union(self, *rows: DataFrame) -> Rows:
-        """Concatenate rows, with null for missing columns (`LakeEngine.union`)."""
+        """Concatenate rows by column name. Columns that some rows lack are null there (`LakeEngine.union`)."""
         return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), rows)
 
     def __call__(self, text: str, **tables: DataFrame) -> DataFrame:
-        """Run a SELECT statement on tables (`LakeEngine.__call__`)."""
+        """Run a SELECT statement, in which ``{name}`` stands for the table ``name`` (`LakeEngine.__call__`)."""
         used = {name: self._view(rows) for name, rows in tables.items() if f"{{{name}}}" in text}
         return self._session.sql(text.format(**used) if used else text)
 
@@ -188,11 +188,11 @@ class BySpark(LakeEngine):
         return self._views[-1]
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        """Return a struct expression in Spark's SQL (`LakeEngine.struct`)."""
+        """Return Spark's SQL expression of a struct, given the expression of each field (`LakeEngine.struct`)."""
         return "named_struct({})".format(", ".join(f"'{name}', {text}" for name, text in fields.items()))
 
     def literal(self, value: str | int) -> str:
-        """Return a literal in Spark's SQL (`LakeEngine.literal`)."""
+        """Return a value as a literal of Spark's SQL, for texts passed to `__call__` (`LakeEngine.literal`)."""
         return sql_literal(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
 
     def keep(self, rows: DataFrame) -> DataFrame:
@@ -235,7 +235,7 @@ class BySpark(LakeEngine):
         return self._lake.replace(table, rows, where)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
-        """Update columns of existing rows (`LakeEngine.amend`)."""
+        """Update columns of existing rows, with a MERGE statement (`LakeEngine.amend`)."""
         self._lake.amend(table, rows, key, *columns)
 
 

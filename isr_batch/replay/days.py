@@ -35,8 +35,8 @@ from udfs.batches.rule_runs import RuleRun
 from udfs.kernel.ledger import DAY_US
 
 HOLE_DAYS: Final = 7
-"""Up to this number of consecutive days without input count as days of a replay, because a term may continue across
-them. Longer gaps are skipped."""
+"""Up to this number of consecutive days without input are part of a replay, because a term may continue across them.
+Longer gaps are skipped."""
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 DONE, STALE, MISSING = "done", "stale", "not replayed"
 
@@ -48,7 +48,7 @@ class InputFingerprints:
     by_day: dict[date, str]
 
     def at(self, day: date) -> str:
-        """Return the fingerprint of a day, or of the last day with input before it; "" if there is none."""
+        """Return the fingerprint of a day, or of the last day with input before it; "" without such a day."""
         return self.by_day.get(max((given for given in self.by_day if given <= day), default=day), "")
 
     def days(self, window: Window = Window()) -> list[date]:  # noqa: B008 frozen
@@ -133,7 +133,7 @@ def states_key(runs: Sequence[RuleRun]) -> str:
 
 @dataclass(frozen=True)
 class DaysOfReplay:
-    """What a replay of a window has to read and to write: its days, and the stored states from which it continues.
+    """The days of a window's replay, and the stored states from which the replay continues.
 
     The days are not marked as replayed until `mark` is called.
     """
@@ -154,7 +154,7 @@ class DaysOfReplay:
         return self.known.days(self.window)
 
     def kept_states(self, engine: LakeEngine) -> Rows | None:
-        """Return the rows of ``replay_state`` from which the replay continues; None if there are none (`states_of`)."""
+        """Return the rows of ``replay_state`` from which the replay continues; None if `states_of` is None."""
         if self.states_of is None:
             return None
         where = f"runs = '{states_key(self.runs)}' AND event_date = DATE'{self.states_of}'"

@@ -128,7 +128,7 @@ def damaged_segments_explained() -> Iterator[None]:
     try:
         yield
     except (PythonException, DamagedSegmentError) as error:
-        # Of an error in a worker, Spark only passes on the text, so it is recognised by its text.
+        # Spark only passes on the text of an error in a worker, so the error is recognised by its text.
         _, name, damage = f"{type(error).__name__}: {error}".partition(f"{DamagedSegmentError.__name__}: ")
         if not name:
             raise

@@ -61,7 +61,7 @@ ORDER = (*SET_COLUMNS, *ROW_ORDER)
 
 @dataclass(frozen=True)
 class ReplaySummary:
-    """What a replay has read and written: the number of events, the number of rows by table, and its days."""
+    """The outcome of a replay: number of events read, numbers of rows written by table, days, and kind of timelines."""
 
     rows_in: int
     rows_out: dict[str, int]

@@ -48,7 +48,8 @@ class ResultFiles(NamedTuple):
     in_window : str
         SQL condition that selects the rows to write.
     few_of_task, held_rows : int
-        `sizes.TASK_ROWS` and `HELD_ROWS` as the driver knows them. Workers use these values instead of their own.
+        The driver's values of `sizes.TASK_ROWS` and `HELD_ROWS`. Workers use them in place of the values in their
+        process.
     """
 
     stores: Mapping[str, Store]

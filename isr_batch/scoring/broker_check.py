@@ -35,11 +35,11 @@ from udfs.rules import REGISTRY, rule_of_release
 RACE_MS: Final = 5
 """If a fetch or an append is within this many milliseconds of an ISR change, it is unknown which of them came first (a
 race), because timestamps are truncated to milliseconds and written some time after the event. With a wider limit,
-nearly every mismatch on a busy partition would count as a race."""
+nearly every mismatch on a busy partition would be a race."""
 
 NEAR_MS: Final = 1
-"""Two times that are at most this many milliseconds apart count as equal, because both Kafka's clock and the log's
-timestamps are truncated to milliseconds."""
+"""Two times that are at most this many milliseconds apart are considered equal, because both Kafka's clock and the
+log's timestamps are truncated to milliseconds."""
 CLOSE_MS: Final = 100
 """A logged expand may be this many milliseconds later than the replayed one, because the controller records it tens of
 milliseconds after the leader's decision."""
@@ -103,7 +103,7 @@ def can_be_compared(lake: Lake) -> bool:
 
 
 def validate(lake: Lake) -> BrokerCheckSummary:
-    """Match logged ISR changes with replayed ones, write ``replay_check``, and return its summary.
+    """Match the ISR changes that brokers logged with replayed ones, write ``replay_check``, and return its summary.
 
     A replayed change of the brokers' own rule that they did not log cannot be certain, even if the timestamps allow no
     other result. Neither can a change that another rule makes at the same check or fetch. Both kinds are set to
@@ -112,7 +112,7 @@ def validate(lake: Lake) -> BrokerCheckSummary:
     Raises
     ------
     NoInputError
-        When the lake has no replay of the rule that its brokers ran.
+        If the release of the brokers is unknown, or if the rule of their release was not replayed.
     """
     with engine_for(lake, HELD) as engine:
         engine.replace(REPLAY_CHECK, matched(engine, lake))
@@ -133,12 +133,14 @@ def _mark_possible(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
 
 
 def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
-    """Match logged ISR changes with those of a replay that does not use lines about ISR changes. Nothing is stored.
+    """Match logged ISR changes with those of a new replay that does not use log lines about ISR changes.
+
+    Nothing is stored.
 
     Raises
     ------
     NoInputError
-        When the lake has no replay of the rule that its brokers ran.
+        If the release of the brokers is unknown, or if the rule of their release was not replayed.
     """
     with engine_for(lake, HELD) as engine:
         changes = own_changes(lake, own_rules(engine), pinned=False)
@@ -164,7 +166,8 @@ def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows
 def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dict[str, Rows]:
     """Return the tables from which `matched` is computed, by name.
 
-    The last of them, ``doubted``, contains each change with its counterpart, or with the reason why there is none.
+    The last of them, ``doubted``, contains each change with its counterpart, or with the reason why it has no
+    counterpart.
     """
     tables = {name: engine.table(name) for name in HELD}
     if changes is not None:

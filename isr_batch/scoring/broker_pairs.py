@@ -57,7 +57,7 @@ _OF_SHRINK: Final = {
 }
 """SQL conditions for the kinds of shrinks that are counted. ``within_lag`` are the mistakes by lag: the follower's true
 lag was below the lag time. True lags are stored in whole milliseconds, so a true lag that is a fraction above the lag
-time is stored as equal to it, and must not count as below."""
+time is stored as equal to it, and must not be counted as a mistake."""
 SUMMED: Final = (*_OF_PARTITION, *_OF_FOLLOWER, *_OF_SHRINK, "detection_ms")
 _LEADER: Final = "cluster_id, event_date, leader_id, rule, params_json"
 

@@ -1,8 +1,8 @@
 """Find the shrinks that some rules make and others do not.
 
 Rules may drop the same follower for the same reason at different times, because some check twice per lag time, some
-once, and some all the time. Therefore shrinks of the same follower by several rule runs count as one event if each
-comes at most the lag time of its rule run after the first one. A second shrink by the same rule run begins a new event.
+once, and some all the time. Therefore shrinks of the same follower by several rule runs form one event if each comes at
+most the lag time of its rule run after the first one. A second shrink by the same rule run begins a new event.
 
 The name of a rule run is that of its rule. If a term was replayed with several parameter sets of the rule, the name
 also contains the parameters.

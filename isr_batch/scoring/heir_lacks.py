@@ -28,8 +28,8 @@ def heir_lacks(rows: pa.Table) -> pa.Table:
     ----------
     rows : pa.Table
         Rows about one period: `SPAN`, ``kind``, ``at_us``, ``replica_id``, ``value``, ``elr``, ``active``. There is
-        one row of kind span, with the heir (``replica_id``), the ELR, and the active replicas if there is no clean
-        heir. Rows of kind log_end, high_watermark and acked have in ``value`` the offset that is valid from ``at_us``.
+        one row of kind span, with the heir (``replica_id``), the ELR, and, without a clean heir, the active replicas.
+        Rows of kind log_end, high_watermark and acked have in ``value`` the offset that is valid from ``at_us`` on.
 
     Returns
     -------

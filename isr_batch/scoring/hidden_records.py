@@ -36,8 +36,8 @@ def hidden_records(engine: LakeEngine, spans: EngineRows, partition_timeline: En
     Returns
     -------
     EngineRows
-        `SPAN` and `HIDDEN`. There is no row for periods that are not in a timeline, not under min.insync.replicas, or
-        under a rule that does not freeze the high watermark.
+        `SPAN` and `HIDDEN`. Periods have no row if they are not in a timeline, not under min.insync.replicas, or under
+        a rule that does not freeze the high watermark.
     """
     freezing = ", ".join(engine.literal(rule.id) for rule in REGISTRY.values() if rule.may_advance is not never_frozen)
     frozen = engine(f"SELECT {_KEY}, until_us FROM {{spans}} WHERE below_min_isr AND rule IN ({freezing})", spans=spans)

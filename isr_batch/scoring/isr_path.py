@@ -31,7 +31,7 @@ SPANS: Final = pa.schema([
 
 @dataclass
 class _Known:
-    """What the controller's statements up to some time say about a partition: settings, and inactive brokers."""
+    """Settings and inactive brokers of a partition, according to the controller's statements up to some time."""
 
     enabled: bool | None
     of_topic: int | None = None

@@ -31,7 +31,7 @@ def find_late_checks(lake: Lake) -> int:
     Raises
     ------
     NoInputError
-        When the lake has no replay of the rule that its brokers ran.
+        If the release of the brokers is unknown, or if the rule of their release was not replayed.
     """
     with engine_for(lake, (*HELD, LATE_CHECKS.name)) as engine:
         known, changes, found = engine.table(LATE_CHECKS.name), None, 0

@@ -183,7 +183,7 @@ Facts = Mapping[str, EngineRows]
 
 
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:
-    """Return the rows from which scores are computed, by source."""
+    """Return {source: rows to aggregate} for all sources (`SOURCES` and `BY_BROKER`)."""
     tables = {name: rows for name, rows in vars(results).items() if rows is not None}
     known = (source for source in SOURCES if not source.startswith("heirs"))
     heirs = engine(SOURCES["heirs" if results.eligible_leaders is not None else "heirs_without_elr"], **tables)
@@ -312,7 +312,7 @@ _POISSON: Final = " + ".join(
 
 
 def write_scores(lake: Lake) -> int:
-    """Compute ``rule_scores`` and ``rule_scores_by_broker`` again for all rule runs and days of the lake.
+    """Compute ``rule_scores`` and ``rule_scores_by_broker`` for all rule runs and days of the lake, and replace them.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Simulate a scenario, and write its log to the input tables of a lake, as a cluster of its own.
+"""Simulate a scenario, and write its log to the input tables of a lake, as a separate cluster.
 
 A scenario is one of three kinds: a story (a short log from a Kafka proposal, written by hand), a simulation of a single
 group of brokers (`proposal_scenarios`), or a fleet of many groups, which are simulated one by one. A large fleet is
@@ -130,7 +130,7 @@ def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, Data
 
 
 def _whole_rows(table: Table, rows: pa.Table, time: str) -> pa.Table:
-    """Return rows with all columns of a table. ``event_date`` is the day of column ``time``; other new ones are null."""
+    """Return rows with all columns of a table. ``event_date`` is the day of column ``time``; other new ones, null."""
     # The zone is dropped before the cast to days. Otherwise Arrow would look up the zone's rules for each value.
     given = {name: rows[name] for name in rows.column_names} | {
         "event_date": rows[time].cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).cast(pa.date32())

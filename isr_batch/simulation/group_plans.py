@@ -1,4 +1,4 @@
-"""Plan the groups of brokers of which a simulation consists: many for a fleet, one for a scenario from a proposal."""
+"""Plan the groups of brokers for a simulation: many groups for a fleet, a single one for a proposal's scenario."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -160,7 +160,10 @@ def _leader_change(random: np.random.Generator, from_us: int, lag_us: int, leade
 
 
 def _restarted_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Return a fault that restarts a follower with a controlled shutdown. The controller removes it from the ISR."""
+    """Return a fault that restarts a follower with a controlled shutdown.
+
+    The controller removes the follower from the ISR, and the follower may not rejoin until it is back.
+    """
     who = _faulty_follower_at_random(random, leader)
     until_us = from_us + 2 * lag_us
     steps = (

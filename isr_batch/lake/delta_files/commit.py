@@ -33,7 +33,7 @@ def commit(
     table : Table
         Contract of the table.
     actions_on : callable
-        Called with the table's current version, before each attempt. Returns the actions to commit; if there are none,
+        Called with the table's current version, before each attempt. Returns the actions to commit. Without actions,
         nothing is committed.
     transactions : sequence of Transaction
         Application transactions (``txn`` actions) to record with the commit.

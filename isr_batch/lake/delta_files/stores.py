@@ -135,7 +135,7 @@ def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
 
 
 def log_store(spark: "SparkSession", scheme: str) -> str | None:
-    """Return the class name of the log store configured for a scheme. None if there is none, or if it is unsafe.
+    """Return the class name of the log store configured for a scheme; None without one, or if it is unsafe.
 
     Delta's own log store for S3 is unsafe: it only allows one writer.
     """

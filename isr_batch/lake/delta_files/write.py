@@ -112,7 +112,7 @@ def reported_files(reports: pa.Table) -> list[FileOfWorker]:
 
 
 def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
-    """Return the options of `pq.ParquetWriter` for a table. ``stored`` has the columns that its files contain.
+    """Return the options of `pq.ParquetWriter` for a table. ``stored`` is the schema of its files.
 
     Times and offsets grow in small steps, so they are delta-encoded, which takes half the space and time of a
     dictionary.
@@ -164,7 +164,7 @@ class TaskFiles:
 
     def __init__(self, table: Table, store: Store, where: str, sql: ArrowSql) -> None:
         self.table, self.store, self.where, self.sql = table, store, where, sql
-        # Columns are nullable here, so that a null in a NOT NULL column counts as broken instead of raising an error.
+        # Columns are nullable here, so that a row with a null in a NOT NULL column is counted instead of raising.
         self.schema = pa.schema([field.with_nullable(True) for field in arrow_schema(table)])
         self.waiting: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
         self.bytes_waiting: defaultdict[int, int] = defaultdict(int)
@@ -172,7 +172,7 @@ class TaskFiles:
         self.full: list[FileOfWorker] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Collect rows, which have the columns of the contract, and write the days of which there are enough."""
+        """Collect rows, which have the columns of the contract, and write each day that has `GROUP_BYTES` of rows."""
         days = np.asarray(batch.column(DAY).cast(pa.int32()).fill_null(0))
         for day in np.unique(days).tolist():
             rows = batch.filter(pa.array(days == day)) if (days[0], days[-1]) != (day, day) else batch
