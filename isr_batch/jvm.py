@@ -25,7 +25,7 @@ def jvm_options(*, little: bool) -> str:
     Parameters
     ----------
     little : bool
-        Whether the input is small.
+        Whether the input is small. If so, the C2 compiler and the parallel collector are turned off.
     """
     # The JVM refuses to start with two garbage collectors, so the user's own options win.
     given = any("-XX:" in os.environ.get(name, "") for name in _GIVEN)

@@ -61,7 +61,7 @@ def shown_type(given: object) -> str:
 def _columns(frame: object) -> str:
     """Return " with " and the names of a frame's columns, for an error message; "" if the names are not known.
 
-    The columns of a lazy frame are never looked up, because that may read files.
+    The columns of a lazy frame are not looked up, because that may read files.
     """
     names = None if hasattr(frame, "collect") else getattr(frame, "column_names", getattr(frame, "columns", None))
     try:

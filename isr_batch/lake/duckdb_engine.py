@@ -264,7 +264,10 @@ def replace_arrow(  # noqa: PLR0913 two of them have a default
     days: tuple[str, str] | None = None,
     files: Sequence[FileOfWorker] = (),
 ) -> int:
-    """Replace the rows of a table that meet a condition, as `LakeEngine.replace` does, without Spark if possible."""
+    """Replace the rows of a table that meet ``where`` with ``rows`` and the rows in ``files``.
+
+    Spark is only used if it has to be. Returns the number of rows written. ``days`` are as for `LakeEngine.replace`.
+    """
     if isinstance(lake, MemoryLake):
         there = read_columns(lake, table.name, table.column_names)
         stay = rows_that_meet(sql, there, f"NOT coalesce({where}, false)")

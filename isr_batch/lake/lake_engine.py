@@ -113,10 +113,10 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """Return the same rows, stored so that several queries can use them without computing them again."""
 
     def listed(self, rows: Rows) -> list[dict[str, Any]]:
-        """Collect rows in this process, as dictionaries."""
+        """Collect rows into this process, and return one dictionary per row."""
 
     def arrow(self, rows: Rows) -> pa.Table:
-        """Collect rows in this process, as an Arrow table."""
+        """Collect rows into this process, and return them as an Arrow table."""
 
     def columns(self, rows: Rows) -> list[str]:
         """Return the names of the rows' columns."""
@@ -131,8 +131,8 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
     ) -> int:
         """Replace the rows of a table that meet ``where`` with ``rows`` and with the rows in ``files``, in one commit.
 
-        Returns the number of rows written. If the condition only selects rows of some days, ``days`` may be the first
-        and the last of them, so that files of other days are not read.
+        Returns the number of rows written. By default, all rows are replaced. If the condition only selects rows of
+        some days, ``days`` may be the first and the last of them, so that files of other days are not read.
         """
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:

@@ -29,7 +29,7 @@ class MemoryLake(Lake):
         self.tables = dict(tables)
 
     def put(self, table: Table, rows: pa.Table) -> None:
-        """Replace all rows of a table."""
+        """Set the rows of a table, in place of those that it has."""
         self.tables[table] = rows
 
     def has(self, name: str) -> bool:

@@ -46,7 +46,7 @@ class Run:
         self.counts = RunCounts()
 
     def add(self, counts: RunCounts) -> None:
-        """Add the counts of a finished step."""
+        """Add the counts of a finished step to those of the command."""
         self.counts += counts
 
 
@@ -56,7 +56,7 @@ def new_run_id() -> str:
 
 
 def is_still_valid(lake: Lake, run_id: str, command: str, config_hash: str) -> bool:
-    """Whether the run ``run_id`` need not be repeated for this command.
+    """Whether the results of the run ``run_id`` are still valid, so that ``command`` need not run again.
 
     That is so if it was the same command, with the same settings (``config_hash``) and the current code, if it
     succeeded, and if the input tables have not changed since.

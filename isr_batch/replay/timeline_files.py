@@ -127,7 +127,7 @@ class _TimelineFiles:
         return batch.set_column(batch.schema.get_field_index("run_set"), "run_set", named)
 
     def _write(self, key: Key) -> None:
-        """Write the rows collected for a timeline and day to their file."""
+        """Write the collected rows of one timeline and day to their file, as one row group."""
         kind, day = key
         if key not in self.files:
             self.files[key] = DayFile(TIMELINES[kind], self.stores[kind], _date_of_timeline(day), self.schemas[kind])

@@ -142,7 +142,7 @@ def _unreferenced(lake: Lake, table: Table) -> list[dict[str, Any]]:
 
 
 def _timeline_runs(each: File, days: Collection[date]) -> list[dict[str, Any]]:
-    """Return the rows of ``rule_runs`` for a report of a set of rule runs: one per rule run and day."""
+    """Return the rows of ``rule_runs`` for one report of a worker on a set of rule runs: one per rule run and day."""
     return [
         {
             "run_set": each["run_set"], "run": run, "rule": rule, "params_json": params_json,

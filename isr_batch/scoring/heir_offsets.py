@@ -33,7 +33,7 @@ _KEY: Final = ", ".join(SPAN)
 
 
 def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, EngineRows]) -> EngineRows:
-    """Add to periods the number of records that an heir would lack, and the columns of `hidden_records`.
+    """Add to rows of `spans_outside_isr` how many records an heir would lack, and the columns of `hidden_records`.
 
     Parameters
     ----------

@@ -169,7 +169,7 @@ def _detection_in_advice(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _needed_hours(row: Row, budgets: SweepBudgets) -> float:
-    """Return how many follower-hours of log are needed to be within the budget if no more mistakes occurred."""
+    """Return how many follower-hours of log, without further mistakes, would bring mistakes within their budget."""
     high = row["mistakes_per_follower_day_high"]
     mistakes = poisson_interval_of_mistakes(0)[1] if high is None else high * row["exposure_follower_hours"] / 24
     return float(mistakes / budgets.mistakes_per_follower_day * 24)

@@ -111,7 +111,7 @@ def load_experiment(file: Path) -> Experiment:
 
 
 def experiment_cells(experiment: Experiment) -> list[ExperimentCell]:
-    """Return the cells of an experiment: one for each combination of rule, seed, and values of parameters."""
+    """Return the cells of an experiment: all combinations of a rule, a seed, and values of the parameters."""
     names = list(experiment.grid)
     found: list[ExperimentCell] = []
     for rule, seed in product(experiment.rules, experiment.seeds):

@@ -1,4 +1,4 @@
-"""Plan the groups of brokers for a simulation: many groups for a fleet, a single one for a proposal's scenario."""
+"""Plan the groups of brokers for a simulation: many groups for fleets, but only one for scenarios from proposals."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

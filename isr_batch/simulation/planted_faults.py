@@ -162,7 +162,7 @@ def _leader_change(random: np.random.Generator, from_us: int, lag_us: int, leade
 def _restarted_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
     """Return a fault that restarts a follower with a controlled shutdown.
 
-    The controller removes the follower from the ISR, and the follower may not rejoin until it is back.
+    The controller removes the follower from the ISR, which the follower may not rejoin until the restart is complete.
     """
     who = _faulty_follower_at_random(random, leader)
     until_us = from_us + 2 * lag_us
