@@ -43,7 +43,7 @@ from isr_batch.progress import counted
 
 
 class InProcess(LakeEngine):
-    """Runs the queries of `LakeEngine` with DuckDB in this process. Spark only loads tables that it cannot read here.
+    """Runs queries with DuckDB in this process (see `LakeEngine`). Spark only loads tables that DuckDB cannot read.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ _OF_SET: Final = ["rule", *SET_COLUMNS]
 
 
 class ResultFiles(NamedTuple):
-    """Where the workers of a replay write results, which of them, and from which number on.
+    """The files to which workers write results, the rows to write, and the number of rows from which they do so.
 
     Attributes
     ----------

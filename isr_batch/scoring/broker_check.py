@@ -72,8 +72,9 @@ class BrokerCheckSummary:
     A row counts changes that are ``matched``, ``missing`` (only logged) or ``extra`` (only replayed). ``races`` counts
     unmatched changes near a fetch or append whose order the log does not show, and ``unknown`` counts changes at times
     that no log covers.
-    The last four columns count matched changes for which a figure agrees. The last three are null if the log does not
-    contain the figure.
+    Four more columns count matched changes whose figures agree: ``within_100_ms`` (their times),
+    ``caught_up_within_1_ms`` and ``caught_up_within_2_ms`` (lastCaughtUpTimeMs), and ``offsets_equal``. All but the
+    first are null if no log line contains the figure.
     """
 
     rows: list[dict[str, Any]]

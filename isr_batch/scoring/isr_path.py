@@ -39,7 +39,7 @@ class _Known:
     inactive: set[int] = field(default_factory=set)
 
     def min_isr(self, term: Mapping[str, Any]) -> int:
-        """Return min.insync.replicas in force: a value that the rule run overrides, else the last recorded value.
+        """Return min.insync.replicas in force: the rule run's if it overrides the setting, else the last recorded one.
 
         Without a recorded value, it is the term's. It is at most the number of assigned replicas.
         """
