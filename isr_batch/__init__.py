@@ -48,7 +48,7 @@ _HERE = Path(__file__).resolve().parent.parent
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first used. Most code that imports this package uses none of these names."""
+    """Return a public name, and import its module only now. Most code that imports this package uses no public name."""
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_NAMES[name]), "open_lake" if name == "open" else name)
@@ -60,7 +60,7 @@ def __dir__() -> list[str]:
 
 
 def _require_own(name: str) -> None:
-    """Raise if another package of this name would be imported instead of ours."""
+    """Raise an ImportError if Python would import another package called ``name`` instead of ours."""
     found = find_spec(name)
     origin = found.origin if found else None
     if origin is not None and Path(origin).resolve().parent.parent != _HERE:

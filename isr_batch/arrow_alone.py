@@ -1,4 +1,4 @@
-"""Keep pyarrow from importing pandas: no command needs it, and it takes a third of a small command's time."""
+"""Keep pyarrow from importing pandas. No command needs pandas, and importing it takes a third of a small command."""
 
 import sys
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ class _NoPandas(MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002 the interface's
         target: ModuleType | None = None,  # noqa: ARG002 the interface's
     ) -> ModuleSpec | None:
-        """Refuse to import pandas; leave all other modules to other finders (see `MetaPathFinder.find_spec`)."""
+        """Raise ModuleNotFoundError for pandas. For every other module return None, so that other finders are asked."""
         if fullname == "pandas":
             raise ModuleNotFoundError(name=fullname)
         return None
 
 
 def use_arrow_alone() -> None:
-    """Let Arrow look for pandas now, and not find it, so that Arrow does not import pandas later.
+    """Make Arrow look for pandas once, while pandas is hidden, so that Arrow never imports it later.
 
-    Arrow imports pandas when it converts the first Python value, to recognise pandas' objects. After this call, Arrow
-    does not recognise single null values of pandas; conversion of frames works as before. Therefore only commands call
-    this function. If pandas is already imported, nothing changes.
+    Without this, Arrow imports pandas when it converts its first Python value, in order to recognise pandas' objects.
+    After this call, Arrow no longer recognises single null values of pandas, so only commands may call it, and not a
+    library that users import. Conversion of frames still works. If pandas is already imported, nothing changes.
     """
     hides = _NoPandas()
     sys.meta_path.insert(0, hides)

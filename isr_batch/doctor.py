@@ -1,4 +1,4 @@
-"""Check whether this machine can run isr-batch, and name a remedy for each problem."""
+"""Check whether this machine can run isr-batch, and suggest a remedy for each problem (``isr-batch doctor``)."""
 
 import os
 import platform
@@ -21,7 +21,7 @@ from isr_batch.memory import memory_bytes
 from isr_batch.settings import Settings
 
 MIN_JAVA: Final = 17
-# Memory that a run needs in addition to the JVM's heap: for the driver, and for one Python worker per core.
+# A run needs this memory in addition to the JVM's heap, for the driver and for one Python worker per core.
 PYTHON_MEMORY_GB: Final = 1.0
 MIN_DISK_GB: Final = 2.0
 """Minimum free disk space for Spark's temporary files, enough to spill a few million fetches."""
@@ -29,7 +29,7 @@ MIN_DISK_GB: Final = 2.0
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """The result of one check of the machine. ``what_to_do`` is empty if the check found no problem."""
+    """The result of one check of the machine. ``what_to_do`` is the remedy, or empty if it found no problem."""
 
     check: str
     found: str
@@ -41,12 +41,12 @@ class DoctorCheck:
         return not self.what_to_do
 
     def as_row(self) -> dict[str, object]:
-        """Return the check as a row of the printed table."""
+        """Return the check as a row of the table that ``isr-batch doctor`` prints."""
         return asdict(self) | {"ok": "ok" if self.ok else "NO"}
 
 
 def examine_machine(settings: Settings) -> list[DoctorCheck]:
-    """Check everything that a command needs, and return the results. Spark is not started."""
+    """Run all checks of the machine, and return their results. Spark is not started."""
     checks: list[Callable[[], DoctorCheck]] = [
         _check_python,
         _check_java,
@@ -77,14 +77,14 @@ def require_healthy_machine(checks: Iterable[DoctorCheck]) -> None:
 
 
 def _check_python() -> DoctorCheck:
-    """Check that this package and Spark support the Python version."""
+    """Check that the Python version is between 3.11 and 3.13."""
     fits = (3, 11) <= sys.version_info[:2] <= (3, 13)
     what_to_do = "" if fits else "make the environment with Python 3.11, 3.12 or 3.13"
     return DoctorCheck("python", platform.python_version(), what_to_do)
 
 
 def _check_java() -> DoctorCheck:
-    """Check that Java is installed, in a version that Spark supports."""
+    """Check that Java is installed and not older than `MIN_JAVA`."""
     home, java = os.environ.get("JAVA_HOME"), java_command()
     install = f"install Java {MIN_JAVA} or newer, or point JAVA_HOME at one"
     if not java:
@@ -96,7 +96,7 @@ def _check_java() -> DoctorCheck:
 
 
 def _spark() -> DoctorCheck:
-    """Check that SPARK_HOME, if set, has the version of the installed PySpark."""
+    """Check that SPARK_HOME, if set, contains the same version of Spark as the installed PySpark."""
     home = os.environ.get("SPARK_HOME")
     wanted = version("pyspark")
     if not home:
@@ -107,7 +107,7 @@ def _spark() -> DoctorCheck:
 
 
 def _check_time_zone() -> DoctorCheck:
-    """Check that the machine's time zone has a known name: Python and Java resolve an unknown name differently."""
+    """Check that TZ, if set, names a known time zone. Python and Java would resolve an unknown name differently."""
     name = os.environ.get("TZ", "")
     if not name:
         return DoctorCheck("time zone", f"{time.tzname[0]}; all times here are UTC")
@@ -135,7 +135,7 @@ def _check_disk() -> DoctorCheck:
 
 
 def _check_pins() -> DoctorCheck:
-    """Check that the installed packages have the versions that this package requires."""
+    """Check that packages with a pinned version are installed in this version."""
     try:
         pins = [re.fullmatch(r"([\w-]+)==([\w.]+).*", text) for text in requires("isr-batch") or []]
     except PackageNotFoundError:
@@ -170,7 +170,7 @@ def _check_numba() -> DoctorCheck:
 
 
 def _check_memory(driver_memory: str) -> DoctorCheck:
-    """Check that the machine has enough memory for Spark's driver."""
+    """Check that the machine has enough memory for a driver's heap of this size (such as ``4g``) and for Python."""
     total = memory_bytes() / 2**30
     heap = float(driver_memory[:-1]) / (1024 if driver_memory[-1] in "mM" else 1)
     needed = heap + PYTHON_MEMORY_GB

@@ -12,12 +12,12 @@ from isr_batch.printable import without_credentials
 from isr_batch.store_faults import store_fault
 
 _LINE_END_OF_NAME: Final = re.compile(r"\n(?!  )")
-"""Matches a line end within a path. A message indents its lines after the first, so any line end without an indent is
-part of a path."""
+"""Matches a line end that is part of a path. All lines of a message but the first are indented, so a line end without
+an indent after it can only come from a path."""
 
 
 class IsrBatchError(Exception):
-    """Base class of every expected failure. Only its subclasses are raised.
+    """Base class of all errors that a user can act on. Only subclasses are raised.
 
     Parameters
     ----------
@@ -36,51 +36,51 @@ class IsrBatchError(Exception):
 
 
 class UsageError(IsrBatchError):
-    """Raised if options, settings or names given by the user are wrong; nothing was changed."""
+    """Raised if an option, a setting or a name that the user gave is wrong; nothing was changed."""
 
     exit_code = 2
 
 
 class StorageError(IsrBatchError):
-    """Raised if the machine refuses writes, or a file cannot be read; an operator has to act."""
+    """Raised if a disk, store or process fails: no space, no permission, no memory, or a file that cannot be read."""
 
     exit_code = 2
 
 
 class NoInputError(IsrBatchError):
-    """Raised if the folder, the tables or the chosen days have no input."""
+    """Raised if the folder, the tables or the chosen days contain no input."""
 
     exit_code = 3
 
 
 class NothingToReplayError(NoInputError):
-    """Raised if logs have no follower fetch; server.log alone may still answer some questions."""
+    """Raised if the logs contain no follower fetch; lines of server.log alone may still answer some questions."""
 
 
 class QualityGateError(IsrBatchError):
-    """Raised if results were written but are unreliable: too much in quarantine, or a replay unlike the brokers."""
+    """Raised if results are unreliable: too many input rows were refused, or the replay differs from the brokers."""
 
     exit_code = 4
 
 
 class SchemaError(IsrBatchError):
-    """Raised if a table differs from its contract in columns or types, or a file is damaged."""
+    """Raised if a table's columns or types differ from its contract in docs/tables.md, or a file is damaged."""
 
     exit_code = 5
 
 
 class WriteConflictError(IsrBatchError):
-    """Raised if other writers changed the table at every retry; a later run may succeed."""
+    """Raised if other writers changed the table during every attempt to write it; a later run may succeed."""
 
     exit_code = 6
 
 
 RETRIES: Final = 3
-"""Number of retries of a write after other writers committed first."""
+"""How often a write is tried again after another writer's commit was faster."""
 
 
 def write_conflict_error(name: str) -> WriteConflictError:
-    """Return the error for a write during which other writers changed the table at every retry."""
+    """Return the error to raise if other writers changed the table ``name`` during every attempt to write it."""
     return WriteConflictError(
         f"other writers kept changing {name} while it was being written",
         "nothing was lost: repeat the command when they have finished",
@@ -88,17 +88,17 @@ def write_conflict_error(name: str) -> WriteConflictError:
 
 
 class AccountError(IsrBatchError):
-    """Raised if input lines were lost or counted twice, which is a bug; nothing was written."""
+    """Raised if an ingest lost input lines or counted them twice, which is a bug; nothing was written."""
 
     exit_code = 70
 
 
 BUG_EXIT_CODE = 70
 RULE_FILE: Final = "ISR_BATCH_RULE_FILE"
-"""Environment variable with the path of a user's rule file. ``udfs.rules`` has the same constant, but its import takes
-long."""
+"""Environment variable with the path of a user's rule file. ``udfs.rules`` has the same constant, but importing it is
+slow."""
 MOST_SAID: Final = 600
-"""Maximum number of characters of a compiler's message that are shown."""
+"""Maximum number of characters that are shown of a message of numba's compiler."""
 
 _NOTHING_HALF = "no table has half a commit, and incomplete days are not marked as done"
 _NO_ROOM = re.compile(r"No space left on device|File too large|Disk quota exceeded")
@@ -119,7 +119,7 @@ _OF_SYSTEM = re.compile(r"^.*(?:Exception|Error): .*|.*\[Errno \d+\].*|.*\(os er
 
 
 def unreadable_file_error(path: str) -> SchemaError:
-    """Return the error for a table's data file that cannot be read, with its remedy."""
+    """Return the error, with a remedy, for a table's data file that is damaged or missing."""
     return SchemaError(
         f"{path} cannot be read: it is damaged or missing",
         "nothing was computed from it. In a lake: restore the file from a copy; or, for a table of results, move that "
@@ -129,7 +129,7 @@ def unreadable_file_error(path: str) -> SchemaError:
 
 
 def _file_error(text: str) -> IsrBatchError | None:
-    """Return the error for a file that Spark cannot read, from the text of Spark's error; None for any other text."""
+    """Return the error to report if Spark's error text is about a file that it cannot read; None for any other text."""
     if other := _OTHER_TYPE.search(text):
         file, column, wanted, found, illegal = other.groups()
         hint = "write all files with one type, timestamps with coerce_timestamps='us', as Spark reads no nanoseconds"
@@ -141,7 +141,7 @@ def _file_error(text: str) -> IsrBatchError | None:
 
 
 def out_of_memory_error(*, in_java: bool) -> StorageError:
-    """Return the error for too little memory, with its remedy, which differs for the JVM and other memory."""
+    """Return the error for too little memory. The remedy is a larger heap if ``in_java``, else a larger machine."""
     setting = "raise spark.driver_memory (`isr-batch config show`)" if in_java else "give the machine or container more"
     return StorageError(
         "out of memory",
@@ -150,7 +150,7 @@ def out_of_memory_error(*, in_java: bool) -> StorageError:
 
 
 def explained_error(error: BaseException) -> IsrBatchError | None:
-    """Return the error to report for an exception, such as a full disk, missing rights or damage; None for a bug."""
+    """Return the error to report for an exception that a user can act on, such as a full disk; None for a bug."""
     if isinstance(error, IsrBatchError):
         return error
     text = f"{type(error).__name__}: {error}"
@@ -170,12 +170,12 @@ def explained_error(error: BaseException) -> IsrBatchError | None:
 
 
 def _is_of_numba(error: BaseException) -> bool:
-    """Whether numba raised an error, or called the code that did. An unknown field of a record is a KeyError there."""
+    """Whether an error passed through numba. An unknown field of a record, for example, is a KeyError inside numba."""
     return type(error).__module__.startswith("numba.") or any(name.startswith("numba.") for name in _modules_of(error))
 
 
 def _is_of_ended_java(error: BaseException) -> bool:
-    """Whether an error comes from Py4J, after it lost its connection to Java or received an incomplete response."""
+    """Whether an error shows that Py4J lost its connection to Java or received an incomplete response."""
     if type(error).__module__.startswith("py4j."):
         return type(error).__name__ == "Py4JNetworkError"
     *_, last = "", *_modules_of(error)
@@ -188,7 +188,7 @@ def _modules_of(error: BaseException) -> list[str]:
 
 
 def _system_error(error: BaseException) -> IsrBatchError | None:
-    """Return the error to report if the operating system refused something or Spark's Java process ended; else None."""
+    """Return the error to report if Spark's Java process ended, or if an operation on a file failed; else None."""
     if _is_of_ended_java(error):
         return StorageError(
             "Spark's Java process ended, or was stopped, before the work was done",

@@ -1,8 +1,8 @@
 """JVM options for a local Spark session, so that it starts fast for small inputs.
 
-In a short run, the JVM's compiler takes a third of the time, and loading classes takes half of the start-up. Small
-inputs do not need the C2 compiler or a parallel collector. Classes are loaded from an archive that
-`isr_batch.jvm_archive` writes. A JVM ignores an archive that does not match it.
+In a short run, the JIT compiler takes a third of the time, and class loading takes half of the start-up. Therefore
+small inputs run without the C2 compiler and the parallel garbage collector. Classes are loaded from an archive (class
+data sharing) that `isr_batch.jvm_archive` writes. A JVM ignores an archive that does not match it.
 """
 
 import os
@@ -14,8 +14,8 @@ from typing import Final
 LITTLE: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
 NO_PERF_DATA: Final = "-XX:-UsePerfData"
 NO_WORD: Final = "-Xlog:disable -Xlog:all=error:stderr"
-"""JVM options that suppress the warning about an archive that does not match. It would be printed among a command's
-results."""
+"""JVM options that suppress the warning about an archive that does not match this JVM. The JVM would print it to
+standard output, between the results of a command."""
 _GIVEN: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
@@ -25,9 +25,9 @@ def jvm_options(*, little: bool) -> str:
     Parameters
     ----------
     little : bool
-        Whether the input is small.
+        Whether the input is small. If so, the C2 compiler and the parallel collector are turned off.
     """
-    # Specifying two collectors, or two compiler levels, would be an error.
+    # The JVM refuses to start with two garbage collectors, so the user's own options win.
     given = any("-XX:" in os.environ.get(name, "") for name in _GIVEN)
     found = [NO_PERF_DATA, *([LITTLE] if little and not given else [])]
     if class_archive().exists():
@@ -42,7 +42,7 @@ def java_command() -> str | None:
 
 
 def class_archive() -> Path:
-    """Return the path of the class archive, which is next to the Spark jars with these classes."""
+    """Return the path of the class archive, which is in Spark's folder. The archive may not exist yet."""
     import pyspark
 
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)

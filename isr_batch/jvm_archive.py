@@ -18,7 +18,7 @@ _AT_MOST_S: Final = 300
 
 
 def write_class_archive() -> Path | None:
-    """Start a session that loads the classes that commands need, and write the archive.
+    """Write the archive of the classes that commands need, by starting a Spark session that loads them.
 
     Returns the path of the archive, or None if it could not be written.
     """
@@ -27,7 +27,7 @@ def write_class_archive() -> Path | None:
         made = Path(folder, archive.name)
         java = f"{LITTLE} -XX:ArchiveClassesAtExit={made} {NO_WORD}"
         command = [sys.executable, "-m", "isr_batch.jvm_archive", "--load", folder]
-        # Replaced atomically, because another process may be starting with it.
+        # The archive is replaced atomically, because another process may be starting with it.
         part = archive.with_suffix(f".{os.getpid()}")
         try:
             archive.unlink(missing_ok=True)
@@ -47,7 +47,7 @@ def write_class_archive() -> Path | None:
 
 
 def _load(folder: str) -> None:
-    """Use Delta, queries and Python workers once, so that the JVM loads the classes that most commands need."""
+    """Make the JVM load the classes of most commands: write and query a Delta table in ``folder``, with workers."""
     spark = start_session(SparkSettings(driver_memory="1g", shuffle_partitions=2))
     table = f"{folder}/table"
     days = spark.range(100).selectExpr(

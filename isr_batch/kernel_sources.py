@@ -1,4 +1,4 @@
-"""Hash the source code. Machine code, stored replay states and results are only valid for the same hash."""
+"""Hash the source code. Compiled kernels, stored replay states and results are only reused for the same hash."""
 
 import hashlib
 import os
@@ -12,14 +12,14 @@ import udfs
 from isr_batch.errors import RULE_FILE
 
 ROOMS = ("request_log",)
-"""Subpackages of ``udfs`` that no replay uses. After a change in them, no rule is compiled again."""
+"""Subpackages of ``udfs`` that replays do not use. A change in them does not recompile any rule."""
 
 
 @lru_cache
 def digest_of(room: str = "") -> str:
-    """Return a hash of the sources of ``udfs`` without `ROOMS`, or of the sources of the subpackage ``room``.
+    """Return a hash of the sources of the subpackage ``room``; without ``room``, of all of ``udfs`` except `ROOMS`.
 
-    The hash for all of ``udfs`` includes the user's rule file.
+    Without ``room``, the hash also includes the user's rule file.
     """
     digest = hashlib.sha256()
     for source in _sources_in(files(udfs), room):
@@ -39,7 +39,10 @@ def digest_of_results() -> str:
 
 
 def _sources_in(folder: Traversable, room: str, ends: tuple[str, ...] = (".py",)) -> Iterator[Traversable]:
-    """Yield the files of a package with these endings, also if the package is in a zip sent by spark-submit."""
+    """Yield the source files of a package and its subpackages, except `ROOMS`; with ``room``, only of this subpackage.
+
+    ``ends`` are the file endings. The package may be inside a zip that spark-submit sent.
+    """
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             if entry.name == room if room else entry.name not in ROOMS:

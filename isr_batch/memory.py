@@ -11,7 +11,7 @@ from isr_batch.errors import StorageError
 CGROUP: Final = Path("/sys/fs/cgroup")
 _LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")
 LEAST_ADDRESSES: Final = 4 << 30
-"""Minimum address space in bytes for a command on a lake. Libraries, stacks and buffers reserve that much, and use
+"""Minimum address space, in bytes, for a command on a lake. Libraries, stacks and buffers reserve it, although they use
 little of it."""
 
 
@@ -23,7 +23,7 @@ def memory_bytes() -> int:
 
 
 def _memory_limit_in(file: Path) -> int | None:
-    """Return the memory limit in a container's file, in bytes; None if the file sets no limit."""
+    """Return the memory limit, in bytes, in a cgroup's file; None if the file does not exist or sets no limit."""
     try:
         return int(file.read_text(encoding="ascii"))
     except (OSError, ValueError):  # no cgroup file, or no limit in it ("max")
@@ -31,12 +31,12 @@ def _memory_limit_in(file: Path) -> int | None:
 
 
 def require_address_space() -> None:
-    """Refuse to run if ``ulimit -v`` is too low, because libraries would end the process without a message.
+    """Raise if ``ulimit -v`` is too low. Otherwise a library might later end the process without a message.
 
     Raises
     ------
     StorageError
-        If the limit is lower than the minimum that a command needs.
+        If the limit is below `LEAST_ADDRESSES`.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESSES:

@@ -1,4 +1,4 @@
-"""Replay a window as one unit of work: lease, replay, comparison of the rules, scores, marking days as done."""
+"""Replay a window as one unit of work: take the lease, replay, compare and score the rules, and mark days as done."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -29,13 +29,13 @@ from isr_batch.window import Window
 from udfs.batches.rule_runs import RuleRun
 
 Step = Callable[[str], AbstractContextManager[dict[str, Any]]]
-"""Returns, for a step's name, a context that shows this name while the step runs, and at the end the values that the
-step has put into the context's dict."""
+"""Given a step's name, returns a context manager in which the step runs. It may show the name, and at the end the
+values that the step has put into the dict that the context manager yields."""
 
 
 @contextmanager
 def _nightly_step_silently(_name: str) -> Iterator[dict[str, Any]]:
-    """Run a step without showing progress."""
+    """Run a step without showing anything (see `Step`)."""
     yield {}
 
 
@@ -51,8 +51,8 @@ def replay_window(  # noqa: PLR0913 four of them have a default
 ) -> None:
     """Replay a window under the given rule runs, and update all tables that are derived from a replay.
 
-    The days are marked as done at the very end. If the command is killed before that, they stay unmarked, so that
-    `backfill` replays them again.
+    The window's days are marked as done at the very end. If the process is killed before that, they stay unmarked, so
+    that the command `backfill` replays them again.
 
     Parameters
     ----------
@@ -62,15 +62,15 @@ def replay_window(  # noqa: PLR0913 four of them have a default
     window : Window
         Days to replay; all by default.
     run : Run, optional
-        Receives the numbers of events read and rows written after each step, so that the run log has them even if a
-        later step fails.
+        The numbers of events read and rows written are added to it after each step, so that the run log records them
+        even if a later step fails.
     step : callable
-        Shows progress.
+        Called with the name of each step, to show progress (see `Step`).
     elr : {"auto", "off", "on"}
-        Whether the clusters have eligible leader replicas: as their logs show (auto), never, or from the start.
+        Whether the clusters use eligible leader replicas: as their logs show (auto), never (off), or all the time (on).
     timelines : {"all", "around-shrinks", "none"}, optional
-        Which rows of replica_timeline and partition_timeline are written; by default this depends on the number of
-        events.
+        Which rows of replica_timeline and partition_timeline to write. By default, all of them, unless there are too
+        many events.
 
     Raises
     ------
@@ -99,9 +99,9 @@ def replay_window(  # noqa: PLR0913 four of them have a default
 
 
 def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: str, config_hash: str) -> bool:
-    """Whether this command has already replayed all days of a window with these rule runs, and results are current.
+    """Whether the same command has already replayed all days of a window with these rule runs, with valid results.
 
-    Results are current if input tables, settings and code have not changed since.
+    Results are valid if input tables, settings (``config_hash``) and code have not changed since that command.
     """
     if not read_columns(lake, REPLAYED_DAYS.name, ["run_id"]).num_rows:
         return False
@@ -113,7 +113,7 @@ def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: st
 
 
 def stale_days(lake: Lake) -> list[date]:
-    """Return the days on which the replay of the brokers' own rule is out of date: its input has changed since."""
+    """Return the days for which the input has changed since the brokers' own rule was replayed, in order."""
     pack_stale_days(lake)
     known = fingerprints(lake)
     with engine_for(lake, HELD) as engine:
@@ -124,10 +124,10 @@ def stale_days(lake: Lake) -> list[date]:
 
 
 def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:
-    """Maintain the tables, then pack again the segments that a replay reads.
+    """Maintain a lake's tables, and then pack the segments that a replay reads again.
 
-    Compaction replaces data files of the log. Each segment stores a hash of the names of the files from which it was
-    packed, so it must be packed again. Parameters and returned rows are those of
+    Maintenance replaces data files of fetches and appends with new ones. A segment stores a hash of the names of the
+    files from which it was packed, so it is considered stale afterwards. Parameters and returned rows are those of
     `isr_batch.lake.maintain.maintain_tables`.
     """
     with leased(lake):

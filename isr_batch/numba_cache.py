@@ -1,10 +1,11 @@
 """Store the machine code of compiled functions on disk, so that later processes on this machine need not compile.
 
-This uses numba's own cache, in a folder whose name is a hash of all source files that a function may call, because
-numba does not detect changes in other files. Index and code are pickles, which can run any code when they are loaded,
-so only the user may have access to the folder.
+This uses numba's own cache. numba only detects changes in the file of the function itself. Therefore the name of the
+cache folder contains a hash of all source files that the function may call. The cache consists of pickles, which can
+run any code when they are loaded, so only the user may have access to the folder.
 
-A package may include machine code for any processor (`make wheel`), in folders of the same names next to its sources.
+An installed package may also include machine code that runs on any processor (`make wheel`), in a folder of the same
+name next to its sources.
 """
 
 import gc
@@ -27,9 +28,9 @@ from isr_batch.kernel_sources import ROOMS, digest_of
 logger = logging.getLogger(__name__)
 
 SHIPPED = Path(__file__).parent / "kernels"
-"""Folder with the machine code that came with the package."""
+"""Folder of the machine code that came with the package."""
 ANY_PROCESSOR = "generic", ""
-"""Values of `NUMBA_CPU_NAME` and `NUMBA_CPU_FEATURES` to compile machine code that runs on any processor."""
+"""Values of `NUMBA_CPU_NAME` and `NUMBA_CPU_FEATURES` with which numba compiles machine code for any processor."""
 
 
 class SourcesLocator:
@@ -40,19 +41,19 @@ class SourcesLocator:
 
     @classmethod
     def from_function(cls, function: Callable[..., object], _file: str) -> Self | None:
-        """Choose a folder for a function's machine code to which only this user can write, the preferred one first.
+        """Return the locator of the folder for a function's machine code. numba calls it (see its cache locators).
 
-        Candidates are numba's configured cache folder, a folder next to the sources, and the user's cache.
+        It is the first of these folders to which only this user can write: numba's configured cache folder, a folder
+        next to the sources, the user's cache.
 
         Returns
         -------
         SourcesLocator or None
-            If no candidate is suitable: the folder that came with the package, or None if the package has no such
-            folder.
+            If all of them are unsuitable, the locator of the folder that came with the package. None if the package
+            does not contain that folder.
         """
         room = next((room for room in ROOMS if function.__module__.startswith(f"{udfs.__name__}.{room}.")), "")
-        # Code that includes a user's rule under development gets its own folder, so that it does not replace the code
-        # of other commands.
+        # Machine code with a user's rule gets its own folder, so that it does not replace the code of other commands.
         kind = room or ("trial" if RULE_FILE in os.environ else "replay")
         name = f"isr-batch-{kind}-{digest_of(room)[:32]}"
         for parent in _cache_folders():
@@ -61,7 +62,7 @@ class SourcesLocator:
         return cls(SHIPPED / name, function.__module__) if (SHIPPED / name).is_dir() else None
 
     def ensure_cache_path(self) -> None:
-        """Create the folder if it was removed; raise if another user can write to it."""
+        """Create the folder if it does not exist. Raise a PermissionError if another user can write to it."""
         if not is_ours_alone(self.folder):
             raise PermissionError(self.folder)
 
@@ -79,7 +80,7 @@ class SourcesLocator:
 
 
 def _cache_folders() -> Iterator[Path]:
-    """Yield folders that may contain machine code, the preferred one first."""
+    """Yield the folders in which a cache folder may be, in order of preference."""
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR)
     beside = Path(udfs.__file__).parent / "__pycache__"
@@ -89,9 +90,9 @@ def _cache_folders() -> Iterator[Path]:
 
 
 def is_ours_alone(folder: Path) -> bool:
-    """Create the folder for machine code if it is missing, and then remove folders with outdated code.
+    """Create a cache folder if it does not exist, and then remove folders of the same kind with outdated code.
 
-    Return whether only this user can write to it.
+    Return whether the folder exists, and only this user has access to it.
     """
     try:
         if not folder.exists():
@@ -108,7 +109,7 @@ class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without 
     """The stored machine code of one function, in the user's folder or shipped with the package."""
 
     def _load_overload(self, sig: object, target_context: Any) -> object:  # noqa: ANN401
-        """Load machine code from the user's folder, else from the package."""
+        """Load the machine code for argument types ``sig`` from the user's folder, or else from the package."""
         own = super()._load_overload(sig, target_context)
         if own is not None or not SHIPPED.is_dir():  # no shipped code, as in a zip
             return own
@@ -119,7 +120,7 @@ class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without 
         return found and self._impl.rebuild(target_context, found)
 
     def _save_overload(self, sig: object, data: object) -> None:
-        """Save machine code, unless it would go to the package's own folder."""
+        """Save machine code, unless the locator chose the folder that came with the package."""
         if SHIPPED not in Path(self.cache_path).parents:
             super()._save_overload(sig, data)
 
@@ -131,7 +132,7 @@ class _CompileListener(event.Listener):  # type: ignore[misc]  # numba comes wit
         self.collecting: list[bool] = []
 
     def on_start(self, event: event.Event) -> None:
-        """Log that a function is compiled. Pause the garbage collector, with which compiling takes a fifth longer."""
+        """Log that a function is compiled, and stop garbage collection, which would prolong compiling by a fifth."""
         module = str(event.data["dispatcher"].py_func.__module__)
         if not self.collecting and module.startswith(f"{udfs.__name__}."):
             _say_compiling(next((what for of, what in _COMPILED.items() if module.startswith(of)), _OTHERS))
@@ -139,7 +140,7 @@ class _CompileListener(event.Listener):  # type: ignore[misc]  # numba comes wit
         gc.disable()
 
     def on_end(self, event: event.Event) -> None:  # noqa: ARG002
-        """Let the garbage collector run again, if it was running before the first compilation."""
+        """Turn garbage collection on again, if it was on when this compilation started."""
         if self.collecting.pop():
             gc.enable()
 
@@ -149,27 +150,27 @@ _COMPILED = {
     "udfs.kernel.replay": "all rules, once after an install or an upgrade: half a minute or more, before the first row",
     "udfs.simulation": "the simulation, once after an install or an upgrade: a minute or more",
 }
-"""Description and duration of each part of the code that is compiled separately. The key is the beginning of the module
-name of the part's first function."""
+"""The message for each separately compiled part of ``udfs``: what is compiled, and how long it takes. The key is a
+prefix of the module name of the function that is compiled first."""
 _OTHERS = "kernels, once after an install or an upgrade: some seconds"
 
 
 @lru_cache
 def _say_compiling(what: str) -> None:
-    """Log once that these functions are being compiled."""
+    """Log that ``what`` is being compiled, unless this was logged before."""
     logger.info("compiling %s", what)
 
 
 @lru_cache
 def _listen_for_compiling() -> None:
-    """Register, once, a listener that logs when numba compiles a function."""
+    """Register a listener that logs when numba compiles a function. Further calls do nothing."""
     event.register("numba:compile", _CompileListener())
 
 
 def keep_compiled_by_numba(functions: Sequence[Callable[..., object]]) -> None:
-    """Let entry points of ``udfs`` load machine code from the cache on disk, and save newly compiled code there.
+    """Make compiled functions of ``udfs`` load their machine code from the cache on disk, and save new code there.
 
-    If no folder is writable, each process compiles them.
+    If no folder is suitable, a warning is logged, and each process compiles them again.
     """
     _listen_for_compiling()
     others, config.CACHE_LOCATOR_CLASSES = config.CACHE_LOCATOR_CLASSES, f"{__name__}.{SourcesLocator.__name__}"

@@ -1,4 +1,4 @@
-"""Check that only this user can have written files with code that is about to run."""
+"""Check, before code in a file runs, that no other user can have written the file."""
 
 import os
 import stat
@@ -8,7 +8,7 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def is_only_ours(path: Path) -> bool:
-    """Whether only this user and root can have written a file, or can write into a folder.
+    """Whether only this user and root can write to a file or folder: one of them owns it, and no others may write.
 
     Raises
     ------

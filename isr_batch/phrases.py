@@ -1,4 +1,4 @@
-"""Format numbers, times and nouns in sentences of evidence, incidents, explanations and the report."""
+"""Format numbers, times and nouns for the sentences in command outputs and the report."""
 
 import difflib
 import math
@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 NAMES: Final = 12
-"""Maximum number of brokers in a list, and of known names that are listed if none is similar to a wrong name."""
+"""Maximum number of brokers in a list, and of names in the hint of `did_you_mean`."""
 PARTS: Final = 8
-"""Maximum number of brokers whose drops a sentence describes one by one."""
+"""Maximum number of parts that `largest_parts` keeps."""
 _TIMES: Final = ("", "once", "twice", "three times", "four times", "five times", "six times")
 
 
 def count_of(number: int, what: str) -> str:
-    """Return a number with its noun, with a plural s if needed: "2 followers"."""
+    """Return a number and a noun, with a plural s unless the number is 1: "2 followers"."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
@@ -25,15 +25,16 @@ def listed(names: Iterable[object], by: str = "and") -> str:
 
 
 def brokers_text(ids: Sequence[int]) -> str:
-    """Return the names of brokers for a sentence. If there are many, only some are named, the others counted."""
+    """Return "broker 1" or "brokers 1, 2 and 3". Of more than `NAMES` brokers, the rest is counted: "and 5 others"."""
     more = [f"{len(ids) - NAMES + 1} others"] if len(ids) > NAMES else []
     return f"broker{'' if len(ids) == 1 else 's'} {listed([*ids[: NAMES - 1 if more else None], *more])}"
 
 
 def largest_parts(parts: Sequence[tuple[int, str]]) -> str:
-    """Join parts of a sentence, each given with its number of drops.
+    """Join parts of a sentence with semicolons. Each part is given with the number of drops that it describes.
 
-    If there are many, only the parts with most drops are kept, and the others are counted.
+    If there are more than `PARTS`, only those with the most drops are kept, in the given order. The others are counted
+    at the end: "3 more (5 drops)".
     """
     kept = sorted(sorted(range(len(parts)), key=lambda n: -parts[n][0])[:PARTS])
     rest = sum(number for number, _ in parts) - sum(parts[n][0] for n in kept)
@@ -42,7 +43,7 @@ def largest_parts(parts: Sequence[tuple[int, str]]) -> str:
 
 
 def times_in_words(number: int) -> str:
-    """Return how often something happened, in words: "once", "twice", "three times"."""
+    """Return how often something happened: "once", "twice", "three times"; from seven on, "7 times"."""
     return _TIMES[number] if 0 < number < len(_TIMES) else f"{number:,} times"
 
 
@@ -52,20 +53,23 @@ def ms_text(ms: float) -> str:
 
 
 def hours_text(hours: float) -> str:
-    """Return hours in the largest unit, from years to minutes, that gives a number of at least two."""
+    """Return a duration, rounded up, in the largest unit that fits in it at least twice: "3 weeks" or "2 years"."""
     units = ((24 * 365.25, "year"), (24 * 7, "week"), (24, "day"), (1, "hour"), (1 / 60, "minute"))
     size, unit = next((unit for unit in units if hours >= 2 * unit[0]), units[-1])
     return count_of(math.ceil(hours / size), unit)
 
 
 def seconds_text(times_ms: Sequence[int]) -> str:
-    """Return the range of some times, given in ms, in seconds: "1.5 to 3 s"."""
+    """Return the smallest and the largest of some durations, given in ms, in seconds: "1.5 to 3 s"."""
     least, most = (three_digits(ms / 1000) for ms in (min(times_ms), max(times_ms)))
     return f"{least} s" if least == most else f"{least} to {most} s"
 
 
 def from_asked_time(after_us: int, what: str) -> list[str]:
-    """Return a note on how far the nearest result is from the requested time; empty if it is less than a second."""
+    """Return a sentence on how far the nearest result is from the requested time; [] for less than a second.
+
+    ``after_us`` is the result's time minus the requested time, in microseconds, and ``what`` names the result.
+    """
     seconds = abs(after_us) // 1_000_000
     units = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
     far = [
@@ -77,40 +81,40 @@ def from_asked_time(after_us: int, what: str) -> list[str]:
 
 
 def utc_text(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Return an instant in UTC as text for programs. For people, use `isr_batch.shown_times`."""
+    """Return an instant, in epoch microseconds, as UTC text for programs. For people, use `isr_batch.shown_times`."""
     return f"{datetime.fromtimestamp(us // 1_000_000, UTC):{form}}"
 
 
 def least_to_largest(numbers: Sequence[int]) -> str:
-    """Return the range of some numbers as text: "1 to 5"."""
+    """Return the smallest and the largest of some numbers as text: "1 to 5", or "1" if they are equal."""
     return str(min(numbers)) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
 
 
 def later_or_sooner(best_ms: float, yours_ms: float) -> str:
-    """Return how much later or sooner a rule detects failures than yours; empty for less than a tenth of a second."""
+    """Return how much later or sooner than yours a rule detects failures: "3 s later"; "" if it is about the same."""
     late_s = round((best_ms - yours_ms) / 1000, 1)
     return f"{three_digits(abs(late_s))} s {'later' if late_s > 0 else 'sooner'}" if late_s else ""
 
 
 def lost_records_at_most(number: int | None) -> str:
-    """Return as text how many records are lost at most. None means unknown."""
+    """Return the largest number of lost records as text: "up to 5", "none" for 0, or "not known" for None."""
     return "not known" if number is None else "none" if not number else f"up to {number:,}"
 
 
 def three_digits(number: float) -> str:
-    """Return a number with three significant digits as text, or all digits of a large one; never with an exponent."""
+    """Return a number as text with three significant digits. From 1,000 on, it is rounded to an integer instead."""
     return f"{number:,.0f}" if abs(number) >= 999.5 else f"{number:.3g}"  # noqa: PLR2004 (is 1,000 when rounded)
 
 
 def rounded(value: object) -> object:
-    """Return a float as text with four significant digits, for display. Other values are returned unchanged."""
+    """Return a float as text with four significant digits, or as an integer from 1,000 on. Keep other values."""
     if not isinstance(value, float):
         return value
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 (no exponents)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint for a wrong name: the most similar known name, or the first known names if none is similar."""
+    """Return a hint for a wrong name: "did you mean ...?" with a similar known name, or else a list of known names."""
     known = list(known)
     if not known:
         return "none is known"

@@ -1,7 +1,7 @@
-"""Make names and texts from others safe to show in a terminal, a picture, a label, a log or a command to copy.
+"""Make names and texts from other people safe to show in a terminal, picture, label, log, or command to copy.
 
-Names of clusters, topics, clients and files come from other people's logs and folders. A control character in them may
-move a terminal's cursor, a bidirectional mark may reverse a line, and pictures allow neither.
+Names of clusters, topics, clients and files come from logs and folders. A control character in a name may move a
+terminal's cursor, and a bidirectional mark may reverse a line. Picture formats allow neither.
 """
 
 import re
@@ -14,7 +14,7 @@ _SECRET = re.compile(r"sig|token|secret|password|credential|key", re.IGNORECASE)
 
 
 def printable(text: str) -> str:
-    r"""Escape every invisible character, including line ends, by its number (``\x1b``), and hide credentials."""
+    r"""Return a text without credentials, with invisible characters, even line ends, as escapes such as ``\x1b``."""
     text = without_credentials(text)
     return text if text.isprintable() else "".join(map(_visible_in_printable, text))
 
@@ -25,7 +25,7 @@ def without_credentials(text: str) -> str:
 
 
 def _hidden_in_printable(address: re.Match[str]) -> str:
-    """Return a matched address with ``***`` instead of its credentials."""
+    """Return an address, given as a match of `_ADDRESS`, with ``***`` instead of its credentials."""
     scheme, place = address[1], address[2]
     place, mark, query = place.partition("?")
     user, at, host = place.rpartition("@")
@@ -40,12 +40,12 @@ def _hidden_in_printable(address: re.Match[str]) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text of several lines, each made safe by `printable`."""
+    """Apply `printable` to each line of a text. Line ends are kept."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def shell_word(text: str) -> str:
-    """Quote a text as one word of a shell command for people to copy."""
+    """Quote a text as one word of a shell command that people may copy. Invisible characters are escaped."""
     if all(map(_is_printable, text)):
         return shlex.quote(text)
     escaped = text.replace("\\", r"\\").replace("'", r"\'")
@@ -60,7 +60,7 @@ def _is_printable(character: str) -> bool:
 
 
 def _visible_in_printable(character: str) -> str:
-    """Return a visible character unchanged, and any other character as an escape with its number."""
+    """Return a visible character unchanged, and any other character as an escape with its code point."""
     if _is_printable(character):
         return character
     number = ord(character)

@@ -11,9 +11,9 @@ Part = TypeVar("Part")
 
 
 class WorkDone(NamedTuple):
-    """How much of some work is done, and how much there is in all; ``key`` identifies the work.
+    """The progress of a piece of work: ``done`` of ``total``, both in ``unit``. ``key`` identifies the work.
 
-    For work that cannot be counted, ``total`` is 0, and ``unit`` says what is done.
+    For work that is not counted, ``total`` is 0, and ``unit`` describes the work.
     """
 
     key: object
@@ -23,11 +23,14 @@ class WorkDone(NamedTuple):
 
 
 _now: list[WorkDone] = []
-"""The pieces of work in progress; one that is part of another comes after it."""
+"""The pieces of work in progress. A piece that is part of another comes after it."""
 
 
 def counted(parts: Iterable[tuple[Part, float]], total: float, unit: str) -> Iterator[Part]:
-    """Yield parts one after the other. A part's size is counted as done once the next part is requested."""
+    """Yield the parts of some work, and count a part's size as done when the caller requests the next part.
+
+    ``parts`` are pairs of a part and its size, and ``total`` is the sum of the sizes, in ``unit``.
+    """
     key, done, place = object(), 0.0, len(_now)
     _now.append(WorkDone(key, done, total, unit))
     try:
@@ -41,7 +44,7 @@ def counted(parts: Iterable[tuple[Part, float]], total: float, unit: str) -> Ite
 
 @contextmanager
 def uncounted(what: str) -> Iterator[None]:
-    """Let the terminal show what is done in this block, wherever no work of it is counted."""
+    """Show ``what`` as the work in progress while the block runs, except while it runs counted work."""
     place = len(_now)
     _now.append(WorkDone(object(), 0, 0, what))
     try:
@@ -51,5 +54,5 @@ def uncounted(what: str) -> Iterator[None]:
 
 
 def progress_now() -> WorkDone | None:
-    """Return the progress of the innermost piece of work; None if nothing is being counted."""
+    """Return the progress of the innermost piece of work in progress; None if no work is in progress."""
     return _now[-1] if _now else None

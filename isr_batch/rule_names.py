@@ -1,4 +1,4 @@
-"""Parse rules in options, refuse unknown rules, and sort names of rules by release."""
+"""Parse command-line options about rules, refuse unknown rules, and sort rule names by release."""
 
 import os
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from isr_batch.phrases import did_you_mean
 
 
 def take_in_rule_file(file: Path | None) -> None:
-    """Register the rule in a user's file (``--rule-file``), for this process and the processes that it starts.
+    """Register the rule in a user's file (``--rule-file``) in this process and all processes that it starts.
 
     Parameters
     ----------
@@ -19,7 +19,8 @@ def take_in_rule_file(file: Path | None) -> None:
     Raises
     ------
     UsageError
-        If the file cannot be imported or has no rule, or if the rule's name is taken or differs from the file's name.
+        If the file cannot be imported or does not define a rule, or if the rule's name is taken or differs from the
+        file's name.
     """
     if file is None:
         return
@@ -37,7 +38,7 @@ def take_in_rule_file(file: Path | None) -> None:
 
 
 def rule_names_sort_key(run: str) -> tuple[int, str]:
-    """Return the sort key of a rule run's name: the position of its rule. Rules unknown to this version come last."""
+    """Return the key that sorts names of rule runs by the release of their rule. Unknown rules come last."""
     from udfs.rules import REGISTRY
 
     rule = run.partition(" ")[0]
@@ -45,7 +46,7 @@ def rule_names_sort_key(run: str) -> tuple[int, str]:
 
 
 def rule_names_by_release(rules: Iterable[str]) -> list[str]:
-    """Sort names of rules by release, and lists of rules by their first rule; other names come last."""
+    """Sort distinct rule names by release. A list "a, b" of rules is sorted by its first. Other names come last."""
     from udfs.rules import REGISTRY
 
     known = {rule: position for position, rule in enumerate(REGISTRY)}
@@ -53,12 +54,12 @@ def rule_names_by_release(rules: Iterable[str]) -> list[str]:
 
 
 def rule_names_between_commas(value: object) -> object:
-    """Split the text of ``--rules`` at commas. Values other than text are returned unchanged."""
+    """Split the text of ``--rules`` at commas into a list of names. A value that is not text is returned unchanged."""
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
 
 def parse_rule_params(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Parse ``RULE.PARAM=VALUE`` options. Names of rules and parameters may contain dots.
+    """Parse ``RULE.PARAM=VALUE`` options into {rule: {parameter: value}}. Both names may contain dots.
 
     Raises
     ------
@@ -86,12 +87,12 @@ def parse_rule_params(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def require_rule_names(*rules: str) -> None:
-    """Refuse names that no rule has.
+    """Raise if a name is not the name of a rule.
 
     Raises
     ------
     UsageError
-        If no rule has one of the names; the message suggests a similar name.
+        If a rule is unknown. The message suggests a similar name.
     """
     from udfs.rules import REGISTRY
 

@@ -1,4 +1,4 @@
-"""Return the functions of a rule with their code, including inherited functions, for `rules show`."""
+"""Return the functions that a rule consists of, with their source code, for the command `rules show`."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -11,24 +11,24 @@ from udfs.rules import REGISTRY, module_of
 from udfs.rules.base import Rule
 
 COMMON = "common"
-"""Origin of a function that is the default for all rules (``udfs.rules.base``)."""
+"""The origin of functions that do not come from a rule's file, such as those of ``udfs.rules.base``."""
 
 _ORIGINS = {f"udfs.rules.{module_of(rule)}": rule for rule in REGISTRY}
 
 
 class RuleFunction(NamedTuple):
-    """A function of a rule, or a function that it calls.
+    """A function of a rule, or a function that such a function calls.
 
     Attributes
     ----------
     name : str
     origin : str
-        Id of the rule whose file has the function; COMMON for `udfs.rules.base`.
+        Id of the rule whose file defines the function; `COMMON` for other files.
     what : str
-        First paragraph of its docstring.
+        First paragraph of the function's docstring.
     code : str
     constants : dict
-        Values of the constants that it uses, by name.
+        Values of the numeric constants that the function uses, by name.
     """
 
     name: str
@@ -39,7 +39,10 @@ class RuleFunction(NamedTuple):
 
 
 def functions_of_rule(rule: Rule) -> list[RuleFunction]:
-    """Return the functions that a rule sets, in the order of `Rule`, each after the functions that it calls."""
+    """Return those functions of a rule that differ from the defaults of `Rule`, in its order of fields.
+
+    Each function comes after the functions that it calls.
+    """
     names: dict[Callable[..., Any], str] = {}
     for field in fields(Rule):
         function = getattr(rule, field.name)
@@ -59,7 +62,7 @@ def _kernels_called_by(function: Callable[..., Any]) -> Iterator[Callable[..., A
 
 
 def _rule_function(function: Callable[..., Any], name: str) -> RuleFunction:
-    """Return name, origin, description, code and constants of one compiled function."""
+    """Return the description of a function under this name."""
     what = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
     used = global_values(function).items()
     constants = {name: value for name, value in used if isinstance(value, Number)}

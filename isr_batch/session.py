@@ -1,4 +1,4 @@
-"""Start the Spark session: a local one by default, or the cluster's own under spark-submit. Also find Delta's jars."""
+"""Start a Spark session: by default a local one, and under spark-submit that of the cluster. Also find Delta's jars."""
 
 import atexit
 import logging
@@ -37,19 +37,19 @@ _EVERYWHERE: Final = {
     **_OF_TIMES,
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # A flipped bit in a data file must be an error, not a wrong number.
+    # A flipped bit in a data file must cause an error, not a wrong number.
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-    # Inferring filters took most of the planner's memory, and few of our joins profit from it.
+    # Constraint propagation needs most of the planner's memory, and few of our joins profit from it.
     "spark.sql.constraintPropagation.enabled": "false",
-    # No limit in bytes: to know a batch's size, Spark goes through all its lists again for each row that it adds. Where
-    # rows are large, `isr_batch.replay.replay` limits their number.
+    # No limit in bytes: to know the size of a batch, Spark goes through all its lists again for each row that it adds.
+    # If rows are large, `isr_batch.lake.spark_engine.rows_at_a_time` limits their number instead.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     # Write rows to the files of a few days without sorting; by default, each task first sorts its rows by day.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
 }
 _LOCAL: Final = {
     "spark.ui.enabled": "false",
-    # Spark's web page is off, so its records of queries and jobs would only fill the heap.
+    # The Spark UI is off, so records of queries and jobs would only fill the heap.
     "spark.sql.ui.retainedExecutions": "5",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
@@ -62,15 +62,15 @@ _LOCAL: Final = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # VACUUM lists a table's folders with as many tasks as this; the default of 10,000 takes 24 s for two folders.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
-    # Each sort, window and aggregate of a task holds a page. With the default page size of 64 MB, ingesting six million
-    # lines filled the heap given here. A page of this size, with the header of Java's array, fills two regions of the
-    # collector. A page of 2 MB would take three, and then a sort of 20 M rows filled the heap.
+    # Each sort, window and aggregate of a task holds a page. With the default page size of 64 MB, an ingest of six
+    # million lines filled the default heap. A page of this size, with the header of Java's array, exactly fills two
+    # regions of the G1 collector. A page of 2 MB needs three, with which a sort of 20 M rows filled the heap.
     "spark.buffer.pageSize": f"{2 * 2**20 - 16}b",
     # The driver's address is given, because the machine's own name may not resolve, as in containers.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-# The jars that Delta needs and Spark lacks. Delta's other dependencies are for other catalogs, or come with Spark.
+# The jars that Delta needs in addition to Spark's. Its other dependencies come with Spark, or are for other catalogs.
 _NEEDED_JARS: Final = ("delta-spark", "delta-storage")
 _NOT_NEEDED: Final = ("org.*", "com.*", "javax.*", "commons-*", "io.airlift", "io.unitycatalog")
 
@@ -80,27 +80,27 @@ def start_session(
 ) -> SparkSession:
     """Return the running Spark session, or start one.
 
-    Under spark-submit, the cluster's configuration is used, and settings are only added where it has none. But days and
-    times are always in UTC.
+    Under spark-submit, the job's configuration takes precedence, and our options are only added where it sets none. The
+    exception are options about times: days and times are always in UTC.
 
     Parameters
     ----------
     settings : SparkSettings
-        The ``spark`` section.
+        The section ``spark`` of the settings.
     java : str, optional
-        Options of the JVM, from `isr_batch.jvm.jvm_options`; by default the options for large input.
+        Options of a local session's JVM, from `isr_batch.jvm.jvm_options`; by default those for large input.
     tasks : int, optional
-        Number of shuffle tasks under spark-submit, if neither its configuration nor the settings have one; by default
-        Spark's 200.
+        Number of shuffle tasks under spark-submit, if neither the job's configuration nor the settings define it; by
+        default Spark's 200.
     **options : str
-        Further Spark options for a session that is started here.
+        Further Spark options for a local session.
 
     Raises
     ------
     UsageError
-        If there is no Java that can start it.
+        If no Java is found, or if it cannot start Spark.
     """
-    # PySpark logs every refused query with its traceback, and then raises an error that says the same.
+    # PySpark logs the traceback of every refused query, in addition to raising the error.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -112,7 +112,7 @@ def start_session(
 
     if jvm.java_command() is None:
         raise UsageError("Spark does not start: there is no Java", _NEEDS_JAVA)
-    # This option prevents a file in /tmp that each JVM would leave under its user's name.
+    # Without this option, each JVM would leave a file in /tmp.
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", jvm.NO_PERF_DATA)
     # By default, workers would run the first `python3` on PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -140,12 +140,12 @@ def start_session(
 
 
 def in_utc(session: SparkSession) -> SparkSession:
-    """Return a session that was started elsewhere, after checking that its queries use UTC days and times.
+    """Return a session, which a user may have started, after checking that its queries use UTC days and times.
 
     Raises
     ------
     UsageError
-        If they do not.
+        If a setting of the session differs. The message shows how to set it.
     """
     for name, value in _OF_TIMES.items():
         given = session.conf.get(name)
@@ -158,16 +158,16 @@ def in_utc(session: SparkSession) -> SparkSession:
 
 
 def shuffle_options(settings: SparkSettings) -> dict[str, str]:
-    """Return the Spark option for the number of shuffle tasks: as set, else by the cores of a local master."""
+    """Return the Spark option for the number of shuffle tasks: that of the settings, else at least 8 and 4 per core."""
     local = re.fullmatch(r"local(?:\[(\*|\d+).*\])?", settings.master)
     cores = len(os.sched_getaffinity(0)) if local and local[1] == "*" else int((local and local[1]) or 1)
     return {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or max(8, 4 * cores))}
 
 
 def running_tasks(spark: SparkSession) -> tuple[tuple[int, ...], int, int]:
-    """Return the ids of Spark's running stages, the number of their completed tasks, and the number of all their tasks.
+    """Return (ids of Spark's running stages, number of their completed tasks, number of all their tasks).
 
-    Spark Connect does not show this. There, the result has no stages.
+    Over Spark Connect, this is unknown, and the result is ((), 0, 0).
     """
     if is_remote():
         return (), 0, 0
@@ -178,18 +178,18 @@ def running_tasks(spark: SparkSession) -> tuple[tuple[int, ...], int, int]:
 
 
 def delta_jars() -> list[Path]:
-    """Return Delta's jars in Spark's own folder, where sessions find them without Maven; none unless all are there."""
+    """Return Delta's jars in Spark's folder, where sessions find them without Maven; [] unless all are there."""
     jars = [path for name in _NEEDED_JARS for path in _jar_folder().glob(f"{name}[_-]*{version('delta-spark')}.jar")]
     return jars if len(jars) == len(_NEEDED_JARS) else []
 
 
 def fetch_delta_jars() -> list[Path]:
-    """Download Delta's jars once into Spark's folder of jars, using Spark's own Maven client.
+    """Download Delta's jars to Spark's folder of jars, unless they are there, using Spark's own Maven client.
 
     Raises
     ------
     UsageError
-        If they cannot be resolved.
+        If they cannot be downloaded.
     """
     if delta_jars():
         return delta_jars()
@@ -208,7 +208,7 @@ def fetch_delta_jars() -> list[Path]:
                 "let Java reach a Maven repository (spark.jars.ivySettings configures one behind a proxy), or copy "
                 f"the jars {' and '.join(_NEEDED_JARS)} to {_jar_folder()}",
             ) from error
-        # The JVM that resolved them knows their paths; a Spark context is not needed.
+        # Only the JVM that downloaded the jars knows their paths. No Spark context is needed to ask it.
         resolved = SparkConf(_jvm=gateway.jvm).get("spark.jars", "") or ""
         gateway.shutdown()
     for path in (Path(uri.removeprefix("file://")) for uri in resolved.split(",")):
@@ -247,8 +247,8 @@ def _session_options(settings: SparkSettings) -> dict[str, str]:
 
 
 def _submitted_session(settings: SparkSettings, tasks: int | None) -> SparkSession:
-    """Return the session of a job under spark-submit, with our options where its configuration has none."""
-    # Only after this call does SparkConf have spark-submit's options; there is no public API for them.
+    """Return the session of a job under spark-submit, with our options where the job's configuration sets none."""
+    # SparkConf contains the options of spark-submit only after this call; there is no public API for it.
     SparkContext._ensure_initialized()  # noqa: SLF001
     conf = SparkConf()
     local = (conf.get("spark.master", "local") or "").startswith("local")

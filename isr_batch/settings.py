@@ -1,6 +1,6 @@
 """Load settings from layers: defaults, ``conf/base.yaml``, ``conf/NAME.yaml``, environment variables, options.
 
-Later layers override earlier ones. All mistakes are reported together, each with its layer, before Spark starts.
+Later layers override earlier ones. All mistakes are reported in one error, each with its layer, before Spark starts.
 """
 
 import hashlib
@@ -34,18 +34,18 @@ Tree = dict[str, Any]
 
 
 def _settings_switch(value: object) -> object:
-    """Convert True and False, as which YAML reads ``on`` and ``off``, back to these words."""
+    """Convert True to "on" and False to "off", because YAML parses these two words as booleans. Keep other values."""
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
 class _Section(BaseModel):
-    """Base class of the sections. It refuses unknown keys."""
+    """Base class of the sections of the settings. It refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class SparkSettings(_Section):
-    """Section ``spark``: the engine, and the Spark session that a command starts.
+    """Section ``spark``: which engine commands use, and the options of the Spark session that they start.
 
     Under spark-submit, only ``arrow_batch_rows`` and ``shuffle_partitions`` apply to the session.
     """
@@ -58,13 +58,13 @@ class SparkSettings(_Section):
 
 
 class IngestSettings(_Section):
-    """Section ``ingest``: limits of an ingest."""
+    """Section ``ingest``: the largest share of rows that an ingest may refuse without failing."""
 
     max_quarantine_ratio: float = Field(default=0.01, ge=0, le=1)
 
 
 class ReplaySettings(_Section):
-    """Section ``replay``: rules (``all`` or names), their parameters, and whether clusters have ELR (KIP-966)."""
+    """Section ``replay``: rules (``all`` or names), their parameters, and whether clusters use ELR (KIP-966)."""
 
     rules: Annotated[list[str], NoDecode, BeforeValidator(rule_names_between_commas)] = Field(
         default=["all"], min_length=1
@@ -74,7 +74,7 @@ class ReplaySettings(_Section):
 
 
 class ValidationSettings(_Section):
-    """Section ``validation``: limits of the comparison with the ISR changes that the brokers logged."""
+    """Section ``validation``: the smallest share of ISR changes that must match between brokers and replay."""
 
     min_matched_ratio: float = Field(default=0.95, ge=0, le=1)
 
@@ -98,25 +98,25 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use only the values that `load_settings` passes. It reads the layers itself, to know which has a mistake."""
+        """Use only the values that `load_settings` passes. It reads the layers itself, to name those with mistakes."""
         return (init_settings,)
 
     @property
     def hash(self) -> str:
-        """Return a hash of all values, in twelve hex digits, for ``run_log``."""
+        """A hash of all values, as twelve hex digits, which ``run_log`` records."""
         text = json.dumps(self.model_dump(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def load_settings(env: str | None = None, options: Tree | None = None, conf: Path | None = None) -> Settings:
-    """Load and validate the settings of all layers.
+    """Load the settings from all layers, merge them, and validate the result.
 
     Parameters
     ----------
     env : str, optional
         Name of ``conf/NAME.yaml``; by default ``ISR_BATCH_ENV``, if set.
     options : dict, optional
-        Values of command-line options, nested like the model.
+        Values of command-line options, nested by section, such as ``{"spark": {"engine": "local"}}``.
     conf : Path, optional
         Folder of the YAML files; by default ``conf`` in the working directory, else the folder that came with the
         package.
@@ -124,7 +124,7 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
     Raises
     ------
     UsageError
-        If there are mistakes; the message lists the mistakes in all layers.
+        If there are mistakes. The message lists the mistakes in all layers.
     """
     mistakes: list[str] = []
     layers = _settings_layers(env or os.environ.get(ENV_VARIABLE), options or {}, conf or _conf_folder(), mistakes)
@@ -147,7 +147,7 @@ def load_settings(env: str | None = None, options: Tree | None = None, conf: Pat
 
 
 def _conf_folder() -> Path | None:
-    """Return the folder ``conf`` of the working directory, else the one that came with the package."""
+    """Return the folder ``conf`` of the working directory, or the one that came with the package, or None."""
     return next((folder for folder in (Path("conf"), shipped("conf")) if (folder / "base.yaml").is_file()), None)
 
 
@@ -166,7 +166,7 @@ def _settings_layers(env: str | None, options: Tree, conf: Path | None, mistakes
         layers.append(("variables", EnvSettingsSource(Settings)()))
     except SettingsError as error:
         mistakes.append(f"variables: {error}")
-    # pydantic-settings ignores variables that belong to no section, so that a misspelt section must be found here.
+    # pydantic-settings ignores variables of unknown sections, so misspelt sections have to be found here.
     known = [f"{PREFIX}{section.upper()}" for section in Settings.model_fields]
     for name in sorted(os.environ):
         if name.startswith(PREFIX) and not name.startswith(tuple(f"{section}__" for section in known)):
@@ -176,7 +176,7 @@ def _settings_layers(env: str | None, options: Tree, conf: Path | None, mistakes
 
 
 def _read_settings_yaml(path: Path, mistakes: list[str]) -> Tree:
-    """Read one YAML file of settings. If it cannot be read, a mistake is appended."""
+    """Read a YAML file of settings. If it is not valid, append a mistake and return an empty dict."""
     try:
         content = load_yaml(path)
     except yaml.YAMLError as error:
@@ -189,7 +189,7 @@ def _read_settings_yaml(path: Path, mistakes: list[str]) -> Tree:
 
 
 def _merge_settings(below: Tree, above: Mapping[str, Any]) -> Tree:
-    """Merge two trees of settings. Values in ``above`` take precedence."""
+    """Merge two nested dicts of settings. Values in ``above`` take precedence."""
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
@@ -200,7 +200,7 @@ def _merge_settings(below: Tree, above: Mapping[str, Any]) -> Tree:
 def _settings_mistake(
     location: tuple[int | str, ...], details: Mapping[str, Any], layers: list[tuple[str, Tree]]
 ) -> str:
-    """Describe a mistake in one sentence, which names the layer that has the wrong value."""
+    """Describe an error of pydantic in one sentence, which names the layer with the wrong value and the key."""
     where = f"{_settings_layer_of(location, layers)}: {'.'.join(str(part) for part in location)}"
     if details["type"] == "extra_forbidden":
         model: type[BaseModel] = Settings
@@ -215,7 +215,7 @@ def _settings_mistake(
 
 
 def _settings_layer_of(location: tuple[int | str, ...], layers: list[tuple[str, Tree]]) -> str:
-    """Return the name of the highest layer that sets a key."""
+    """Return the name of the layer with the highest priority among those that set a key."""
     for name, layer in reversed(layers):
         node: object = layer
         for part in location:
@@ -230,7 +230,10 @@ def _settings_layer_of(location: tuple[int | str, ...], layers: list[tuple[str, 
 
 
 def _read_params(replay: ReplaySettings, layers: list[tuple[str, Tree]], mistakes: list[str]) -> ReplaySettings:
-    """Check the rules and parameters in the settings. Convert parameter names to ours and values to numbers."""
+    """Check rules and parameters, and append all mistakes to ``mistakes``.
+
+    Return the settings with our names of parameters and with numbers as their values.
+    """
     if replay.rules == ["all"] and not replay.params:
         return replay
     from udfs.rules import COMMON_PARAMS, REGISTRY  # imports numba, which most commands need not wait for

@@ -1,10 +1,10 @@
-"""Make a Spark home next to PySpark's commands, so that they work whichever Python is first on PATH.
+"""Create a Spark home next to PySpark's commands, so that they work no matter which Python is first on PATH.
 
-``.venv/bin/spark-submit`` asks the first ``python3`` on PATH where Spark is, and runs the job with this Python. Unless
-the environment is activated, that is the system's Python, which has neither Spark nor this package. But PySpark's
-commands first look for a folder ``spark-distribution`` next to them. ``python -m isr_batch.spark_home`` (`make setup`)
-creates this folder, with links to PySpark's own files, and settings. The settings name the Python of the driver, and
-enable Delta, whose jars are among Spark's, so that ``spark-sql`` can read a lake as well.
+By default, ``.venv/bin/spark-submit`` asks the first ``python3`` on PATH where Spark is, and runs the job with this
+Python. Unless the environment is activated, this is the system's Python, in which neither Spark nor this package is
+installed. However, PySpark's commands first look for a folder ``spark-distribution`` next to them.
+``python -m isr_batch.spark_home`` (`make setup` runs it) creates this folder. It contains links to PySpark's own files,
+and settings that name the driver's Python and enable Delta, so that ``spark-sql`` can read a lake, too.
 """
 
 import sys
@@ -20,8 +20,7 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     # A metastore would create a database in the working folder.
     "spark.sql.catalogImplementation": "in-memory",
-    # By default, 50 tasks read Delta's log, which takes seconds for a table of a lake, and a query reads several
-    # tables.
+    # By default, 50 tasks read Delta's log, which takes seconds per table, and a query may read several tables.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
@@ -32,9 +31,9 @@ def make_spark_home(scripts: Path, python: Path) -> Path:
     Parameters
     ----------
     scripts : Path
-        Folder with ``spark-submit``.
+        Folder that contains ``spark-submit``.
     python : Path
-        Python for the drivers of jobs that do not set another.
+        Python interpreter for the drivers of jobs, unless a job's configuration names another one.
     """
     home, brought = scripts / "spark-distribution", Path(pyspark.__file__).parent
     for folder in ("conf", "warehouse"):
@@ -51,5 +50,5 @@ def make_spark_home(scripts: Path, python: Path) -> Path:
 
 
 if __name__ == "__main__":
-    interpreter = Path(sys.executable)  # not resolved: only the link is in the environment
+    interpreter = Path(sys.executable)  # do not resolve it: only the link is inside the environment
     sys.stdout.write(f"{make_spark_home(interpreter.parent, interpreter)}\n")

@@ -1,4 +1,4 @@
-"""Translate Spark's errors about addresses, stores and catalogs into one sentence each."""
+"""Translate Spark's errors about addresses, stores and catalogs into one sentence and a remedy each."""
 
 import re
 
@@ -38,11 +38,12 @@ _FAULTS: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "check --catalog; spark.sql.catalog.NAME in Spark's configuration defines one",
     ),
 )
-"""Patterns of errors about an address from Spark and its stores, each with our message and the remedy."""
+"""Each entry is (pattern, message, remedy). The pattern matches the text of a Spark error. Its first non-empty group
+replaces ``{0}`` in the message."""
 
 
 def store_fault(text: str) -> tuple[str, str] | None:
-    """Return message and hint if an error of Spark is about an address, a store or a catalog, else None.
+    """Return (message, hint) for the text of a Spark error about an address, a store or a catalog; else None.
 
     Returns
     -------

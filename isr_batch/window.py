@@ -1,4 +1,4 @@
-"""The range of UTC days on which a command works (the end is exclusive), and instants given by users."""
+"""The window of UTC days on which a command works. Also parse the times that users give in options."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ DAY_US: Final = 86_400_000_000
 
 @dataclass(frozen=True)
 class Window:
-    """A range of UTC days, from ``start`` to the day before ``end`` (2026-01-31). None: no limit on that side."""
+    """A range of UTC days from ``start`` to the day before ``end``, such as "2026-01-31". None means no limit."""
 
     start: str | None = None
     end: str | None = None
@@ -26,7 +26,7 @@ class Window:
     def __str__(self) -> str:
         """Return the window as text for ``run_log``, such as ``2026-01-30..2026-02-01``.
 
-        Without a first day it is ``..2026-02-01``.
+        A missing limit is left out: ``..2026-02-01``.
         """
         return f"{self.start or ''}..{self.end or ''}"
 
@@ -39,7 +39,10 @@ class Window:
 
     @property
     def handled_in(self) -> str:
-        """SQL condition on ``event_date`` for the window and the next day, on which its last fetches may be handled."""
+        """SQL condition on ``event_date`` that selects the window and the day after it.
+
+        A fetch that arrives on the last day may be handled, and therefore stored, on the next day.
+        """
         parts = [f"event_date >= DATE'{self.start}'"] if self.start else []
         parts += [f"event_date <= DATE'{self.end}'"] if self.end else []
         return " AND ".join(parts) or "true"
@@ -51,16 +54,16 @@ class Window:
 
     @property
     def start_us(self) -> int:
-        """First instant of the window, in microseconds since 1970; in the far past if that side is unbounded."""
+        """Start of the window in epoch microseconds; a time in the far past if it has no first day."""
         return _midnight_of_window_us(self.start) if self.start else -(2**62)
 
     @property
     def end_us(self) -> int:
-        """First instant after the window, in microseconds since 1970; in the far future if that side is unbounded."""
+        """End of the window (exclusive) in epoch microseconds; a time in the far future if it has no last day."""
         return _midnight_of_window_us(self.end) if self.end else 2**62
 
     def within(self, time_us: str) -> str:
-        """Return the SQL condition that ``time_us``, a column in microseconds since 1970, is in the window."""
+        """Return the SQL condition that ``time_us``, a column in epoch microseconds, is in the window."""
         return f"{time_us} >= {self.start_us} AND {time_us} < {self.end_us}"
 
     def has(self, day: date) -> bool:
@@ -74,21 +77,21 @@ class Window:
 
     @property
     def days(self) -> tuple[str, str]:
-        """First and last day of the window as text. For an unbounded side, this is the first or last possible date."""
+        """First and last day of the window, as text. Without a limit, it is Python's first or last possible date."""
         return self.start or str(date.min), str(self.last_day or date.max)
 
     def from_day(self, start: str | None) -> "Window":
-        """Return this window with ``start`` as its first day."""
+        """Return a window with the same end, and with ``start`` as its first day."""
         return Window(start, self.end)
 
 
 def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
-    """Parse the options ``--date``, or ``--from`` and ``--to``, into a window.
+    """Return the window that the options ``--date``, or ``--from`` and ``--to``, define.
 
     Raises
     ------
     UsageError
-        If a day is not a date, if ``--date`` is combined with the others, or if the range has no days.
+        If a text is not a date, if ``--date`` is combined with the other options, or if the window contains no day.
     """
     if day and (start or end):
         raise UsageError("--date is one day; --from and --to are a range", "give --date, or --from and --to")
@@ -104,15 +107,16 @@ def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
 
 @dataclass(frozen=True)
 class AskedTime:
-    """A time that the user asked for: an instant in microseconds since 1970, or a time of day without a day."""
+    """A time that the user asked for: ``us`` in epoch microseconds or, if ``any_day``, microseconds after midnight."""
 
     us: int
     any_day: bool = False
 
     def after_us(self, first_us: int, last_us: int | None = None) -> int:
-        """Return how long after this time a span begins, in microseconds; negative if it ended before this time.
+        """Return how far a time span is from this time, in microseconds.
 
-        It is 0 if the span contains this time. For a time of day, the nearest day is used.
+        It is positive if the span begins later, negative if it ends earlier, and 0 if it contains this time. A time of
+        day is taken on the nearest day.
         """
         asked_us, last_us = self.us, first_us if last_us is None else last_us
         if self.any_day:
@@ -123,7 +127,7 @@ class AskedTime:
 
 
 def parse_asked_time(option: str, text: str) -> AskedTime:
-    """Parse an instant (as `parse_instant` does), or a time of day such as 16:46:48 or 16:46.
+    """Parse the value of an option: a time as in `parse_instant`, or a time of day such as 16:46:48 or 16:46.
 
     Raises
     ------
@@ -141,9 +145,9 @@ def parse_asked_time(option: str, text: str) -> AskedTime:
 
 
 def parse_instant(option: str, text: str) -> int:
-    """Parse an instant, in ISO 8601 or in epoch milliseconds, and return it in microseconds since 1970.
+    """Parse the value of an option, a time in ISO 8601 or epoch milliseconds. Return it in epoch microseconds.
 
-    An instant without a zone is read in the display zone (`isr_batch.shown_times`).
+    A time without a zone is in the user's time zone (`isr_batch.shown_times`).
 
     Raises
     ------
@@ -164,12 +168,12 @@ def parse_instant(option: str, text: str) -> int:
 
 
 def _midnight_of_window_us(day: str) -> int:
-    """Return the start of a UTC day in microseconds since 1970."""
+    """Return the start of a UTC day in epoch microseconds."""
     return (date.fromisoformat(day) - date(1970, 1, 1)) // timedelta(microseconds=1)
 
 
 def _parse_day(option: str, text: str) -> date:
-    """Parse the date in an option."""
+    """Parse the value of an option as a date. If it is not a date, raise a UsageError that names the option."""
     try:
         return date.fromisoformat(text)
     except ValueError:

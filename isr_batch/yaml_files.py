@@ -1,6 +1,7 @@
-"""Read users' YAML files (mappings, lists, texts, numbers, truth values), with limits far above what real files need.
+"""Read users' YAML files. Only mappings, lists, text, numbers, booleans and null are allowed, and sizes are limited.
 
-A few hundred bytes of YAML can expand to more than fits into memory (aliases), or take minutes to parse (brackets).
+With aliases, a few hundred bytes of YAML can expand to more than fits in memory, and with nested brackets they can take
+minutes to parse. The limits are far above what real files need.
 """
 
 import math
@@ -14,23 +15,23 @@ MAX_BYTES: Final = 1 << 16
 MAX_DEPTH, MAX_NODES, MAX_CHARACTERS, MAX_DIGITS = 16, 10_000, 4_096, 18
 _NO_TEXT: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _OTHER_BASE: Final = re.compile(r"[-+]?0\d|.*:")
-"""Numbers that YAML 1.1 reads in another base than people expect: 010 as eight, 1:30 as ninety."""
+"""Matches numbers that YAML 1.1 reads in another base than people expect: 010 as eight, 1:30 as ninety."""
 _TYPES: Final = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
 class BadYamlError(yaml.MarkedYAMLError):
-    """Raised if a YAML file has an element that is not allowed here."""
+    """Raised if a YAML file exceeds a limit, or contains an element that is not allowed."""
 
 
 def load_yaml(file: Path) -> Any:  # noqa: ANN401 (whatever the file has)
-    """Read a YAML file.
+    """Return the content of a YAML file, as dicts, lists and scalars; None if the file is empty.
 
     Raises
     ------
     OSError
-        If it cannot be opened.
+        If the file cannot be opened.
     yaml.YAMLError
-        If the file is not valid; the message says what is wrong and where.
+        If the file is not valid. The message says what is wrong, and where.
     """
     with file.open("rb") as stream:
         data = stream.read(MAX_BYTES + 1)
@@ -47,18 +48,18 @@ def load_yaml(file: Path) -> Any:  # noqa: ANN401 (whatever the file has)
 
 
 class _YamlLoader(yaml.SafeLoader):
-    """Parses YAML, with limits on nesting and size."""
+    """Parses YAML, and refuses deep nesting, large content, aliases, and types other than those in `_TYPES`."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.depth = self.nodes = 0
 
     def refuse(self, what: str) -> BadYamlError:
-        """Return an error with the problem ``what``, which names the loader's position in the file."""
+        """Return an error with the message ``what`` and the loader's current position in the file."""
         return BadYamlError(problem=what, problem_mark=self.get_mark())
 
     def fetch_flow_collection_start(self, token: object) -> None:
-        # For each character, the scanner looks at every open bracket. With deep nesting, this takes minutes.
+        # The scanner examines every open bracket again for each character, which takes minutes with deep nesting.
         if self.flow_level >= MAX_DEPTH:
             raise self.refuse(f"more than {MAX_DEPTH} levels")
         super().fetch_flow_collection_start(token)
@@ -104,7 +105,7 @@ class _YamlLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# Dates are read as text, because yaml would raise a Python error for an invalid date.
+# Dates are read as text, because PyYAML would raise a plain ValueError for an invalid date.
 _YamlLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] in _TYPES]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()

@@ -17,23 +17,23 @@ F_co = TypeVar("F_co", covariant=True)
 
 
 class Tables(Protocol[F_co]):
-    """Computes the tables of an `Analysis`: by a replay in this process or in Spark's workers, or by reading a lake."""
+    """The source of an `Analysis`' tables: a replay in this process, a replay in Spark's workers, or a lake."""
 
     @property
     def engine(self) -> str:
         """The engine that does the work and why it was chosen, in one line."""
 
     def frame(self, name: str, where: Mapping[str, str] | None = None) -> F_co:
-        """Return a table or view by name. With ``where``, only rows with these values in these columns are returned."""
+        """Return the table or view ``name``. ``where`` maps column names to the values that returned rows must have."""
 
     def lake(self) -> AbstractContextManager[Lake]:
-        """Yield a lake in which the rows are replayed and the rules are scored.
+        """Yield a lake with the caller's rows, the results of their replay, and the rules' scores.
 
         If the brokers' own ISR changes are known, the replay is compared with them.
         """
 
     def save(self, lake: str) -> None:
-        """Add the caller's rows to a lake, as an ingest does, and replay them there."""
+        """Ingest the caller's rows into the lake at this path or address, and replay them there."""
 
 
 class Analysis(Generic[F]):
@@ -57,7 +57,7 @@ class Analysis(Generic[F]):
 
     @cached_property
     def shrinks(self) -> F:
-        """Each shrink by each rule, with its verdict (``shrink_verdicts``): one row per replica that a rule dropped."""
+        """The table ``shrink_verdicts``: one row per replica that a rule dropped from the ISR, with its verdict."""
         return self._tables.frame("shrink_verdicts")
 
     @cached_property
@@ -67,31 +67,31 @@ class Analysis(Generic[F]):
 
     @cached_property
     def changes(self) -> F:
-        """Each shrink and expansion that a rule made in the replay (``isr_changes``)."""
+        """The table ``isr_changes``: one row per replica that a rule dropped from the ISR or added to it."""
         return self._tables.frame("isr_changes")
 
     @cached_property
     def replica_timeline(self) -> F:
-        """The state of each follower under each rule, one row per change. It is large, and needs another replay."""
+        """The state of each follower under each rule, one row per change. It is large; computing it replays again."""
         return self._tables.frame("replica_timeline")
 
     @cached_property
     def partition_timeline(self) -> F:
-        """The state of each partition under each rule, one row per change. It is large, and needs another replay."""
+        """The state of each partition under each rule, one row per change. It is large; computing it replays again."""
         return self._tables.frame("partition_timeline")
 
     @cached_property
     def scores(self) -> F:
-        """Accuracy and cost of each rule (``rule_scores``): by cluster, day and topic, and in total.
+        """The table ``rule_scores``: accuracy and cost of each rule, by cluster, day and topic, and in total.
 
-        Numbers of records that would be lost if leaders died are null here, as after ``replay --timelines none``. In a
-        lake they are computed.
+        The columns for records that would be lost if leaders died are null here, because they are computed from the
+        timelines. In a lake that was replayed with timelines they have values.
         """
         return self._tables.frame("rule_scores")
 
     @cached_property
     def coverage(self) -> F:
-        """The periods for which each broker's log is complete (``coverage``).
+        """The table ``coverage``: the periods for which each broker's log is complete.
 
         It is empty if the input was the user's own table of fetches instead of broker logs.
         """
@@ -99,23 +99,23 @@ class Analysis(Generic[F]):
 
     @cached_property
     def quarantine(self) -> F:
-        """Input rows that were refused, with the reason (``quarantine``)."""
+        """The table ``quarantine``: input rows that were refused, with the reason."""
         return self._tables.frame("quarantine")
 
     def answer(self) -> str:
-        """Return a few sentences on the followers that were dropped by mistake, as ``isr-batch run`` prints them."""
+        """Return the summary that ``isr-batch run`` prints: a few sentences on followers dropped by mistake."""
         from isr_batch.report.answer import answer_of
 
         with self._tables.lake() as lake:
             return "\n".join(answer_of(lake).lines)
 
     def report(self, path: str | PathLike[str]) -> Path:
-        """Write the report, as ``isr-batch report`` does.
+        """Write the report of ``isr-batch report`` to the file ``path``.
 
         Returns
         -------
         Path
-            The written HTML file. It needs no network.
+            The path of the HTML file. The file loads nothing from the network.
         """
         from isr_batch.report import write_report
 
@@ -131,13 +131,13 @@ class Analysis(Generic[F]):
         Parameters
         ----------
         lake : path or address
-            Folder of the lake. It is created if it does not exist.
+            Folder or address of the lake, which is created if it does not exist.
 
         Raises
         ------
         UsageError
-            If the lake has rows of this cluster from logs or from a different mapping, or if this analysis was opened
-            from a lake.
+            If the lake already contains rows of this cluster that came from logs or were read with a different mapping,
+            or if this analysis was itself opened from a lake.
         QualityGateError
             If more than one row in a hundred would be refused.
         WriteConflictError
@@ -150,7 +150,7 @@ class Analysis(Generic[F]):
 
 @contextmanager
 def _faults_explained() -> Iterator[None]:
-    """Convert exceptions about disks and stores to the errors that the command line reports."""
+    """Convert exceptions that `explained_error` knows, such as a full disk, to an `IsrBatchError` with a remedy."""
     try:
         yield
     except Exception as error:

@@ -44,17 +44,17 @@ def analyze(  # noqa: PLR0913 all but one have a default
         The leaders' appends, the leaders' terms, and the ISR changes that the brokers made, with columns as in
         docs/own-tables.md. The frames must be of the same kind as ``fetches``.
     mapping : mapping or path, optional
-        Needed if columns have other names or times are numbers: a mapping such as ``{"replica_id": "follower",
-        "handled_time": {"column": "ts", "unit": "ms"}}``, or a complete mapping as in docs/own-tables.md, or the path
-        of its YAML file.
+        Needed if the frames' columns have other names, or if times are numbers. It is one of: a dict of columns of
+        ``fetches`` such as ``{"replica_id": "follower", "handled_time": {"column": "ts", "unit": "ms"}}``; a dict with
+        all sections of docs/own-tables.md; the path of a YAML file with these sections.
     rules : sequence of str or "all"
         Ids of rules, as ``isr-batch rules list`` prints them.
     lag_time_ms : int, optional
-        ``replica.lag.time.max.ms`` of terms for which ``epochs`` does not have it; 30000 by default.
+        ``replica.lag.time.max.ms`` for terms whose rows in ``epochs`` do not contain it; 30000 by default.
     min_insync_replicas : int, optional
-        ``min.insync.replicas`` of terms for which ``epochs`` does not have it; 1 by default.
+        ``min.insync.replicas`` for terms whose rows in ``epochs`` do not contain it; 1 by default.
     cluster_id : str, optional
-        Name of the cluster, if no column has it.
+        Name of the cluster. Needed only if no column contains it; ``cluster`` by default.
     engine : {"auto", "spark", "local"}
         Whether to replay in Spark's workers or in this process. By default, Spark frames are replayed by Spark, and
         others in this process.
@@ -70,7 +70,7 @@ def analyze(  # noqa: PLR0913 all but one have a default
         If an argument is not a frame, a column is missing, a time has no unit, a rule is unknown, or the engine cannot
         replay these frames.
     SchemaError
-        If a column's type does not fit the column to which it is mapped.
+        If a column's type cannot be converted to the type of the column to which it is mapped.
     NoInputError
         If there are no rows.
     QualityGateError
@@ -123,14 +123,14 @@ def analyze(  # noqa: PLR0913 all but one have a default
 def open_lake(
     lake: str | PathLike[str] | None = None, *, catalog: str | None = None, frames: Kind | None = None
 ) -> Analysis[Any]:
-    """Open a replayed lake, and return its results as an `Analysis`, as `analyze` does.
+    """Return the results of a replayed lake as an `Analysis`. Nothing is replayed.
 
     Parameters
     ----------
     lake : path or address, optional
-        Folder of the lake.
+        Folder or address of the lake.
     catalog : str, optional
-        Schema with the tables of the lake in a catalog, as ``CAT.SCHEMA``, instead of a folder.
+        ``CAT.SCHEMA``, if the lake's tables are in a schema of a catalog instead of a folder.
     frames : {"pandas", "arrow", "spark"}, optional
         Kind of the frames; by default Spark frames if there is a session, else pandas frames.
 

@@ -1,4 +1,4 @@
-"""Recognise frames of pandas, Arrow and Spark, convert them to Arrow, and convert results back to frames."""
+"""Recognise pandas, Arrow and Spark frames, convert them to Arrow, and convert results back to the caller's kind."""
 
 import sys
 from collections import Counter
@@ -25,7 +25,7 @@ _CLASSES: Final[dict[Kind, tuple[str, str]]] = {
 
 
 def kind_of(name: str, frame: object) -> Kind:
-    """Return the kind of the frame that was passed as argument ``name``.
+    """Return whether a frame is from pandas, Arrow or Spark. ``name`` is its argument's name, for error messages.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def kind_of(name: str, frame: object) -> Kind:
 
 
 def shown_type(given: object) -> str:
-    """Return the type of an argument with an article, for messages such as "rules is an int"."""
+    """Return the name of an argument's type with an article, such as "a str", "a polars DataFrame" or "None"."""
     made = type(given)
     module = made.__module__.partition(".")[0]
     return (
@@ -59,9 +59,9 @@ def shown_type(given: object) -> str:
 
 
 def _columns(frame: object) -> str:
-    """Return the text " with ..." and the names of a frame's columns, for a message; empty if they are not known.
+    """Return " with " and the names of a frame's columns, for an error message; "" if the names are not known.
 
-    The columns of a lazy frame are not asked for, because that may read files.
+    The columns of a lazy frame are not looked up, because that may read files.
     """
     names = None if hasattr(frame, "collect") else getattr(frame, "column_names", getattr(frame, "columns", None))
     try:
@@ -71,7 +71,7 @@ def _columns(frame: object) -> str:
 
 
 def one_kind(frames: Mapping[str, object]) -> Kind:
-    """Return the kind of several frames, which must all be of one kind.
+    """Return the one kind that all these frames have. The keys are argument names, for error messages.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def as_arrow(name: str, frame: Any) -> pa.Table:
     Raises
     ------
     UsageError
-        If columns have the same name.
+        If two columns have the same name.
     SchemaError
         If a column has values of several types, or of a type that Arrow does not have.
     """
@@ -116,12 +116,12 @@ def as_arrow(name: str, frame: Any) -> pa.Table:
 
 
 def schema_of(name: str, frame: Any) -> pa.Schema:
-    """Return a frame's columns and types. Rows of a lazy frame are not read.
+    """Return the Arrow schema of a frame. The rows of a Spark frame are not computed.
 
     Raises
     ------
     UsageError, SchemaError
-        As `as_arrow`.
+        In the same cases as in `as_arrow`.
     """
     if kind_of(name, frame) != "spark":
         return as_arrow(name, frame).schema.remove_metadata()
@@ -139,14 +139,14 @@ def schema_of(name: str, frame: Any) -> pa.Schema:
 
 
 def _require_different_frames(name: str, columns: Iterable[object]) -> None:
-    """Refuse a frame with two columns of the same name."""
+    """Raise a UsageError if two columns of a frame have the same name."""
     several = [str(column) for column, times in Counter(columns).items() if times > 1]
     if several:
         raise UsageError(f"{name} has several columns named {listed(several)}", "rename or drop all but one")
 
 
 def require_rows(name: str, rows: int) -> None:
-    """Refuse a frame without rows.
+    """Raise an error that names the argument ``name`` if ``rows``, the frame's number of rows, is 0.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def require_rows(name: str, rows: int) -> None:
 
 
 def given_back(rows: pa.Table, kind: Kind, spark: "SparkSession | None" = None) -> Any:
-    """Convert Arrow rows to a frame of this kind. pandas frames have Arrow types, so that no offset becomes a float."""
+    """Convert Arrow rows to a frame of this kind. pandas columns get Arrow types, so that offsets stay integers."""
     if kind == "arrow":
         return rows
     if kind == "pandas":

@@ -34,7 +34,7 @@ _EXAMPLE: Final = (
 )
 _ARGUMENTS: Final = {"replica_lag_time_max_ms": "lag_time_ms"}
 _ALSO: Final = {"partition_id": "partition"}
-"""For a column of ours, an alternative name in the caller's frame."""
+"""A second name under which the caller's frame may contain a column of ours."""
 
 
 def given_mapping(
@@ -43,27 +43,27 @@ def given_mapping(
     cluster_id: str | None = None,
     **settings: int | None,
 ) -> TableMapping:
-    """Build the mapping from the columns of the caller's frames to the project's columns.
+    """Build the complete mapping, which says which column of the caller's frames becomes which column of our tables.
 
     Parameters
     ----------
     mapping : mapping, path or None
-        One of: a dict with the sections of a mapping file; the path of a mapping file; a dict from columns of
-        ``fetch_log`` to the caller's columns, needed only where the names differ, such as ``{"replica_id": "follower",
-        "handled_time": {"column": "ts", "unit": "ms"}}``, possibly with ``cluster_id`` and other keys of a mapping file
-        that are not sections; None, to find all columns by name.
+        One of: a dict with the sections of a mapping file; the path of a mapping file; a short dict from columns of
+        ``fetch_log`` to the caller's columns, such as ``{"replica_id": "follower", "handled_time": {"column": "ts",
+        "unit": "ms"}}``; None. With a short dict or None, all other columns are found by name. A short dict may also
+        contain the keys of a mapping file that are not sections, such as ``cluster_id``.
     schemas : mapping of str to pa.Schema
-        Columns of each frame, by section. If the mapping lacks a section, the columns for it are found by name.
+        The schema of each frame, by section. If the mapping lacks a frame's section, its columns are found by name.
     cluster_id : str, optional
         Name of the cluster. If omitted, the first of these that exists: the mapping's ``cluster_id``; the column
         ``cluster_id``, if all frames have it; the constant `CLUSTER`.
     **settings : int or None
-        Further keys at the top level of the mapping. None keeps the value in the mapping.
+        Values for further top-level keys of the mapping. They override the mapping's own values, unless they are None.
 
     Raises
     ------
     UsageError
-        If there are mistakes or missing columns; the message lists them all.
+        If the mapping is wrong or required columns are missing. The message lists all mistakes.
     """
     tree, where = mapping_tree(mapping)
     for name, value in settings.items():
@@ -98,18 +98,18 @@ def given_mapping(
 
 
 def _as_sections(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a short mapping, of columns of fetches and keys of the mapping as a whole, as the sections of a file."""
+    """Convert a short mapping to the form of a mapping file: the columns of fetches move into ``fetches.columns``."""
     of_all = {name: given for name, given in columns.items() if name in TableMapping.model_fields}
     return {**of_all, "fetches": {"columns": {name: columns[name] for name in columns if name not in of_all}}}
 
 
 def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
-    """Return the sections of a mapping as a dict that is not checked yet, and the name of the mapping in messages.
+    """Return a mapping as an unchecked dict, and what error messages call it (``the mapping`` or its file's path).
 
     Raises
     ------
     UsageError
-        If it is neither a mapping nor a file that can be read.
+        If it is neither a dict nor the path of a readable file.
     """
     if mapping is None:
         return {}, "the mapping"
@@ -121,7 +121,7 @@ def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
 
 
 def _given_by_name(section: type[MappedColumns], schema: pa.Schema, known: Mapping[str, Any]) -> dict[str, str]:
-    """Return the mapping of those of our columns that the frame has under the same name."""
+    """Return {our column: frame's column} for columns with the same name (or the one in `_ALSO`), except ``known``."""
     found = {}
     for name in section.model_fields:
         there = next((column for column in (name, _ALSO.get(name)) if column in schema.names), None)
@@ -131,7 +131,7 @@ def _given_by_name(section: type[MappedColumns], schema: pa.Schema, known: Mappi
 
 
 def _missing_in_given(name: str, schema: pa.Schema, columns: Mapping[str, Any]) -> list[str]:
-    """Return one message per required column of a section to which no column of the frame is mapped."""
+    """Return one error message per required column of a section that is not among the mapped ``columns``."""
     section = SECTIONS[name]
     missing = [
         column for column, field in section.model_fields.items() if field.is_required() and column not in columns
@@ -143,7 +143,7 @@ def _missing_in_given(name: str, schema: pa.Schema, columns: Mapping[str, Any]) 
 
 
 def given_rules(rules: Sequence[str] | str) -> list[RuleRun]:
-    """Parse the argument ``rules``: ids of rules, or ``all``.
+    """Return one rule run with default parameters per distinct id in the argument ``rules``, or one per rule for "all".
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Make a function for ``applyInArrow`` in a user's own Spark job. It replays one partition and returns its shrinks."""
+"""Make a function for ``applyInArrow`` in a user's own Spark job. It replays a partition and returns the shrinks."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -30,8 +30,8 @@ SHRINKS: Final[pa.Schema] = contract_schema(SHRINK_VERDICTS.name, SHRINK_VERDICT
 SHRINKS_DDL: Final[str] = SHRINK_VERDICTS.schema_ddl
 """The schema `SHRINKS` as Spark DDL, for ``applyInArrow`` and ``applyInPandas``."""
 MOST_ROWS: Final = 2_000_000
-"""Maximum number of fetches in one group. A group is a table in the memory of one worker, and needs about 0.5 kB per
-row."""
+"""Maximum number of fetches that the function accepts in one call. It needs about 0.5 kB of a worker's memory per
+fetch."""
 _ANY_FETCHES: Final = pa.schema([(name, pa.null()) for name in FetchColumns.model_fields])
 
 
@@ -49,23 +49,24 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
     Parameters
     ----------
     rules : str, sequence of str or "all"
-        As for `isr_batch.analyze`. Each result row names its rule.
+        As for `isr_batch.analyze`. Each returned row names the rule that made the shrink.
     mapping, lag_time_ms, min_insync_replicas, cluster_id
         As for `isr_batch.analyze`.
     brokers : BrokerFacts, optional
-        Result of `broker_facts`. Without it, a partition is replayed as if it were the only one: shrinks after its last
-        fetch are not found, and shrinks made by a silent leader may be blamed on the follower.
+        Result of `broker_facts`. Without it, a partition is replayed as if it were the only one. Shrinks after the
+        partition's last fetch are then not found, and a follower may be blamed for shrinks that a paused leader caused.
 
     Returns
     -------
     callable
-        A function that takes all fetches of a partition from all its leaders, up to `MOST_ROWS`, and returns rows of
-        `SHRINKS`.
+        A function that takes all fetches of one partition (at most `MOST_ROWS`, from all brokers that led it), and
+        returns one row per shrink, with the schema `SHRINKS`.
 
     Raises
     ------
     UsageError
-        If an argument is wrong. Mistakes in the columns are found when the returned function is called.
+        If an argument is wrong. Columns that are missing or have a wrong type are only found when the returned function
+        is called.
 
     Examples
     --------
@@ -106,10 +107,10 @@ def shrink_udf(  # noqa: PLR0913 all but one have a default
 def shrink_udf_pandas(
     rules: Sequence[str] | str = "kafka-3.7", **settings: Any
 ) -> "Callable[[pd.DataFrame], pd.DataFrame]":
-    """Return a function for ``applyInPandas``. Parameters and results are those of `shrink_udf`.
+    """Return a function like that of `shrink_udf`, with the same parameters, for ``applyInPandas``.
 
-    Spark passes all times to pandas in the session's time zone, without naming it. If this zone is not UTC, a column of
-    times needs a ``time_zone`` in the mapping. Otherwise the column is refused when the function is called.
+    Spark passes times to pandas as local times of the session's time zone, without naming the zone. If it is not UTC,
+    the mapping must give a ``time_zone`` for each column of times. Otherwise the returned function raises a UsageError.
     """
     of_arrow, zone = shrink_udf(rules, **settings), _zone_of_session()
 
@@ -135,7 +136,7 @@ def _zone_of_session() -> str:
 
 
 def _require_zones(schema: pa.Schema, mapping: TableMapping, zone: str) -> None:
-    """Refuse columns of times without a zone, unless the mapping names their zone."""
+    """Raise a UsageError if a mapped column of times has a zone neither in its type nor in the mapping."""
     for name, source in mapped_columns(mapping.fetches.columns).items():
         if isinstance(source, InstantSource) and source.time_zone is None and source.column in schema.names:
             kind = schema.field(source.column).type
@@ -159,15 +160,16 @@ def broker_facts(  # noqa: PLR0913 all but one have a default
     min_insync_replicas: int | None = None,
     cluster_id: str | None = None,
 ) -> BrokerFacts:
-    """Collect facts about brokers that `shrink_udf` needs and one partition's fetches do not show.
+    """Collect what `shrink_udf` must know about brokers and cannot see in one partition's fetches.
 
-    Parameters are those of `isr_batch.analyze`.
+    Examples are the periods that the leaders' logs cover, and silences of leaders. All parameters have the same meaning
+    as in `isr_batch.analyze`.
 
     Returns
     -------
     BrokerFacts
-        A small object: one row per term of a leader, and one per day and pair of brokers. Spark sends it to the workers
-        together with the function.
+        The argument ``brokers`` of `shrink_udf`. Spark sends it to the workers together with the function. It is small:
+        one row per leader's term, and one per day and pair of brokers.
     """
     given = {"fetches": fetches, "appends": appends, "epochs": epochs, "changes": changes}
     frames: dict[str, Any] = {name: frame for name, frame in given.items() if frame is not None or name == "fetches"}

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FEW_ROWS: Final = 200_000
-"""With at most this many fetches, query plans are kept for the next analysis, because planning then takes longer than
-running. Kept plans read all columns of their tables."""
+"""Up to this number of fetches, query plans are kept for the next analysis, because planning takes longer than running
+the query. A kept plan always reads all columns of its tables, so it is slower for more fetches."""
 
 
 class LocalTables:
@@ -35,7 +35,7 @@ class LocalTables:
     Parameters
     ----------
     frames : mapping of str to pa.Table
-        Frames by section of the mapping.
+        The caller's frames, by section of the mapping: ``fetches``, ``appends``, ``epochs``, ``changes``.
     mapping : TableMapping
     runs : sequence of RuleRun
     kind : {"pandas", "arrow", "spark"}
@@ -48,9 +48,9 @@ class LocalTables:
     Raises
     ------
     UsageError, SchemaError
-        If the mapping does not fit the frames.
+        If columns that the mapping names are missing from the frames, or have types that cannot be converted.
     QualityGateError
-        If all rows of fetches are refused.
+        If no fetch is left, because every row was refused or filtered out.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917
@@ -103,7 +103,7 @@ class LocalTables:
 
 
 def _require_fetches(tables: MemoryLake) -> None:
-    """Raise an error if no fetch is left, because every row was refused or filtered out."""
+    """Raise a QualityGateError if no fetch is left, because every row was refused or filtered out."""
     if read_columns(tables, "fetch_log", ["leader_id"]).num_rows:
         return
     refused = read_columns(tables, "quarantine", ["reason", "detail", "raw"])

@@ -1,4 +1,4 @@
-"""Replay rows that are in this process's memory, such as rows in a notebook, or the rows of one Spark task."""
+"""Replay rows that are in this process' memory: the frames of a notebook, or the rows of one Spark task."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -44,23 +44,23 @@ _EVENTS: Final = ((FETCH_LOG, FETCH, COLUMNS_OF_FETCHES), (APPEND_LOG, APPEND, C
 ROWS_AT_ONCE: Final = 1 << 14
 """Number of events per batch of the replay's stream."""
 _FEW_RESULTS: Final = 1_000
-"""Up to this number of results, shrinks are found faster without a query."""
+"""Up to this number of result rows of the kernel, shrinks are picked out faster in Python than by a query."""
 
 
 @dataclass(frozen=True)
 class BrokerFacts:
-    """Facts about brokers that one partition's rows do not show: times that leaders' logs cover, silences of leaders.
+    """Facts about brokers that one partition's rows do not show: periods covered by leaders' logs, leaders' silences.
 
     Attributes
     ----------
     rows : pa.Table
-        Result of `isr_batch.replay.event_stream.stream_facts`.
+        The rows that `isr_batch.replay.event_stream.stream_facts` returned: one row per fact and partition.
     """
 
     rows: pa.Table
 
     def of_partitions_in(self, lake: MemoryLake) -> pa.Table:
-        """Return the facts about the partitions that a lake in memory has."""
+        """Return the facts about the partitions that occur in the tables of ``lake``."""
         tables = (read_columns(lake, table.name, _PARTITION) for table in _OF_PARTITIONS)
         here = chain.from_iterable(_partitions_of(rows) for rows in tables if rows.num_rows)
         places = (self._places.get(key, ()) for key in dict.fromkeys(here))
@@ -68,7 +68,7 @@ class BrokerFacts:
 
     @cached_property
     def _places(self) -> Mapping[tuple[object, ...], Sequence[int]]:
-        """For each partition, the row indices of the facts about it."""
+        """The indices, in ``rows``, of the facts about each partition, by (cluster, topic, partition)."""
         found = defaultdict[tuple[object, ...], list[int]](list)
         for place, key in enumerate(_keys_of_replayed(self.rows)):
             found[key].append(place)
@@ -76,7 +76,7 @@ class BrokerFacts:
 
 
 def _partitions_of(rows: pa.Table) -> Iterator[tuple[object, ...]]:
-    """Yield the distinct cluster, topic and partition of rows, without a slow grouping if all are of one partition."""
+    """Yield each distinct (cluster, topic, partition) of rows. If there is only one, the slow grouping is skipped."""
     if all(len(pc.unique(rows[name])) == 1 for name in _PARTITION):
         return _keys_of_replayed(rows.slice(0, 1))
     return _keys_of_replayed(rows.group_by(_PARTITION).aggregate([]))
@@ -90,16 +90,16 @@ def _keys_of_replayed(rows: pa.Table) -> Iterator[tuple[object, ...]]:
 def frames_read(
     sql: ArrowSql, frames: Mapping[str, pa.Table], mapping: TableMapping, also: Collection[str] = ()
 ) -> MemoryLake:
-    """Convert the caller's frames to input tables in memory. Tables that are derived from them are not added.
+    """Convert the caller's frames, given by section of the mapping, to input tables in memory.
 
-    ``also`` names clusters that have no rows here.
+    Tables that are derived from input tables are not computed. ``also`` names clusters that have no rows in the frames.
     """
     sources = [(name, RowsHere(name, rows)) for name, rows in frames.items()]
     return input_tables(sql, inputs_of_sources(sources, mapping), mapping, also)
 
 
 def without_fetches(refused: int, first: pa.Table) -> QualityGateError:
-    """Return the error that no fetch is left, given the number of refused rows, and a table with the first of them."""
+    """Return the error for an input without a fetch. It shows how many rows were refused, and the row of ``first``."""
     if not refused:
         return QualityGateError("no follower fetch is left", "check `where` and replica_id in the mapping")
     (row,) = first.to_pylist()
@@ -108,7 +108,7 @@ def without_fetches(refused: int, first: pa.Table) -> QualityGateError:
 
 
 def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
-    """Derive the tables that depend on input tables in memory, and return the facts about brokers in them."""
+    """Add the derived tables to input tables in memory, and return the facts about brokers that they contain."""
     derive_in_memory(lake, sql)
     engine = InProcess(lake, sql)
     return BrokerFacts(engine.arrow(stream_facts(engine)))
@@ -121,7 +121,7 @@ def results_of(
     runs: Sequence[RuleRun],
     tables: Sequence[Table] = SCORED_TABLES,
 ) -> dict[Table, pa.Table]:
-    """Replay input tables in memory, and return some of the tables from which scores are computed."""
+    """Replay input tables in memory, and return the requested ``tables``: some or all of `SCORED_TABLES`."""
     kinds = SCORED if {*tables} - {ISR_CHANGES, SHRINK_VERDICTS} else ("change",)
     results = _replayed_rows(lake, facts, runs, kinds)
     schemas = {table: contract_schema(table.name, table.column_names) for table in tables}
@@ -136,26 +136,26 @@ def results_of(
 
 
 def timelines_of(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
-    """Replay input tables in memory, and return the rows of both timelines. This takes five times as long as scores."""
+    """Replay input tables in memory, and return both timelines by name. This is five times slower than `results_of`."""
     results = _replayed_rows(lake, facts, runs, [*TIMELINES])
     return timelines_of_results(results, read_columns(lake, FETCH_LOG.name, FETCH_LOG.column_names))
 
 
 def _replayed_rows(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun], kinds: Collection[str]) -> pa.Table:
-    """Replay input tables in memory, and return the kernel's results as rows with names."""
+    """Replay input tables in memory, and return the kernel's results of these kinds, as rows of `RESULT_SCHEMA`."""
     keep_compiled()
     return pa.Table.from_batches(replay_batches(_stream_in_order(lake, facts), runs, kinds), RESULT_SCHEMA)
 
 
 def _stream_in_order(lake: MemoryLake, facts: BrokerFacts) -> Iterator[pa.RecordBatch]:
-    """Yield the events to replay in order, one row per event.
+    """Yield the events to replay in batches of `ROWS_AT_ONCE`, one row per event, in the order of the replay.
 
     They are not packed into segments, because packing and unpacking would take longer than this single replay.
     """
     about = facts.of_partitions_in(lake)
     names = (*SET_COLUMNS, *Rows._fields)
     rows = pa.concat_tables([about.select(names), *(_events_in(lake, *of) for of in _EVENTS)]).combine_chunks()
-    # For rows at the same time, the last of these columns is the first sort key.
+    # Rows at the same time are sorted by these columns; the last of them is the first sort key.
     order, _ = order_of_rows(rows.select([*SET_COLUMNS, *reversed(ROW_ORDER)]), SET_COLUMNS, ROW_ORDER[0])
     terms = about["term"].combine_chunks()
     cuts = ((order[begin : begin + ROWS_AT_ONCE], ROWS_AT_ONCE) for begin in range(0, len(order), ROWS_AT_ONCE))
@@ -166,7 +166,7 @@ def _stream_in_order(lake: MemoryLake, facts: BrokerFacts) -> Iterator[pa.Record
 
 
 def _events_in(lake: MemoryLake, table: Table, kind: np.int64, columns: Mapping[str, str]) -> pa.Table:
-    """Read fetches or appends as rows of the replay's stream. Refused appends are left out."""
+    """Return the rows of ``fetch_log`` or ``append_log`` as events to replay, without appends that a leader refused."""
     read = read_columns(lake, table.name, (*SET_COLUMNS, *columns.values()))
     if table is APPEND_LOG:
         read = read.filter(read["log_end_offset"].is_valid())

@@ -1,8 +1,8 @@
-"""Analyse Spark frames: each task of Spark's workers replays some whole partitions, as a single process would.
+"""Analyse Spark frames. Each Spark task replays all rows of some partitions, in the same way as a single process.
 
 Facts about brokers that one partition's rows do not show (`BrokerFacts`) are collected once from all rows. Everything
-else is a plan: `mapInArrow` over the rows of all frames, shuffled by topic and partition. A task holds its rows in
-memory.
+else is a lazy plan: the rows of all frames are shuffled by topic and partition, and `mapInArrow` replays them. A task
+holds all its rows in memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ class SparkTables:
     Parameters
     ----------
     frames : mapping of str to DataFrame
-        Frames by section of the mapping.
+        The caller's frames, by section of the mapping: ``fetches``, ``appends``, ``epochs``, ``changes``.
     mapping : TableMapping
     runs : sequence of RuleRun
     kind : {"pandas", "arrow", "spark"}
@@ -76,7 +76,7 @@ class SparkTables:
     Raises
     ------
     UsageError, SchemaError
-        If the mapping does not fit the frames.
+        If columns that the mapping names are missing from the frames, or have types that cannot be converted.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917
@@ -112,7 +112,7 @@ class SparkTables:
         return frame if self._kind == "spark" else given_back(frame.toArrow(), self._kind)
 
     def _worked(self, work: OfTask, schema: pa.Schema, facts: BrokerFacts | None) -> DataFrame:
-        """Return the plan that runs ``work`` in the workers, on all rows of some partitions per task."""
+        """Return a frame of the rows that ``work`` returns. A Spark task calls it with all rows of some partitions."""
         parts = [
             frame.select(*self._keys(name), *(
                 F.struct(*map(quoted_for_spark, frame.columns)).alias(other) if other == name
@@ -126,23 +126,23 @@ class SparkTables:
         )
 
     def _keys(self, section: str) -> list[Any]:
-        """Return a frame's columns for topic and partition, by which Spark shuffles the rows."""
+        """Return the expressions for topic and partition of a section's frame, by which Spark shuffles the rows."""
         columns = mapped_columns(getattr(self._mapping, section).columns)
         topic, partition_id = (
             F.lit(given.constant) if given.column is None else F.col(_dotted(self._frames[section], given.column))
             for given in (columns["topic"], columns["partition_id"])
         )
-        # Converted, so that a partition's number as text and as an integer are in the same group.
+        # One frame may contain partition numbers as text and another as integers; a cast puts both in one group.
         return [topic.cast("string").alias("_topic"), partition_id.try_cast("double").alias("_partition")]
 
     @property
     def facts(self) -> BrokerFacts:
-        """Facts about brokers that one partition's rows do not show, collected once from all rows."""
+        """The facts about brokers (`BrokerFacts`), which are collected from all rows when they are first used."""
         return self._known[0]
 
     @cached_property
     def _known(self) -> tuple[BrokerFacts, dict[Table, pa.Table]]:
-        """The facts about brokers, and the small tables that are derived from all rows."""
+        """The facts about brokers, and the tables in `OF_BROKERS`. Both are derived from the rows of all partitions."""
         days = self._worked(
             _fetch_days_by_spark, contract_schema(FETCH_DAYS.name, FETCH_DAYS.column_names), None
         ).toArrow()
@@ -197,7 +197,7 @@ class SparkTables:
         save(lake, self._sources, self._mapping, self._runs)
 
     def _require_few(self, otherwise: str) -> None:
-        """Refuse frames with too many rows to collect into this process. ``otherwise`` is the remedy."""
+        """Raise a UsageError with the remedy ``otherwise`` if there are too many fetches to collect here."""
         rows = self._sources[0][1].count(self._sources[0][1].items)
         if rows > sizes.OWN_ROWS:
             raise UsageError(
@@ -206,18 +206,18 @@ class SparkTables:
 
 
 class _NearSilences(MemoryLake):
-    """Tables in memory. Only fetches near a silence of a leader are queried from Spark."""
+    """Tables in memory, except ``fetch_log``, which is a Spark frame: only fetches near leaders' silences are read."""
 
     def __init__(self, fetch_log: Callable[[], DataFrame], tables: Mapping[Table, pa.Table]) -> None:
         super().__init__(tables)
         self._fetch_log = fetch_log
 
     def direct(self, name: str) -> MemoryTable | None:
-        """Return a table in memory; None for fetches, which are in Spark."""
+        """Return a table in memory; None for ``fetch_log``, which has to be read with `read`."""
         return None if name == FETCH_LOG.name else super().direct(name)
 
     def read(self, name: str) -> DataFrame:
-        """Return the fetches as a Spark frame. The other tables are in memory."""
+        """Return ``fetch_log`` as a Spark frame. It is the only table that is not in memory."""
         assert name == FETCH_LOG.name
         return self._fetch_log()
 
@@ -230,7 +230,11 @@ def _dotted(frame: DataFrame, name: str) -> str:
 def _worked_by_spark(
     mapping: TableMapping, facts: BrokerFacts | None, work: OfTask, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run ``work`` in one Spark task. Each input row has a struct with one row of one of the caller's frames."""
+    """Run ``work`` in one Spark task, and yield the rows that it returns.
+
+    The columns of an input row are structs, one per frame of the caller. Exactly one of them is not null: it contains a
+    row of that frame.
+    """
     parts = list(batches)
     if not parts:  # there may be fewer partitions than tasks
         return
@@ -242,19 +246,19 @@ def _worked_by_spark(
 
 
 def _read_by_spark(name: str, _sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
-    """Return the rows of one input table, in one Spark task."""
+    """In one Spark task, return the rows of the input table ``name``."""
     return read_columns(lake, name, contract_of(name).column_names)
 
 
 def _replayed(name: str, runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
-    """Replay the rows of one Spark task, and return one of the result tables."""
+    """In one Spark task, replay its rows, and return the result table or timeline ``name``."""
     if name in VIEWS:
         return timelines_of(lake, facts, runs)[name]
     return results_of(sql, lake, facts, runs, [TABLES[name]])[TABLES[name]]
 
 
 def _packets_of_spark_rows(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryLake, facts: BrokerFacts) -> pa.Table:
-    """Replay the rows of one Spark task. Return one row per result table, with its name and its rows as Arrow bytes."""
+    """In one Spark task, replay its rows. Return one row per result table: the name, and the rows as Arrow IPC."""
     packets = []
     for table, rows in results_of(sql, lake, facts, runs).items():
         sink = pa.BufferOutputStream()
@@ -265,13 +269,13 @@ def _packets_of_spark_rows(runs: Sequence[RuleRun], sql: ArrowSql, lake: MemoryL
 
 
 def _fetch_days_by_spark(sql: ArrowSql, lake: MemoryLake, _facts: BrokerFacts | None) -> pa.Table:
-    """Return sums of fetches by day and pair of brokers, for one Spark task."""
+    """In one Spark task, return the rows of ``fetch_days``."""
     put_days(lake, sql, FETCH_DAYS)
     return read_columns(lake, FETCH_DAYS.name, FETCH_DAYS.column_names)
 
 
 def _fetch_instants_of_spark_rows(mapping: TableMapping, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield cluster, leader, follower and time of each successful fetch in one Spark task."""
+    """In one Spark task, yield cluster, leader, follower and time of each successful fetch."""
     parts = list(batches)
     if not parts:
         return
@@ -289,7 +293,7 @@ def _fetch_instants_of_spark_rows(mapping: TableMapping, batches: Iterator[pa.Re
 def _broker_days(
     mapping: TableMapping, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of ``broker_days`` (who fetched from which leader on which day) for the brokers in one Spark task."""
+    """In one Spark task, yield the rows of ``broker_days``, which sum up fetches by day, leader and follower."""
     parts = list(batches)
     if not parts:
         return

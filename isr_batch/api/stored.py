@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 
 
 def opened(place: str, *, catalog: bool = False) -> Lake:
-    """Open a lake in a folder, or with ``catalog`` in a schema. Spark is only started if it is needed."""
+    """Open the lake in the folder ``place``, or in the schema ``place`` of a catalog. Spark starts only when needed."""
     return Lake(lambda: start_session(Settings().spark), place, new_run_id(), catalog=catalog)
 
 
 def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMapping, runs: Sequence[RuleRun]) -> Lake:
-    """Add the caller's rows to a lake as an ingest does, replay them, and compare the replay with the brokers.
+    """Ingest the caller's rows into a lake, replay them, and compare the replay with the brokers' own ISR changes.
 
-    The comparison is left out if the brokers' own ISR changes are not known.
+    Without ISR changes of the brokers, the comparison is skipped.
 
     Parameters
     ----------
     place : str
         Folder or address of the lake.
     sources : sequence of (str, Source)
-        Sources, each with its section of the mapping.
+        Pairs of a mapping section, such as ``fetches``, and the source of its rows.
     mapping : TableMapping
     runs : sequence of RuleRun
 
@@ -73,14 +73,14 @@ def save(place: str, sources: Sequence[tuple[str, Source]], mapping: TableMappin
 
 
 def folder_of(owner: object) -> str:
-    """Return a temporary folder for a lake. It is deleted when ``owner`` is garbage-collected."""
+    """Return a path for a lake in a new temporary folder, which is deleted when ``owner`` is garbage-collected."""
     folder = tempfile.mkdtemp(prefix="isr-batch-")
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return f"{folder}/lake"
 
 
 def rows_where(rows: pa.Table, where: Mapping[str, str] | None) -> pa.Table:
-    """Return the rows that have, in each column named in ``where``, the value given there."""
+    """Return the rows that match ``where``, which maps column names to required values. None keeps all rows."""
     for name, value in (where or {}).items():
         rows = rows.filter(pc.equal(rows[name], value))
     return rows

@@ -1,4 +1,4 @@
-"""Check the address of a lake or an input: a path on this machine, or an address with a scheme such as ``s3://``."""
+"""Check and normalise locations of lakes and inputs: local paths, or addresses with a scheme such as ``s3://``."""
 
 import re
 from pathlib import Path
@@ -10,16 +10,16 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _NAME = re.compile(r"(`[^`]+`|\w+)(\.(`[^`]+`|\w+)){1,2}")
 
 _NO_DELTA = re.compile(r"[\\#?\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Characters that delta-rs refuses in a path, or takes as a slash or as the end of an address."""
+"""Characters that delta-rs refuses in a path or misreads as a slash or as the end of the address."""
 
 
 def require_no_credentials(place: str) -> None:
-    """Refuse an address with credentials: other users of the machine could see it, and tables and logs store it.
+    """Raise if an address contains credentials. Other users could see them, and tables and logs would store them.
 
     Raises
     ------
     UsageError
-        If the address has credentials.
+        If the address contains credentials.
     """
     if is_address(place) and without_credentials(place) != place:
         raise UsageError(
@@ -29,12 +29,12 @@ def require_no_credentials(place: str) -> None:
 
 
 def require_delta_path(place: str) -> None:
-    """Refuse a path that no Delta table can have.
+    """Raise if no Delta table can be at this path or address.
 
     Raises
     ------
     UsageError
-        If the path has a character that delta-rs cannot handle, or credentials.
+        If it contains credentials or a character that delta-rs cannot handle.
     """
     require_no_credentials(place)
     if found := _NO_DELTA.search(place):
@@ -57,5 +57,5 @@ def is_table_name(place: str) -> bool:
 
 
 def absolute_address(place: str) -> str:
-    """Return an absolute path, because a cluster's JVM has another working folder. Addresses stay unchanged."""
+    """Return a path as an absolute path, because Spark's JVM may run in another folder. Addresses stay unchanged."""
     return place if is_address(place) else str(Path(place).resolve())

@@ -1,4 +1,4 @@
-"""Read some columns of a lake's table into Arrow, without Spark if this process can read the files."""
+"""Read columns of a lake's table into Arrow. Spark is used only if this process cannot read the table's files."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,7 +25,7 @@ def read_columns(
         Name of the table.
     columns : sequence of str
     equal : mapping of str to str or sequence of str, optional
-        Filters on text columns: the required value, or several allowed values, by column.
+        For each text column to filter by, the required value or a sequence of allowed values.
 
     Returns
     -------
@@ -55,8 +55,8 @@ def open_columns(lake: Lake, name: str, columns: Sequence[str]) -> ds.Dataset | 
     Returns
     -------
     ds.Dataset, pa.Table or None
-        The columns with the types in the table's contract. If the lake has no such table, there are no rows. If this
-        process cannot read the files, the result is None.
+        The columns with the types in the table's contract: a dataset, or an empty table if the lake has no such table.
+        None if this process cannot read the table's files.
 
     Raises
     ------
@@ -79,11 +79,11 @@ def stored_bytes(lake: Lake, name: str) -> int:
 
 
 def contract_schema(name: str, columns: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema of some columns of a table, as in its contract. All columns are nullable."""
+    """Return the Arrow schema of these columns, with the types in the table's contract. All fields are nullable."""
     contract = {column.name: column for column in contract_of(name).columns}
     return pa.schema([pa.field(column, TYPES[contract[column].type]) for column in columns])
 
 
 def contract_of(name: str) -> Table:
-    """Return the contract of a table, or of a view that is read like a table."""
+    """Return the contract (columns and types) of a table or a view."""
     return VIEWS[name][0] if name in VIEWS else TABLES[name]

@@ -26,13 +26,13 @@ TYPES: Final = {
 
 @cache
 def arrow_schema(table: Table) -> pa.Schema:
-    """Return the Arrow schema of a table's rows, as in its contract."""
+    """Return the Arrow schema of a table. Types and nullability are those of its contract."""
     return pa.schema([pa.field(column.name, TYPES[column.type], column.nullable) for column in table.columns])
 
 
 @cache
 def no_rows(table: Table) -> pa.Table:
-    """Return an empty table with the contract's columns; cached, because making one is slower than a small query."""
+    """Return an empty Arrow table with the contract's columns. It is cached: making one is slower than a query."""
     return arrow_schema(table).empty_table()
 
 

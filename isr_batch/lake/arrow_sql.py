@@ -1,4 +1,4 @@
-"""Run SQL over Arrow tables with DuckDB in this process, for tables with too few rows to be worth Spark jobs."""
+"""Run SQL over Arrow tables with DuckDB in this process. It is used for tables that are too small for Spark jobs."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -53,16 +53,16 @@ SPARK_FUNCTIONS = (
 
 @dataclass(frozen=True)
 class ArrowView:
-    """A query that other queries of `ArrowSql` can use like a table.
+    """A SELECT statement that other queries of `ArrowSql` can use like a table. It is not computed yet.
 
     Attributes
     ----------
     text : str
         SELECT statement.
     tables : dict of pa.Table or ds.Dataset
-        The tables in the statement, by name.
+        The tables that the statement reads, by name.
     schema : pa.Schema
-        Schema of the result.
+        Schema of the statement's result.
     """
 
     text: str
@@ -71,7 +71,7 @@ class ArrowView:
 
 
 class _GivenArrowRows:
-    """Placeholder for a table in a prepared query. Each run of the query sets its rows."""
+    """Placeholder for a table in a prepared query. Its rows are set before each run of the query."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows: pa.Table | None = rows
@@ -93,7 +93,7 @@ class _ArrowSqlPlan:
 
     @contextmanager
     def run(self, tables: Mapping[str, pa.Table]) -> "Iterator[duckdb.DuckDBPyRelation]":
-        """Run the query on tables with the columns for which it was planned, and yield the result.
+        """Run the query on these tables, and yield the result. Their columns must be those for which it was planned.
 
         No reference to the tables is kept.
         """
@@ -118,8 +118,8 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
     threads : int
         Number of threads per query.
     repeated : bool
-        Whether the same few queries run again and again on different rows. If so, each query is planned only once,
-        because planning takes longer than running the query on some thousand rows.
+        Whether the same few queries run many times on different rows. If so, each query is planned only once. On some
+        thousand rows, planning takes longer than running.
     """
 
     def __init__(self, macros: Iterable[str] = (), threads: int = 2, *, repeated: bool = False) -> None:
@@ -128,7 +128,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         self._one_at_a_time = RLock()
 
     def __exit__(self, *_: object) -> None:
-        """Do nothing: other instances share the engine, and each query closes its own connection."""
+        """Do nothing: the engine stays open for other instances, and each query has closed its own connection."""
 
     def __call__(self, text: str, **tables: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
         """Run a query, and return its result as an Arrow table.
@@ -138,7 +138,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
         text : str
             SELECT statement.
         **tables : pa.Table, ds.Dataset or ArrowView
-            The tables in the statement, by name. A dataset is read while the query runs.
+            The tables that the statement reads, by name. A dataset is read while the query runs.
         """
         with self._asked(text, tables) as answer:
             found = answer.to_arrow_table()
@@ -146,12 +146,12 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
             return found if found.num_rows else found.schema.empty_table()
 
     def batches(self, text: str, rows_at_once: int, **tables: pa.Table | ds.Dataset) -> Iterator[pa.RecordBatch]:
-        """Run a query, and yield its result in batches while it runs.
+        """Run a query, and yield its result in batches of up to ``rows_at_once`` rows while it runs.
 
         Raises
         ------
         ValueError
-            If the query does not fit the tables.
+            If DuckDB cannot run the query on these tables.
         """
         import duckdb
 
@@ -165,7 +165,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
     def _asked(
         self, text: str, tables: Mapping[str, pa.Table | ds.Dataset | ArrowView]
     ) -> "Iterator[duckdb.DuckDBPyRelation]":
-        """Run a query on a separate connection or a prepared plan, and yield its result."""
+        """Run a query, and yield its result: by a prepared plan if queries are repeated, else on a new connection."""
         views = {name: table for name, table in tables.items() if isinstance(table, ArrowView)}
         stored = {name: table for view in views.values() for name, table in view.tables.items()}
         stored |= {name: table for name, table in tables.items() if name not in views}
@@ -181,7 +181,7 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
                 with self._plans[key].run(tables) as answer:
                     yield answer
             return
-        # Each query has a separate connection with its own table names, because threads may query concurrently.
+        # Threads may run queries concurrently, so each query registers its tables on its own connection.
         with self._engine.cursor() as query:
             for name, table in stored.items():
                 query.register(name, table)
@@ -198,11 +198,11 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
 
 @cache
 def _engine_of_process(macros: tuple[str, ...], threads: int, _process: int) -> "duckdb.DuckDBPyConnection":
-    """Return this process's DuckDB engine with these macros. It is cached, because opening one takes 35 ms."""
+    """Return this process' DuckDB engine with these macros. It is cached, because opening an engine takes 35 ms."""
     import duckdb  # a large library, which most processes that import this module do not use
 
     engine = duckdb.connect(":memory:", config=_OPTIONS | {"threads": threads})
-    # Names in queries must mean only the given tables, not files or Python variables.
+    # A name in a query must always be a given table, and never a file or a Python variable.
     engine.execute("SET enable_external_access = false; SET python_enable_replacements = false")
     for text in (*SPARK_FUNCTIONS, *macros):
         engine.execute(f"CREATE MACRO {text}")
@@ -210,12 +210,12 @@ def _engine_of_process(macros: tuple[str, ...], threads: int, _process: int) -> 
 
 
 def quoted(text: str) -> str:
-    """Return a text as a SQL literal for DuckDB, in which a backslash is not an escape character."""
+    """Return a text as a SQL literal for DuckDB, where quotes are doubled and backslashes are ordinary characters."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def without_zones(rows: pa.Table) -> pa.Table:
-    """Drop the time zone of UTC times, because DuckDB would convert them to the machine's zone."""
+    """Drop the zone (UTC) from the type of timestamps, because DuckDB would convert them to the machine's zone."""
     for number, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):
             rows = rows.set_column(number, field.name, rows[field.name].cast(pa.timestamp("us")))
@@ -223,7 +223,7 @@ def without_zones(rows: pa.Table) -> pa.Table:
 
 
 def _damaged_file_of(rows: ds.Dataset) -> str | None:
-    """After a query on a dataset failed, return its unreadable file; None if the query failed for another reason."""
+    """Return the address of the first file of a dataset that cannot be read; None if all can be read."""
     for fragment in rows.get_fragments():
         try:
             for _ in fragment.to_batches():

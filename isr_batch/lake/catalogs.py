@@ -1,4 +1,4 @@
-"""Check with one request that a lake in a catalog or in an object store exists."""
+"""Check that a lake exists, before any work begins, so that a mistyped name is reported at once."""
 
 from pyspark.errors import AnalysisException
 
@@ -9,12 +9,12 @@ from isr_batch.lake.tables.outputs import TABLES
 
 
 def require_catalog_schema(lake: Lake) -> None:
-    """Refuse a mistyped catalog or schema before any work begins.
+    """Raise if the schema of a lake in a catalog does not exist. Lakes outside a catalog are not checked.
 
     Raises
     ------
     UsageError
-        If Spark knows no such schema.
+        If Spark does not find the catalog or the schema.
     """
     if not lake.catalog:
         return
@@ -31,12 +31,12 @@ def require_catalog_schema(lake: Lake) -> None:
 
 
 def require_tables(lake: Lake) -> None:
-    """Refuse a mistyped address before any work on tables begins.
+    """Raise if a lake does not contain any table, which usually means that its address is mistyped.
 
     Raises
     ------
     NoInputError
-        If the address has no table of isr-batch.
+        If the lake has no table of isr-batch.
     """
     if not any(map(lake.has, TABLES)):
         raise NoInputError(

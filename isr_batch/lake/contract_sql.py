@@ -1,4 +1,4 @@
-"""Check Arrow rows against conditions in Spark SQL, and against the contract of a table."""
+"""Check Arrow rows against conditions in Spark SQL, and against a table's contract (its constraints and NOT NULLs)."""
 
 import re
 
@@ -10,13 +10,13 @@ from isr_batch.lake.tables.contract import Table
 
 
 def rows_that_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.Table:
-    """Return the rows that meet a condition in Spark SQL, in which text literals have escapes. Instants are in UTC."""
+    """Return the rows that meet a condition in Spark SQL. Its literals may contain backslash escapes; times are UTC."""
     meets = _rows_meet(sql, rows, where)
     return rows if pc.all(meets).as_py() else rows.filter(meets)  # filtering copies the rows
 
 
 def _rows_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.ChunkedArray:
-    """Return for each row whether it meets a condition in Spark SQL."""
+    """Return one bool per row: whether the row meets a condition in Spark SQL. It is false where that is null."""
     plain = [
         name for name, type_ in zip(rows.column_names, rows.schema.types, strict=True) if not pa.types.is_map(type_)
     ]
@@ -26,7 +26,7 @@ def _rows_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.ChunkedArray:
 
 
 def count_breaking_contract(sql: ArrowSql, table: Table, rows: pa.Table, where: str = "true") -> int:
-    """Count the rows that break the contract of a table or do not meet a condition.
+    """Return the number of rows that break the contract of a table or do not meet a condition.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def count_breaking_contract(sql: ArrowSql, table: Table, rows: pa.Table, where: 
     rows : pa.Table
         Rows with the contract's columns.
     where : str
-        SQL condition that both engines understand.
+        The condition, in SQL that both DuckDB and Spark understand.
     """
     holds = [f"coalesce({condition}, true)" for condition in table.constraints.values()]
     # Columns of maps are left out, because `ArrowSql` cannot handle them.

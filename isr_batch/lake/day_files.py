@@ -1,4 +1,4 @@
-"""Find the data files of a table by day, and the files from which the rows of a derived table were made."""
+"""Hash the names of input data files by day, which shows whether a derived table must be computed again for a day."""
 
 import hashlib
 import re
@@ -13,7 +13,7 @@ _DAY = re.compile(r"/event_date=(\d{4}-\d\d-\d\d)/")
 
 
 def day_of_file(path: str) -> date | None:
-    """Return the day of a data file's rows, which is in its path; None if the path has no day."""
+    """Return the day in a data file's path (``event_date=...``), which is that of its rows; None without a day."""
     match = _DAY.search(path)
     return date.fromisoformat(match[1]) if match else None
 
@@ -21,8 +21,8 @@ def day_of_file(path: str) -> date | None:
 def files_by_day(lake: Lake) -> dict[date, str]:
     """Return, for each day, a hash of the names of its data files of fetches and appends.
 
-    The content of a file never changes. But a deletion vector can delete rows of a file without a new file; if the
-    table may have deletion vectors, its version is hashed as well.
+    A file never changes, so names identify the rows. The exception is a table that may have deletion vectors, which
+    delete rows without writing a new data file. For such a table, its version is hashed as well.
     """
     names = defaultdict(list)
     for table in (FETCH_LOG, APPEND_LOG):
@@ -34,9 +34,10 @@ def files_by_day(lake: Lake) -> dict[date, str]:
 
 
 def made_from(lake: Lake, name: str, column: str) -> dict[date, str]:
-    """Return, for each day of a derived table, the hash of the files from which its rows were made.
+    """Return, for each day of a derived table, the hash of the input files from which the day's rows were computed.
 
-    ``column`` is the column of the table with this hash, which `files_by_day` has computed.
+    The table stores it in ``column``; `files_by_day` computed it at that time. If it still returns the same hash for a
+    day, the rows of this day are up to date.
     """
     columns = ["event_date", column]
     if lake.has(name) and lake.direct(name) is None:

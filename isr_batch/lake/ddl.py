@@ -1,4 +1,4 @@
-"""Generate the SQL that creates a table by its contract, and compare an existing table with the contract."""
+"""Generate the SQL that creates a table from its contract, and compare existing tables with their contracts."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ def quoted_for_spark(name: str) -> str:
 
 
 def ddl_differences(table: Table, found: Mapping[str, str]) -> list[str]:
-    """Return one text per difference between an existing table's columns and types (``found``) and its contract."""
+    """Return one message per difference between a contract and ``found``, an existing table's types by column name."""
     expected = _types_of_contract(table.columns)
     return [
         *(f"no column {name} {expected[name]}" for name in expected if name not in found),
@@ -32,17 +32,17 @@ def ddl_differences(table: Table, found: Mapping[str, str]) -> list[str]:
 
 
 def column_types(schema: StructType) -> dict[str, str]:
-    """Return the types of an existing table's columns by name, in the form that `ddl_differences` compares."""
+    """Return {column name: SQL type} for a schema that Spark has read, such as ``{"leader_id": "int"}``."""
     return {field.name: field.dataType.simpleString() for field in schema}
 
 
 def column_types_in_log(schema: str) -> dict[str, str]:
-    """Return the types of a table's columns by name, given the schema in Delta's log (JSON)."""
+    """Return the same as `column_types` for a schema in the JSON form of Delta's log."""
     return {field["name"]: _ddl_type_in_log(field["type"]) for field in json.loads(schema)["fields"]}
 
 
 def _ddl_type_in_log(kind: str | dict[str, Any]) -> str:
-    """Convert a type in Delta's log to its name in SQL."""
+    """Convert a type from Delta's log, such as "long", to the SQL type, such as "bigint"."""
     if isinstance(kind, str):
         return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
     if kind["type"] == "array":
@@ -54,16 +54,16 @@ def _ddl_type_in_log(kind: str | dict[str, Any]) -> str:
 
 
 def _types_of_contract(columns: Iterable[Column]) -> dict[str, str]:
-    """Return the columns' types by name, in the spelling of `column_types`."""
+    """Return the same as `column_types` for the columns of a contract."""
     return {column.name: column.type.lower().replace(" ", "") for column in columns}
 
 
 def create_statement(table: Table, identifier: str) -> str:
-    """Return the ``CREATE TABLE`` statement of a contract, with comments, NOT NULL, constraints and layout.
+    """Return the ``CREATE TABLE`` statement for a contract: columns, comments, constraints and partitioning.
 
-    Constraints are set as table properties, in which Delta stores them; a separate statement for each constraint would
-    be a separate commit. Delta refuses a row for which a constraint is NULL, but the contracts follow standard SQL,
-    which accepts such a row.
+    Constraints are set as table properties, in which Delta stores them, because an ALTER TABLE for each would be a
+    separate commit. Delta refuses a row for which a constraint is NULL, whereas contracts follow standard SQL, which
+    accepts it. Therefore each constraint is wrapped in ``coalesce(..., true)``.
     """
     columns = ",\n  ".join(map(_column_ddl, table.columns))
     properties = ", ".join(
@@ -91,7 +91,7 @@ def _column_ddl(column: Column) -> str:
 def table_properties(table: Table) -> dict[str, str]:
     """Return the table properties that a contract requires: constraints, file names, statistics and the change feed."""
     given = {f"{_CONSTRAINT}{name}": f"coalesce({condition}, true)" for name, condition in table.constraints.items()}
-    # Otherwise Spark would name folders after rule parameters, which can be too long for a file name.
+    # Otherwise Spark would name folders after partition values, and rule parameters can be too long for a file name.
     if len(table.partitioned_by) > 1:
         given["delta.randomizeFilePrefixes"] = "true"
     if table.skipped_by:
@@ -102,13 +102,13 @@ def table_properties(table: Table) -> dict[str, str]:
 
 
 def constraints_since(table: Table, known: Mapping[str, str]) -> dict[str, str]:
-    """Return the contract's constraints that are missing or different in an existing table's properties (``known``)."""
+    """Return those constraints of a contract, as properties, that an existing table's properties ``known`` lack."""
     wanted = table_properties(table).items()
     return {key: value for key, value in wanted if key.startswith(_CONSTRAINT) and known.get(key) != value}
 
 
 def constraint_statements(identifier: str, constraints: Mapping[str, str]) -> Iterator[str]:
-    """Yield the statements that add constraints to a table. Existing constraints of the same names are replaced."""
+    """Yield ALTER TABLE statements that add constraints, given as properties. Those with the same name are replaced."""
     for key, condition in constraints.items():
         name = key.removeprefix(_CONSTRAINT)
         yield f"ALTER TABLE {identifier} DROP CONSTRAINT IF EXISTS {name}"

@@ -1,7 +1,7 @@
 """Run SQL over a lake's tables with DuckDB in this process.
 
-A Spark query takes at least a tenth of a second, however few its rows are. If this process can read the files and there
-are few rows, DuckDB answers in milliseconds.
+A Spark query takes at least a tenth of a second, even on a few rows. DuckDB takes milliseconds, if this process can
+read the files.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,13 +43,13 @@ from isr_batch.progress import counted
 
 
 class InProcess(LakeEngine):
-    """The engine that uses DuckDB in this process. Spark only reads tables that this process cannot read.
+    """Runs queries with DuckDB in this process (see `LakeEngine`). Spark only loads tables that DuckDB cannot read.
 
     Parameters
     ----------
     lake : Lake
     sql : ArrowSql, optional
-        DuckDB to use, which the caller closes; by default a new one.
+        The DuckDB connection to use, which the caller closes; by default a new one.
     """
 
     in_process = True
@@ -64,7 +64,7 @@ class InProcess(LakeEngine):
             self._sql.__exit__()
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
-        """Open columns of a table (`LakeEngine.table`). Files are read while a query runs."""
+        """Return columns of a table or view (`LakeEngine.table`). The files are only read while a query runs."""
         columns = columns or contract_of(name).column_names
         if name in VIEWS:
             parts = {part: self._opened(part, TABLES[part].column_names) for part in VIEWS[name][1]}
@@ -80,7 +80,7 @@ class InProcess(LakeEngine):
         fields: Sequence[str],
         days: tuple[str, str],  # noqa: ARG002 the queries filter by day themselves
     ) -> Rows:
-        """Open columns of a table, with a struct of its large columns (`LakeEngine.with_struct`)."""
+        """Return columns of a table, and one struct that packs its large columns (`LakeEngine.with_struct`)."""
         packed = self.struct(
             {field: f"of_table.{field}" for field in fields}
         )  # qualified, as some names are SQL keywords
@@ -89,18 +89,18 @@ class InProcess(LakeEngine):
         return ArrowView(text, {name: self._opened(name, (*columns, *fields))}, schema)
 
     def _opened(self, name: str, columns: Sequence[str]) -> pa.Table | ds.Dataset:
-        """Open columns of a table. Spark reads the table if this process cannot."""
+        """Return columns of a table. If this process cannot read the table's files, Spark loads them."""
         opened = open_columns(self._lake, name, columns)
         opened = read_columns(self._lake, name, columns) if opened is None else opened
         return without_zones(opened) if isinstance(opened, pa.Table) else opened
 
     def rows(self, given: pa.Table) -> Rows:
-        """Return an Arrow table in the form that this engine's queries accept (`LakeEngine.rows`)."""
+        """Convert an Arrow table for queries of this engine, by dropping the zones of its times (`LakeEngine.rows`)."""
         return without_zones(given)
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
-        """Return the fetches in progress during time spans (`LakeEngine.fetches`)."""
-        # Runs are expanded into single fetches only after their first and last fetch show that they overlap a span.
+        """Return one row per fetch that was in progress during a time span of its follower (`LakeEngine.fetches`)."""
+        # Runs of fetches are expanded only if the time from their first to their last fetch overlaps a span.
         names = [*FOLLOWER, *(f"{name}_time" for name in INSTANTS), *FIGURES, "run_length", "later_by", "event_date"]
         runs = self(
             f"""
@@ -110,7 +110,7 @@ class InProcess(LakeEngine):
             """,
             fetch_log=self.table(FETCH_LOG.name, names), spans=spans,
         )  # fmt: skip
-        # Lists are taken apart before the sums: a window carries each of its columns from row to row.
+        # Lists are unnested before the sums, because a window copies all its columns for each row.
         later = {f"{name}_later": number for number, name in enumerate(INSTANTS, 1)}
         steps = ", ".join(
             f"unnest(list_concat([0], later_by[{number}:6 * run_length:6])) AS {step}" for step, number in later.items()
@@ -131,12 +131,12 @@ class InProcess(LakeEngine):
         )
 
     def appends(self, spans: Rows, days: Days) -> Rows:
-        """Return the appends to partitions during time spans (`LakeEngine.appends`)."""
+        """Return one row per append to a partition during a time span of that partition (`LakeEngine.appends`)."""
         names = [*FOLLOWER[:-1], "append_time", "event_date"]
         return self(appends_text(days), append_log=self.table(APPEND_LOG.name, names), spans=spans)
 
     def by_key(self, rows: Rows, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> Rows:
-        """Apply a function to the rows of each key (`LakeEngine.by_key`)."""
+        """Call a function once per key, with all rows of the key, and concatenate the results (`LakeEngine.by_key`)."""
         table = rows.sort_by([(name, "ascending") for name in keys]).combine_chunks()
         sizes = self._sql(
             f"SELECT count(*) AS n FROM rows GROUP BY {', '.join(keys)} ORDER BY {', '.join(keys)}", rows=table
@@ -148,7 +148,7 @@ class InProcess(LakeEngine):
     def stream(
         self, rows: pa.Table, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
     ) -> Rows:
-        """Apply a function to a sorted stream of rows (`LakeEngine.stream`)."""
+        """Call a function with an iterator over sorted batches of rows (`LakeEngine.stream`)."""
         by = [*dict.fromkeys((*keys, *order))]
         places = pc.sort_indices(rows.select(by), [(name, "ascending") for name in by])
         starts = range(0, len(places), LARGE_ROWS_AT_A_TIME)
@@ -158,30 +158,30 @@ class InProcess(LakeEngine):
         return pa.Table.from_batches(work(batches), schema)
 
     def only(self, rows: Rows, wanted: Rows, keys: Sequence[str]) -> Rows:
-        """Return the rows whose keys are in ``wanted``, without computing all rows of a view (`LakeEngine.only`)."""
+        """Return the rows whose keys are in ``wanted`` (`LakeEngine.only`). Tables under a view are filtered first."""
         if isinstance(rows, ArrowView):
             return replace(rows, tables={name: self.only(part, wanted, keys) for name, part in rows.tables.items()})
         shared = ", ".join(name for name in keys if name in rows.schema.names)
         return self(f"SELECT * FROM {{rows}} SEMI JOIN {{wanted}} USING ({shared})", rows=rows, wanted=wanted)
 
     def union(self, *rows: pa.Table) -> Rows:
-        """Concatenate rows, with null for missing columns (`LakeEngine.union`)."""
+        """Concatenate rows by column name. Columns that some rows lack are null there (`LakeEngine.union`)."""
         return pa.concat_tables(rows, promote_options="default")
 
     def reads(self, name: str) -> bool:
-        """Whether a table can be read without Spark."""
+        """Whether this process can read a table without Spark. True also for a missing table, which is empty."""
         return not self._lake.has(name) or self._lake.direct(name) is not None
 
     def __call__(self, text: str, **tables: Rows) -> Rows:
-        """Run a SELECT statement on tables (`LakeEngine.__call__`)."""
+        """Run a SELECT statement, in which ``{name}`` stands for the table ``name`` (`LakeEngine.__call__`)."""
         return answered(self._sql, text, **tables)
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        """Return a struct expression in DuckDB's SQL (`LakeEngine.struct`)."""
+        """Return DuckDB's SQL expression of a struct, given the expression of each field (`LakeEngine.struct`)."""
         return "struct_pack({})".format(", ".join(f'"{name}" := {text}' for name, text in fields.items()))
 
     def literal(self, value: str | int) -> str:
-        """Return a literal in DuckDB's SQL (`LakeEngine.literal`)."""
+        """Return a value as a literal of DuckDB's SQL, for texts passed to `__call__` (`LakeEngine.literal`)."""
         return quoted(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
 
     def keep(self, rows: Rows) -> Rows:
@@ -213,7 +213,7 @@ class InProcess(LakeEngine):
         return replace_arrow(self._lake, self._sql, table, arrow, where, days=days, files=files)
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """Update columns of existing rows (`LakeEngine.amend`). All rows of days with changed rows are rewritten."""
+        """Update columns of existing rows (`LakeEngine.amend`). Each day with a changed row is rewritten as a whole."""
         same = " AND ".join(f"there.{name} = given.{name}" for name in key)
         there = self.table(table.name)
         days = self(
@@ -236,7 +236,7 @@ class InProcess(LakeEngine):
 
 
 def answered(sql: ArrowSql, text: str, **tables: Rows) -> pa.Table:
-    """Run a query in which ``{name}`` is replaced by a table, as in `LakeEngine.__call__`."""
+    """Run a query in which each ``{name}`` stands for a table, as in `LakeEngine.__call__`, and return its result."""
     used = {name: rows for name, rows in tables.items() if f"{{{name}}}" in text}
     found = sql(text.format_map({name: _from_clause(name, rows) for name, rows in used.items()}), **used)
     for number, field in enumerate(found.schema):
@@ -248,7 +248,7 @@ def answered(sql: ArrowSql, text: str, **tables: Rows) -> pa.Table:
 
 
 def _from_clause(name: str, rows: pa.Table | ds.Dataset | ArrowView) -> str:
-    """Return a FROM clause for a table that drops the time zone of timestamps, as `without_zones` does."""
+    """Return the SQL to put after FROM for a table: its name, or a subquery that drops the zones of its timestamps."""
     times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type) and field.type.tz]
     plain = ", ".join(f"make_timestamp(epoch_us({time})) AS {time}" for time in times)
     return f"(SELECT * REPLACE ({plain}) FROM {name})" if times else name
@@ -264,7 +264,10 @@ def replace_arrow(  # noqa: PLR0913 two of them have a default
     days: tuple[str, str] | None = None,
     files: Sequence[FileOfWorker] = (),
 ) -> int:
-    """Do the same as `LakeEngine.replace`, without Spark if possible."""
+    """Replace the rows of a table that meet ``where`` with ``rows`` and the rows in ``files``.
+
+    Spark is only used if it has to be. Returns the number of rows written. ``days`` are as for `LakeEngine.replace`.
+    """
     if isinstance(lake, MemoryLake):
         there = read_columns(lake, table.name, table.column_names)
         stay = rows_that_meet(sql, there, f"NOT coalesce({where}, false)")

@@ -18,16 +18,16 @@ def _say_nothing(_: str) -> None:
 
 @dataclass
 class EngineChoice:
-    """The engine that the user wants for a lake. Each command uses it to choose between Spark and this process.
+    """The engine that the user wants. Commands call `by_spark` to choose between Spark and this process accordingly.
 
     Attributes
     ----------
     wanted : {"auto", "spark", "local"}
-        With ``auto``, the amount of work decides.
+        With ``auto``, the amount of work decides: Spark gets what is too much for this process.
     why : str
-        Where the user's choice comes from, such as an option.
+        The source of the user's choice, such as the option or setting, for messages.
     say : callable
-        Called with a message when an engine is chosen, and again when the choice changes.
+        Called with a message when `by_spark` chooses an engine for the first time, and whenever the choice changes.
     """
 
     wanted: Engine = "auto"
@@ -36,14 +36,14 @@ class EngineChoice:
     _said: set[str] = field(default_factory=set)
 
     def by_spark(self, amount: int, most: int, what: str) -> bool:
-        """Decide whether Spark (True) or this process does some work, and report the choice.
+        """Return whether Spark (True) or this process (False) should do some work, and report the choice.
 
         Parameters
         ----------
         amount, most : int
-            Amount of work, and the largest amount for this process.
+            Amount of work, and the largest amount that this process can do.
         what : str
-            Name of the unit of the amount.
+            Noun for the unit of the amounts, such as "fetches", for messages.
 
         Raises
         ------
@@ -65,7 +65,10 @@ class EngineChoice:
 
 
 def choice_of_settings(settings: SparkSettings, say: Callable[[str], None] = _say_nothing) -> EngineChoice:
-    """Return the engine in the settings. With ``auto``, it is Spark if a session is running or its master is set."""
+    """Return the user's choice of engine from the settings. ``say`` gets the messages (see `EngineChoice`).
+
+    The setting ``auto`` becomes ``spark`` under spark-submit, if the user has set a master, or if a session is running.
+    """
     if settings.engine != "auto":
         return EngineChoice(settings.engine, f"--engine {settings.engine}, or the setting spark.engine", say)
     if "PYSPARK_GATEWAY_PORT" in os.environ:

@@ -14,17 +14,17 @@ from isr_batch.lake.tables.inputs import APPEND_LOG, FETCH_LOG
 
 
 class NearSpark(InProcess):
-    """DuckDB in this process. Spark only selects fetches and appends that are in files which DuckDB cannot read."""
+    """DuckDB in this process. Spark selects fetches and appends only if DuckDB cannot read their files."""
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
-        """Return the fetches during time spans (`LakeEngine.fetches`), with Spark if this process cannot read them."""
+        """Return the fetches in time spans (`LakeEngine.fetches`). Spark selects them if DuckDB cannot read them."""
         if self.reads(FETCH_LOG.name):
             return super().fetches(spans, days)
         with BySpark(self._lake) as spark:
             return without_zones(spark.arrow(spark.fetches(spark.rows(spans), days)))
 
     def appends(self, spans: Rows, days: Days) -> Rows:
-        """Return the appends during time spans (`LakeEngine.appends`), with Spark if this process cannot read them."""
+        """Return the appends in time spans (`LakeEngine.appends`). Spark selects them if DuckDB cannot read them."""
         if self.reads(APPEND_LOG.name):
             return super().appends(spans, days)
         with BySpark(self._lake) as spark:
@@ -32,13 +32,13 @@ class NearSpark(InProcess):
 
 
 def engine_for(lake: Lake, names: Sequence[str]) -> LakeEngine:
-    """Return the engine for queries on these tables. It depends on their size, because DuckDB holds them in memory."""
+    """Return the engine for queries on these tables: DuckDB if it can hold them all in memory, else Spark."""
     few = sum(stored_bytes(lake, name) for name in names) <= sizes.QUERIED_BYTES
     return NearSpark(lake) if few else BySpark(lake)
 
 
 def engine_for_a_partition(lake: Lake) -> LakeEngine:
-    """Return the engine for queries about one partition. Local files of any size are read in this process."""
+    """Return the engine for queries about one partition: DuckDB if fetches are in local files or few, else Spark."""
     there = lake.direct(FETCH_LOG.name)
     few = there and (there.store.is_folder or there.size_bytes <= sizes.S3_BYTES)
     return InProcess(lake) if few else BySpark(lake)
@@ -48,10 +48,10 @@ def engine_for_a_partition(lake: Lake) -> LakeEngine:
 def engine_for_results(
     lake: Lake, engine: LakeEngine, results: Rows, where: str, most: int | None
 ) -> Iterator[tuple[LakeEngine, Rows]]:
-    """Select the results of a replay that meet a condition, and yield the engine that writes them, and these results.
+    """Yield the engine that should write those replay results that meet a condition, and these results.
 
-    This process writes up to ``most`` rows, or any number if ``most`` is None, because Spark takes seconds to write any
-    table.
+    Spark takes seconds to write any table. Therefore this process writes up to ``most`` rows, or any number of rows if
+    ``most`` is None.
     """
     chosen = engine(f"SELECT * FROM {{results}} AS results WHERE {where}", results=results)
     if not engine.in_process and (most is None or _count_by_engine(engine, chosen) <= most):
@@ -62,5 +62,4 @@ def engine_for_results(
 
 
 def _count_by_engine(engine: LakeEngine, rows: Rows) -> int:
-    """Return the number of rows, counted by a query."""
     return int(engine.listed(engine("SELECT count(*) AS n FROM {rows}", rows=rows))[0]["n"])

@@ -1,4 +1,4 @@
-"""The tables of a lake: create them by contract, read them, replace rows, and append rows at most once."""
+"""The class `Lake`, which creates a lake's tables from their contracts, reads them, and replaces or appends rows."""
 
 import json
 import re
@@ -44,11 +44,12 @@ class Lake:
     ----------
     spark : SparkSession or function that starts one
         Session with Delta's extension and catalog, or a function that is called when a session is first needed. With a
-        function, a root without a scheme is a folder on this machine.
+        function, a root without a scheme is a folder on this machine; otherwise it is on Spark's default file system.
     root : str
-        Folder (or URI) that contains ``<root>/<table>``; with ``catalog``, a schema as ``CAT.SCHEMA``.
+        Folder or URI in which each table is a folder ``<root>/<table>``; with ``catalog``, a schema as ``CAT.SCHEMA``.
     run_id : str
-        Stored in the metadata of every commit, so that ``DESCRIBE HISTORY`` leads to the row in ``run_log``.
+        Stored in the metadata of every commit, so that ``DESCRIBE HISTORY`` shows which row of ``run_log`` belongs to a
+        commit.
     catalog : bool
         Whether ``root`` names a schema instead of a folder.
     """
@@ -76,7 +77,7 @@ class Lake:
         return self._spark
 
     def identifier(self, name: str) -> str:
-        """Return the name of a table in SQL: its path, or its name in the catalog."""
+        """Return the name of a table in Spark SQL: delta.`PATH`, or its name in the catalog."""
         parts = [*self.root.split("."), name] if self.catalog else ["delta", f"{self.root.rstrip('/')}/{name}"]
         return ".".join(map(quoted_for_spark, parts))
 
@@ -96,12 +97,12 @@ class Lake:
         return there
 
     def ensure(self, table: Table) -> None:
-        """Create a table by its contract, or check that the existing table fits the contract.
+        """Create a table from its contract. If the table exists, check that its columns and types match the contract.
 
         Raises
         ------
         SchemaError
-            If the existing table's columns or types differ from the contract.
+            If the existing table does not match the contract.
         """
         if table.name in self._checked:
             return
@@ -114,7 +115,7 @@ class Lake:
         self._check(table)
 
     def require(self, tables: Iterable[Table]) -> None:
-        """Check that those of these tables that exist fit their contracts, before a command computes rows for them.
+        """Check, before a command computes rows for these tables, that the existing ones match their contracts.
 
         Raises
         ------
@@ -124,7 +125,7 @@ class Lake:
         self.ensure_all([table for table in tables if self.has(table.name)])
 
     def ensure_all(self, tables: Collection[Table]) -> None:
-        """Create or check several tables (`ensure`), concurrently, because a remote store responds slowly."""
+        """Call `ensure` for several tables concurrently, because a remote store responds slowly."""
         with ThreadPoolExecutor(len(tables) or 1) as pool:
             list(pool.map(self.ensure, tables))
 
@@ -144,7 +145,7 @@ class Lake:
         return self.spark.table(self.identifier(name))
 
     def _view_text(self, name: str) -> str:
-        """Return the SQL of a view with the full names of its tables, because Spark does not know their short names."""
+        """Return the SQL of a view, with each table's name replaced by its `identifier`, so that Spark finds it."""
         text = sql_texts()[name]
         for table in VIEWS[name][1]:
             self._require(table)
@@ -152,7 +153,7 @@ class Lake:
         return text
 
     def _require(self, name: str) -> None:
-        """Check, once per table, that it exists and fits its contract."""
+        """Raise an error if a table does not exist or does not match its contract. Each table is checked only once."""
         if name not in self._checked:
             if not self.has(name):
                 raise NoInputError(
@@ -163,17 +164,17 @@ class Lake:
             self._check(TABLES[name])
 
     def replace(self, table: Table, rows: DataFrame, where: str) -> int:
-        """Replace the rows that match a condition with the given rows, in one commit.
+        """Replace the rows of a table that meet a condition with the given rows, in one commit of Spark's.
 
-        The operation is idempotent. Columns are selected by name and cast to the contract's types. If one of the given
-        rows does not match the condition, the write fails.
+        The operation is idempotent. Columns are selected by name and cast to the contract's types. Every given row must
+        meet the condition too, otherwise the write fails.
 
         Parameters
         ----------
         table : Table
             Contract of the table. The table is created if it does not exist.
         rows : DataFrame
-            At least the contract's columns. If there are no rows, matching rows are only removed.
+            The new rows, with at least the contract's columns. If the frame is empty, rows are only removed.
         where : str
             SQL condition on the table's columns, such as ``cluster_id = 'a' AND event_date >= '2026-01-01'``.
 
@@ -194,32 +195,32 @@ class Lake:
         return int((last.get("operationMetrics") or {}).get("numOutputRows") or 0) if there else 0
 
     def reached(self, name: str) -> DirectTable | None:
-        """Return a table to which this process can commit without Spark, even if it does not exist; else None.
+        """Return a table to which this process can commit without Spark, or None. The table may not exist yet.
 
         delta-rs loads a table in milliseconds, Spark in half a second. delta-rs is used for tables in a folder, on S3
-        and on HDFS. Spark is needed for tables that delta-rs cannot reach, for a catalog outside a folder, and for a
-        store with a multi-writer log store.
+        and on HDFS. Spark is needed if delta-rs cannot reach the table, if the table is in a catalog but not in a local
+        folder, or if Spark is configured to commit through a multi-writer log store.
         """
         if name not in self._reached:
             location = self._location(name)
-            # Arrow's file readers and delta-rs would unescape a % in a path.
+            # A path with a % is left to Spark: Arrow's file readers and delta-rs would unescape it.
             scheme = "" if "%" in location else location.partition(":")[0]
             if scheme in DIRECT and self._is_reached is None:  # checked once per lake
                 its_own = self.catalog or log_store(self.spark, scheme)
                 self._is_reached = not its_own and self._by_delta_rs(location).store.is_reached()
-            # If Spark runs on another machine, a catalog's local files are there.
+            # Over Spark Connect, a catalog's local files are on the server's machine.
             is_here = scheme == "file" and not (self.catalog and is_remote())
             is_reached = is_here or (scheme in DIRECT and self._is_reached)
             self._reached[name] = self._by_delta_rs(location) if is_reached else None
         return self._reached[name]
 
     def direct(self, name: str) -> DirectTable | None:
-        """Return an existing table that this process can read and write without Spark; None if only Spark can."""
+        """Return an existing table if this process can read and write it without Spark; None if only Spark can."""
         there = self.reached(name)
         return there if there and self.is_plain(name) else None
 
     def by_delta_rs(self, name: str) -> DirectTable:
-        """Return a table as delta-rs and workers access it, even if other access is left to Spark (`reached`).
+        """Return a table for access by delta-rs and workers, even if `reached` leaves the table to Spark.
 
         Raises
         ------
@@ -229,7 +230,6 @@ class Lake:
         return self._reached.get(name) or self._by_delta_rs(self._location(name))
 
     def _by_delta_rs(self, location: str) -> DirectTable:
-        """Return the table at an address, as delta-rs accesses it."""
         return DirectTable(store_of(location, lambda key: hadoop_setting(self.spark, key)), self.metadata)
 
     def log(self, name: str) -> deltalake.DeltaTable | None:
@@ -238,7 +238,7 @@ class Lake:
         return there.log() if there else None
 
     def was_written(self, name: str) -> None:
-        """Invalidate the cached Delta log of a table, because the table was written."""
+        """Invalidate the cached Delta log of a table. Called after each write to the table."""
         if there := self._reached.get(name):
             there.was_written()
 
@@ -261,24 +261,24 @@ class Lake:
         Raises
         ------
         NoInputError, SchemaError
-            As for `read`.
+            In the same cases as in `read`.
         """
         self._require(name)
         log = self.log(name)
         return log.file_uris() if log else self.read(name).inputFiles()
 
     def is_plain(self, name: str) -> bool:
-        """Whether a table's data files alone define its rows, without deletion vectors or column mapping."""
+        """Whether a table's data files alone define its rows: it uses neither deletion vectors nor column mapping."""
         self._require(name)
         log = self.log(name)
         protocol = log.protocol().min_reader_version if log else self.detail(name)["minReaderVersion"]
         return int(protocol) == 1
 
     def append_once(self, table: Table, rows: DataFrame, key: str) -> None:
-        """Append rows, unless rows with the same key were appended before."""
+        """Append rows in one commit of Spark's, unless rows were appended with the same ``key`` before."""
         self.ensure(table)
-        # The version is always 1. Delta silently drops an append whose version is not above the key's last version, so
-        # that with increasing versions, such as dates, a late run would be lost.
+        # The version is always 1, because Delta silently drops an append whose version is not above the key's last one.
+        # With growing versions, such as dates, the rows of a late run would be dropped.
         writer = (
             conformed(table, rows)
             .writeTo(self.identifier(table.name))
@@ -290,7 +290,7 @@ class Lake:
         self.was_written(table.name)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
-        """Update ``columns`` of existing rows from ``rows`` with the same ``key``, if the first column differs."""
+        """Copy ``columns`` from ``rows`` to existing rows with the same ``key``, if the first of them differs."""
         retrying(lambda: amend(self.identifier(table.name), rows, key, columns), table.name)
         self.was_written(table.name)
 
@@ -299,7 +299,7 @@ class Lake:
         return int(self._last_commit(name)["version"])
 
     def names(self) -> list[str]:
-        """Return the names of the lake's tables, then of its views. Views that lack a table are left out."""
+        """Return the names of the lake's tables, then of its views, except views for which a table is missing."""
         names = [name for name in TABLES if self.has(name)]
         known = {*TABLES, *VIEWS}
         for name, text in sorted(sql_texts().items(), key=lambda view: view[0] not in VIEWS):
@@ -324,17 +324,17 @@ class Lake:
         return names
 
     def query(self, text: str) -> tuple[list[dict[str, object]], list[str]]:
-        """Run a SQL query that names tables and views without a prefix, and collect the result in the driver.
+        """Run Spark SQL that uses the short names of tables and views, and collect the result in the driver.
 
         Returns
         -------
         rows, columns
-            Rows as dictionaries, and the names of the columns in order.
+            The rows as a list of dictionaries, and the list of column names in order.
 
         Raises
         ------
         UsageError
-            If Spark does not understand the query, or cannot compute it.
+            If Spark cannot parse or compute the query.
         """
         names = self.register_views()
         try:
@@ -373,11 +373,11 @@ class Lake:
             self.spark.sql(text)
 
     def metadata(self, **more: str) -> str:
-        """Return the user metadata of a commit as JSON: the id of this run, and ``more``."""
+        """Return the user metadata to store in a commit, as JSON: the id of this run, and the fields in ``more``."""
         return json.dumps({"run_id": self.run_id, **more})
 
     def _location(self, name: str) -> str:
-        """Return the address of a table's folder."""
+        """Return the address of a table's folder, with its scheme."""
         if self.catalog:
             return str(self.detail(name)["location"])
         place = f"{self.root.rstrip('/')}/{name}"
@@ -385,7 +385,7 @@ class Lake:
             return place
         if self._here:
             return f"file:{place}"
-        # The scheme that Spark gives a path without one; there is no public API for it.
+        # The scheme that Spark assumes for a path without one; no public API returns it.
         default = self.spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")  # noqa: SLF001
         return f"{default.rstrip('/')}{place}"
 

@@ -1,6 +1,6 @@
-"""The interface of an engine for SQL over the tables of a lake. DuckDB and Spark implement it.
+"""The interface of the two engines for SQL over a lake's tables: DuckDB in this process, and Spark.
 
-Both engines run the same text, in which ``{name}`` is replaced by a table, and functions have their names in Spark.
+Both engines run the same SQL text. In the text, ``{name}`` stands for a table, and functions have Spark's names.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from isr_batch.lake.delta_files.write import FileOfWorker
 from isr_batch.lake.tables.contract import Table
 
 Rows = Any
-"""Rows of a table or of a result, in a form that only the engine that returned them can use."""
+"""Rows of a table or of a query's result, in the engine's own form. Only the engine that returned them can use them."""
 Days = tuple[date, date]
 OfTable = Callable[[pa.Table], pa.Table]
 OfBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -24,28 +24,29 @@ INSTANTS: Final = ("arrival", "handled", "processed", "released", "completed")
 FIGURES: Final = ("fetch_offset", "leader_log_end_offset", "error_code")
 """Columns that `LakeEngine.fetches` returns, in addition to the follower and one column ``INSTANT_us`` per instant."""
 LARGE_ROWS_AT_A_TIME: Final = 128
-"""Number of rows per batch of `LakeEngine.stream`. A row may be a segment of the log with some 300 kB."""
+"""Number of rows per batch of `LakeEngine.stream`. It is small, because a row may be a segment of some 300 kB."""
 
 
 class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
     """An engine that runs queries on the tables of a lake. Its ``with`` block releases its resources at the end."""
 
     in_process: bool
-    """Whether this process does the work, and not Spark."""
+    """Whether queries run in this process (DuckDB) and not in Spark."""
 
     def table(self, name: str, columns: Sequence[str] = ()) -> Rows:
-        """Open columns of a table, by default all columns. If the lake has no such table, there are no rows."""
+        """Return columns of a table, by default all. If the lake has no such table, the result is empty."""
 
     def with_struct(
         self, name: str, columns: Sequence[str], struct: str, fields: Sequence[str], days: tuple[str, str]
     ) -> Rows:
-        """Open columns of a table, and a struct of its large columns, which is only read when `stream` needs it.
+        """Return ``columns`` of a table, and one more column, ``struct``, which packs its large columns ``fields``.
 
-        ``days`` are the first and the last day whose files are read.
+        The struct may only be passed on to `stream`, because an engine may read its data as late as there. ``days`` are
+        the first and the last day whose files are read.
         """
 
     def rows(self, given: pa.Table) -> Rows:
-        """Return an Arrow table in the form that queries of this engine accept."""
+        """Convert an Arrow table to the form that queries of this engine accept."""
 
     def fetches(self, spans: Rows, days: Days) -> Rows:
         """Return followers' fetches that were in progress during time spans, one row per fetch.
@@ -53,16 +54,16 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         Parameters
         ----------
         spans : Rows
-            ``cluster_id, topic, partition_id, leader_id, replica_id``, and ``from_us`` and ``until_us``, in
-            microseconds and inclusive.
+            One row per follower and span: ``cluster_id``, ``topic``, ``partition_id``, ``leader_id``, ``replica_id``,
+            and the span's limits ``from_us`` and ``until_us``, in epoch microseconds, both inclusive.
         days : (date, date)
             First and last event_date. Files of other days are not read.
 
         Returns
         -------
         Rows
-            The columns of the span; ``arrival_us``, ``handled_us``, ``processed_us``, ``released_us``,
-            ``completed_us``; ``fetch_offset``, ``leader_log_end_offset``, ``error_code``.
+            All columns of the span, and of the fetch ``arrival_us``, ``handled_us``, ``processed_us``,
+            ``released_us``, ``completed_us``, ``fetch_offset``, ``leader_log_end_offset``, ``error_code``.
         """
 
     def appends(self, spans: Rows, days: Days) -> Rows:
@@ -76,45 +77,46 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         Returns
         -------
         Rows
-            The columns of the span, and ``append_us``.
+            All columns of the span, and the append's time ``append_us`` in epoch microseconds.
         """
 
     def by_key(self, rows: Rows, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> Rows:
-        """Apply a function to the rows of each key separately, and return all results."""
+        """Call ``work`` once per distinct value of ``keys``, with all its rows, and concatenate the returned tables."""
 
     def stream(self, rows: Rows, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema) -> Rows:
-        """Apply a function, immediately and only once, to a stream of rows sorted by keys, and return the results.
+        """Call ``work`` with an iterator over sorted batches of rows, and return the rows of the batches it yields.
 
-        Rows with equal keys arrive together and in order, in batches of `LARGE_ROWS_AT_A_TIME`, because rows may be
-        large.
+        Each call (one per Spark task, or a single one) gets all rows of some keys, sorted by ``order``, in batches of
+        `LARGE_ROWS_AT_A_TIME`. All calls happen before this method returns, and only once.
         """
 
     def only(self, rows: Rows, wanted: Rows, keys: Sequence[str]) -> Rows:
-        """Return the rows whose ``keys`` are in ``wanted``. Other rows of a view are not computed.
+        """Return the rows whose values of ``keys`` occur in ``wanted``.
 
-        For a view, each of its tables is filtered by those of the keys that it has.
+        If the rows are from a view, its tables are filtered first, each by those of the keys that it contains. Thus the
+        view's other rows are not computed.
         """
 
     def union(self, *rows: Rows) -> Rows:
         """Concatenate rows. Columns are matched by name, and missing columns are null."""
 
     def __call__(self, text: str, **tables: Rows) -> Rows:
-        """Run a SELECT statement, in which ``{name}`` is replaced by a table, and return the result."""
+        """Run a SELECT statement, in which ``{name}`` stands for the table passed as ``name``. Return the result."""
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        """Return a struct expression in this engine's SQL, given one expression per field."""
+        """Return the SQL expression of a struct, in this engine's dialect, given the SQL expression of each field."""
 
     def literal(self, value: str | int) -> str:
         """Return a value as a literal in this engine's SQL."""
 
     def keep(self, rows: Rows) -> Rows:
-        """Compute rows now and store the result, because several queries will use them."""
+        """Return the same rows, stored so that several queries can use them without computing them again."""
 
     def listed(self, rows: Rows) -> list[dict[str, Any]]:
-        """Collect rows in this process, as dictionaries."""
+        """Collect rows into this process, and return one dictionary per row."""
 
     def arrow(self, rows: Rows) -> pa.Table:
-        """Collect rows in this process, as an Arrow table."""
+        """Collect rows into this process, and return them as an Arrow table."""
 
     def columns(self, rows: Rows) -> list[str]:
         """Return the names of the rows' columns."""
@@ -127,18 +129,18 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         days: tuple[str, str] | None = None,
         files: Sequence[FileOfWorker] = (),
     ) -> int:
-        """Replace the rows of a table that meet a condition by ``rows`` and by the rows in ``files``.
+        """Replace the rows of a table that meet ``where`` with ``rows`` and with the rows in ``files``, in one commit.
 
-        Returns the number of rows written. If the condition only selects certain days, ``days`` are the first and the
-        last of them, and files of other days are not read.
+        Returns the number of rows written. By default, all rows are replaced. If the condition only selects rows of
+        some days, ``days`` may be the first and the last of them, so that files of other days are not read.
         """
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """Update ``columns`` of existing rows from ``rows`` with the same ``key``, if the first column differs."""
+        """Copy ``columns`` from ``rows`` to existing rows with the same ``key``, if the first of them differs."""
 
 
 def appends_text(days: Days) -> str:
-    """Return the query for `LakeEngine.appends` on a table ``append_log``."""
+    """Return the SQL text of `LakeEngine.appends`, for tables that are passed as ``append_log`` and ``spans``."""
     same = " AND ".join(f"appends.{name} = spans.{name}" for name in FOLLOWER[:-1])
     return f"""
         SELECT /*+ BROADCAST(spans) */ spans.*, unix_micros(append_time) AS append_us

@@ -1,4 +1,4 @@
-"""Run SQL that names a lake's tables without a prefix, on DuckDB or Spark (`isr_batch.lake.engines`)."""
+"""Run SQL that uses the short names of a lake's tables, with DuckDB if possible, else with Spark."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +24,12 @@ Value = str | Sequence[tuple[object, ...]]
 
 
 class LakeSql(AbstractContextManager["LakeSql"]):
-    """Runs queries that name a lake's tables without a prefix, in SQL that is common to Spark and DuckDB.
+    """Runs queries that use the short names of a lake's tables, in SQL that both Spark and DuckDB understand.
 
     Parameters
     ----------
     lake : Lake
-        The lake. Tables that it lacks are empty.
+        The lake. Tables that do not exist in it are empty in queries.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -50,7 +50,8 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         text : str
             SELECT statement.
         **values : str or sequence of tuple
-            Replacements for ``:name`` in the text: SQL, or rows for VALUES.
+            What to substitute for each ``:name``. A string is inserted as SQL; a sequence of tuples becomes the rows of
+            a VALUES list.
 
         Raises
         ------
@@ -72,18 +73,18 @@ class LakeSql(AbstractContextManager["LakeSql"]):
         return self._here.arrow(self._here(_with_marks(text, tables), **tables))
 
     def _tables(self, text: str) -> dict[str, Rows | None]:
-        """Return the tables in a query by name, opened, or None for tables that only Spark can read."""
+        """Return the tables and views that occur in a query, by name. The value is None if Spark has to read it."""
         return {name: self._table(name) for name in re.findall(r"\w+", text) if name in TABLES or name in VIEWS}
 
     @cached_property
     def _spark(self) -> LakeEngine:
-        """The Spark engine, with isr-batch's SQL functions registered."""
+        """The Spark engine, in whose session the SQL functions of isr-batch are registered."""
         for text in sql_texts("functions").values():
             self.lake.spark.sql(text)
         return self._opened.enter_context(BySpark(self.lake))
 
     def _table(self, name: str) -> Rows | None:
-        """Open a table for queries in this process. Return None if Spark has to read it."""
+        """Return a table or view for queries in this process; None if Spark has to read it."""
         if name not in self._read:
             parts = VIEWS[name][1] if name in VIEWS else (name,)
             here = all(self._here.reads(part) and stored_bytes(self.lake, part) <= sizes.READ_BYTES for part in parts)
@@ -92,19 +93,19 @@ class LakeSql(AbstractContextManager["LakeSql"]):
 
 
 def _with_marks(text: str, tables: Mapping[str, object]) -> str:
-    """Replace the names of tables in a query by ``{name}``, which a `LakeEngine` expects."""
+    """Replace table names after FROM and JOIN with ``{name}``, the form that `LakeEngine` expects."""
     text = re.sub(r"[{}]", r"\g<0>\g<0>", text)
     named = rf"\b((?i:FROM|JOIN))\s+({'|'.join(tables) or '(?!)'})\b(\s+AS \w+)?"
     return re.sub(named, lambda at: f"{at[1]} {{{at[2]}}}{at[3] or f' AS {at[2]}'}", text)
 
 
 def lake_sql_for_spark(text: str, **values: Value) -> str:
-    """Return a query of `LakeSql` in the form that `isr-batch sql` accepts."""
+    """Return the text of a query of `LakeSql` with its values substituted, which `isr-batch sql` can run."""
     return _sql_with_values(text, values, sql_literal)
 
 
 def _sql_with_values(text: str, values: Mapping[str, Value], quote: Callable[[str], str]) -> str:
-    """Replace each ``:name`` in a query by its value."""
+    """Replace each ``:name`` in a query with its value, as in `LakeSql.__call__`. ``quote`` returns a SQL literal."""
 
     def written(value: object) -> str:
         return quote(value) if isinstance(value, str) else "NULL" if value is None else repr(value)
@@ -112,5 +113,5 @@ def _sql_with_values(text: str, values: Mapping[str, Value], quote: Callable[[st
     def rows(value: Value) -> str:
         return value if isinstance(value, str) else ", ".join(f"({', '.join(map(written, row))})" for row in value)
 
-    # All ``:name`` are replaced in one pass, because a value may look like a ``:name``.
+    # All names are replaced in one pass, because a value may itself contain something like ``:name``.
     return re.sub(r":(\w+)", lambda found: rows(values[found[1]]) if found[1] in values else found[0], text)

@@ -1,12 +1,12 @@
 """Let only one run at a time write results to a lake. Otherwise tables could mix the rows of two runs.
 
-Leases are numbered rows of a Delta table that accepts each number once. The run that appends the row with the next
-number holds the lease. While the run works, it appends a heartbeat every BEAT. The lease ends when the run releases it,
-when the run's process is known to have ended, or when there was no heartbeat for EXPIRY. For a run on another machine
-or in another container, only heartbeats count, because its process id proves nothing.
+Each lease is a numbered row of a Delta table that accepts each number only once. The run that succeeds in appending the
+row with the next number holds the lease. While it works, it appends a heartbeat every `BEAT`. The lease ends when the
+run releases it, when the run's process has ended, or when there was no heartbeat for `EXPIRY`. A process on another
+machine or in another container cannot be looked up by its id, so for its run only heartbeats count.
 
-A run that was suspended for longer than EXPIRY may have lost the lease without noticing it. Therefore `Turn.require`
-checks the lease before results are committed.
+A run that was suspended for longer than `EXPIRY` may have lost the lease without noticing. Therefore `Turn.require`
+checks the lease before the run commits its results.
 """
 
 import logging
@@ -47,7 +47,7 @@ class Turn:
     number: int
 
     def require(self) -> None:
-        """Check that this run still holds the lease. It is called before the run's results are committed.
+        """Raise if this run no longer holds the lease. Called before the run commits its results.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class Turn:
 
 @contextmanager
 def leased(lake: Lake) -> Iterator[Turn]:
-    """Hold the exclusive lease on a lake's results while the block runs.
+    """Hold the exclusive lease on a lake's results while the block runs. A run that already holds it may enter again.
 
     Raises
     ------
@@ -99,10 +99,11 @@ def leased(lake: Lake) -> Iterator[Turn]:
 
 @contextmanager
 def sole_writer(lake: Lake) -> Iterator[None]:
-    """Hold the lease while input tables are written, if the lake is on S3, where Spark can lose concurrent commits.
+    """Hold the lease while the block writes input tables to a lake on S3, where Spark can lose concurrent commits.
 
-    On S3, Spark checks that a version of the table is free, and then writes it, in two steps. With a multi-writer log
-    store (``spark.delta.logStore.s3a.impl``), the lease is not needed.
+    On S3, Spark first checks that a version of the table does not exist, and then writes it, so two writers can write
+    the same version. Elsewhere, or with a multi-writer log store (``spark.delta.logStore.s3a.impl``), they cannot, and
+    no lease is taken.
 
     Raises
     ------
@@ -131,7 +132,7 @@ def _last_turn_of_lease(lake: Lake) -> dict[str, Any] | None:
 
 
 def _write_turn_of_lease(lake: Lake, number: int, what: str, *, given_back: bool = False) -> None:
-    """Append a row to the lease table, unless a row with the same number and event exists."""
+    """Append a row to the lease table, unless one with the same number and event (``what``) exists."""
     row = {
         "turn": number, "run_id": lake.run_id, "host": str(_this_process_of_lease()), "pid": os.getpid(),
         "taken_time": datetime.now(UTC), "given_back": given_back,
@@ -141,7 +142,7 @@ def _write_turn_of_lease(lake: Lake, number: int, what: str, *, given_back: bool
 
 
 def _beat_of_lease(lake: Lake, number: int, ended: threading.Event) -> None:
-    """Append heartbeats to the lease table until the event ``ended`` is set. This runs in a thread."""
+    """Append a heartbeat to the lease table every `BEAT`, until ``ended`` is set. This runs in a thread."""
     beats = 0
     while not ended.wait(BEAT.total_seconds()):
         beats += 1
@@ -153,7 +154,7 @@ def _beat_of_lease(lake: Lake, number: int, ended: threading.Event) -> None:
 
 @dataclass(frozen=True)
 class _LeaseProcess:
-    """The identity of a process: machine, start time and so on, because process ids are reused.
+    """Identifies a process together with its process id, because process ids are reused.
 
     Attributes
     ----------
@@ -170,14 +171,14 @@ class _LeaseProcess:
 
     @classmethod
     def parse(cls, text: str) -> "_LeaseProcess":
-        """Parse the text in the lease table that identifies a process."""
+        """Parse the text that ``str`` returned, which is stored in the column ``host`` of the lease table."""
         return cls(*(*text.split("|"), "", "", "")[:4])
 
     def __str__(self) -> str:
         return f"{self.host}|{self.boot}|{self.namespace}|{self.started}"
 
     def is_gone(self, pid: int) -> bool:
-        """Whether this process can see that the other process, which has the id ``pid``, has ended."""
+        """Whether the process with the id ``pid`` is known to have ended. False if it may be on another machine."""
         own = _this_process_of_lease()
         if (self.host, self.boot, self.namespace) == (own.host, own.boot, own.namespace) and self.boot:
             return _started(pid) != self.started
@@ -219,7 +220,7 @@ def _is_process_of_lease_there(pid: int) -> bool:
 
 
 def _is_lease_turn_over(row: dict[str, Any]) -> bool:
-    """Whether a lease has ended: it was released, its process ended, or its heartbeats stopped."""
+    """Whether a lease has ended, given its last row: it was released, its process ended, or its heartbeats stopped."""
     process = _LeaseProcess.parse(row["host"])
     expiry = EXPIRY if process.boot else _OLD_EXPIRY
     return bool(row["given_back"] or process.is_gone(row["pid"]) or datetime.now(UTC) - row["taken_time"] > expiry)

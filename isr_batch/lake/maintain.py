@@ -1,4 +1,4 @@
-"""Maintain a lake's tables: merge small files, delete unreferenced files, and delete old states of replays.
+"""Maintain a lake's tables: merge small files, delete unreferenced files, and delete old replay states.
 
 delta-rs is used if possible, because it takes milliseconds per table. Spark takes about four seconds per table,
 whatever its size.
@@ -28,21 +28,23 @@ Row = dict[str, object]
 
 
 def maintain_tables(lake: Lake, retain_hours: int, state_days: int) -> list[Row]:
-    """Merge small files and delete unreferenced files in every table of the lake.
+    """Merge small files and delete unreferenced files in every table of the lake, and delete old replay states.
 
     Parameters
     ----------
     lake : Lake
     retain_hours : int
-        Age in hours at which replaced files are deleted. Versions of the table that need them can no longer be read.
+        Files that no current version references are deleted once they are this old. Table versions that need them can
+        then no longer be read.
     state_days : int
-        Number of most recent days whose states are kept, so that a replay can continue from them. A replay of an older
-        day starts at the beginning of the log.
+        The replay states of this many most recent days are kept, so that a replay can continue from them. A replay of
+        an older day starts at the beginning of the log.
 
     Returns
     -------
     list of dict
-        ``table``, ``files_before``, ``files_after``, ``bytes``.
+        One dict per table: ``table`` (its name), ``files_before`` and ``files_after`` (numbers of data files), and
+        ``bytes`` (their total size afterwards).
 
     Raises
     ------
@@ -65,7 +67,7 @@ def _maintain_old_states(lake: Lake, days: int) -> None:
 
 
 def _maintain_table(lake: Lake, table: Table, retain_hours: int) -> Row:
-    """Maintain one table, and return its row of the result."""
+    """Merge and delete files of one table, and return its row of `maintain_tables`."""
     before, size = _count_data_files(lake, table)
     there = lake.direct(table.name)
     if there and size <= sizes.MAINTAINED_BYTES:
@@ -81,11 +83,11 @@ def _maintain_table(lake: Lake, table: Table, retain_hours: int) -> Row:
 
 
 def _maintain_here(there: DirectTable, table: Table, retain_hours: int) -> None:
-    """Maintain a table without Spark."""
+    """Merge and delete files of one table with delta-rs."""
     said = CommitProperties(custom_metadata={"userMetadata": there.metadata()})
     try:
-        # Tables with large rows are not compacted. They are read by location, and their files are already large, with
-        # small row groups (`delta_files.write`).
+        # Tables with binary columns are not compacted: their files are already large, and must keep small row groups,
+        # because their rows are read by location (`delta_files.write`).
         if not has_binaries(table):
             compact_files(there, table)
         there.store.table().vacuum(

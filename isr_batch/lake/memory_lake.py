@@ -1,4 +1,4 @@
-"""A lake in this process's memory, for notebooks and for tasks in users' own Spark jobs."""
+"""A lake whose tables are in this process' memory, for notebooks and for tasks in users' own Spark jobs."""
 
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
@@ -15,7 +15,7 @@ from isr_batch.lake.tables.timelines import VIEWS
 
 
 class MemoryLake(Lake):
-    """A lake whose tables are Arrow tables in memory, for code that reads a lake through Arrow or DuckDB.
+    """A lake whose tables are Arrow tables in memory. Only code that reads a lake through Arrow or DuckDB can use it.
 
     Parameters
     ----------
@@ -29,24 +29,23 @@ class MemoryLake(Lake):
         self.tables = dict(tables)
 
     def put(self, table: Table, rows: pa.Table) -> None:
-        """Replace all rows of a table."""
+        """Set the rows of a table, in place of those that it has."""
         self.tables[table] = rows
 
     def has(self, name: str) -> bool:
-        """Whether a table was given, or, for a view, whether all its tables were (overrides `Lake.has`)."""
+        """Whether the lake contains a table or, for a view, all its tables (overrides `Lake.has`)."""
         return all(map(self.has, VIEWS[name][1])) if name in VIEWS else self._rows(name) is not None
 
     def ensure(self, table: Table) -> None:
-        """Add an empty table if none was given (overrides `Lake.ensure`)."""
+        """Add an empty table if the lake does not contain this one (overrides `Lake.ensure`)."""
         self.tables.setdefault(table, no_rows(table))
 
     def direct(self, name: str) -> "MemoryTable | None":
-        """Return a table in memory. It is empty if none was given (overrides `Lake.direct`)."""
+        """Return a table, or an empty one if the lake does not contain it (overrides `Lake.direct`)."""
         rows = self._rows(name)
         return MemoryTable(no_rows(TABLES[name]) if rows is None else rows)
 
     def _rows(self, name: str) -> pa.Table | None:
-        """Return the rows of a table by name; None if none was given."""
         return next((rows for table, rows in self.tables.items() if table.name == name), None)
 
 
@@ -59,17 +58,17 @@ class MemoryTable(DirectTable):
         self._rows = rows
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
-        """Return columns of the rows in which text columns have one of their values in ``wanted``."""
+        """Return the columns in ``schema``, of rows that match ``wanted``: the allowed values by text column."""
         rows = self._rows
         for column, values in wanted.items():
             rows = rows.filter(pc.is_in(rows[column], pa.array(values, pa.string())))
         return cast_rows(rows, schema)
 
     def open(self, schema: pa.Schema) -> pa.Table:
-        """Return columns of all rows."""
+        """Return the columns in ``schema`` of all rows."""
         return self.read(schema, {})
 
 
 def _no_spark() -> NoReturn:
-    """Raise an error, because tables in memory never need a Spark session."""
+    """Stand in for the function that starts Spark: raise, because tables in memory never need a session."""
     raise AssertionError("tables in memory are read without Spark")

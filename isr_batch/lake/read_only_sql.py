@@ -1,4 +1,4 @@
-"""Check, before Spark runs a user's SQL, that it only queries the tables of the lake."""
+"""Check a user's SQL before Spark runs it: only queries on tables and views of the lake are allowed."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -15,8 +15,8 @@ from isr_batch.lake.sql_files import sql_texts
 
 Java: TypeAlias = Any
 """An object in Spark's JVM, such as a node of a parsed query."""
-# Nodes that a parsed query may have. Any other is refused: statements that change something, and nodes that later
-# versions of Spark add.
+# The nodes that a parsed query may contain. All others are refused: statements that change something, and nodes that
+# later versions of Spark may add.
 _QUERY: Final = frozenset({
     "Aggregate", "AsOfJoin", "CurrentNamespace$", "DescribeRelation", "Distinct", "Except", "Filter", "Generate",
     "GlobalLimit", "Intersect", "Join", "LateralJoin", "LocalLimit", "LocalRelation", "Offset", "OneRowRelation",
@@ -26,9 +26,9 @@ _QUERY: Final = frozenset({
     "UnresolvedWith", "Unpivot", "WithWindowDefinition",
 })  # fmt: skip
 _WITH_PLAN: Final = {"ExplainCommand": "logicalPlan", "DescribeQueryCommand": "plan"}
-"""Statements that describe a query without running it, and the name of their field that contains its plan."""
+"""Statements that describe a query without running it, each with the name of the field that contains its plan."""
 _LEAVES: Final = frozenset({"Literal", "UnresolvedAttribute", "UnresolvedRelation"})
-"""Kinds of nodes that only contain names and values, and need no further check. Most nodes are of these kinds."""
+"""Kinds of nodes that only contain names and values, so their parts need no check. Most nodes are of these kinds."""
 _TABLES: Final = frozenset({"UnresolvedRelation", "UnresolvedTableOrView"})
 _RUNS_JAVA: Final = frozenset({"java_method", "reflect", "try_reflect"})
 _ROWS_OF: Final = frozenset({
@@ -49,12 +49,13 @@ HINT: Final = (
 
 
 def require_query(spark: SparkSession, text: str, names: Collection[str]) -> None:
-    """Refuse SQL that does anything but query tables and views with the given names.
+    """Raise if a SQL text does anything else than query tables and views with the given names.
 
     Raises
     ------
     UsageError
-        If a part is not a plain query, which the message names, or if Spark cannot parse the text.
+        If the text contains a statement, table or function that is not allowed (the message names it), or if Spark
+        cannot parse the text.
     """
     if text.count("/*") > _LEVELS:  # thousands of nested comments would fill the memory of Spark's parser
         raise UsageError(*TOO_DEEP)
@@ -74,7 +75,9 @@ def require_query(spark: SparkSession, text: str, names: Collection[str]) -> Non
 
 @contextmanager
 def errors_of_read_only_query() -> Iterator[None]:
-    """Convert every error of a user's query to a UsageError, including errors for which PySpark has no class.
+    """Convert errors of a user's query that PySpark does not convert itself, such as Py4J's, to a UsageError.
+
+    Errors that are not the query's fault, such as a full disk, are raised unchanged.
 
     Raises
     ------
@@ -98,7 +101,7 @@ def errors_of_read_only_query() -> Iterator[None]:
 
 
 class _ReadOnlyCheck:
-    """Checks all values in a parsed plan, because some nodes contain functions and queries that `children` omits."""
+    """Checks all parts of a parsed plan. Spark's ``children`` would omit functions and queries in other fields."""
 
     def __init__(self, spark: SparkSession, names: Collection[str]) -> None:
         java: Java = spark._jvm  # noqa: SLF001
@@ -112,7 +115,7 @@ class _ReadOnlyCheck:
         self._has = ", ".join(names) or "no table"
 
     def plan(self, plan: Java) -> None:
-        """Check every node of a parsed plan, and refuse the query if one of them is not allowed."""
+        """Raise a UsageError if a node of a parsed plan is not allowed."""
         rest: list[tuple[Java, frozenset[str], int]] = [(plan, frozenset(), 0)]
         while rest:
             part, named, level = rest.pop()
@@ -124,7 +127,7 @@ class _ReadOnlyCheck:
             if kind in _WITH_PLAN:
                 rest.append((getattr(part, _WITH_PLAN[kind])(), named, level + 1))
             elif kind == "UnresolvedWith":
-                # A query may also name earlier common table expressions, and a recursive one may name itself.
+                # A query may use common table expressions that are defined before it; a recursive one may use itself.
                 for each in self._list(part.innerChildren()):
                     named |= {each.alias().lower()}
                     rest.append((each, named, level + 1))
@@ -135,7 +138,7 @@ class _ReadOnlyCheck:
                     rest += [(each, named, level + (form in _NODES)) for each in self._made_of(part, form)]
 
     def _kind_of(self, part: Java) -> tuple[str, str]:
-        """Return the Java class of a part of a plan, and the form in which its own parts are listed."""
+        """Return the class of a part of a plan, and the interface in `_FORMS` through which its parts are listed."""
         name = part.getClass().getName()
         if name not in self._forms:
             forms = (form for form in _FORMS if is_instance_of(self._gateway, part, form))
@@ -143,11 +146,11 @@ class _ReadOnlyCheck:
         return name.rpartition(".")[2], self._forms[name]
 
     def _made_of(self, part: Java, form: str) -> Iterable[Java]:
-        """Return the direct parts of a part of a plan."""
+        """Return the direct parts of a part of a plan, whose interface is ``form``; none if it has no interface."""
         return self._list(part.toSeq() if form == _ITERABLE else part.productIterator().toSeq()) if form else ()
 
     def _node(self, node: Java, kind: str, form: str, named: frozenset[str]) -> None:
-        """Refuse a node of a kind that does not occur in queries."""
+        """Raise if a node is of a kind that queries do not contain, or uses a table or function that is not allowed."""
         if form == _PLAN and kind not in _QUERY:
             words = re.sub(r"(?<!^)(?=[A-Z])", " ", kind.strip("$")).lower()
             raise UsageError(f"this is not a query on the lake's tables: {words}", HINT)
@@ -163,12 +166,12 @@ class _ReadOnlyCheck:
             raise UsageError("names computed with IDENTIFIER are not allowed", HINT)
 
     def _table(self, words: list[str], named: frozenset[str]) -> None:
-        """Refuse a table that is neither in the lake nor defined in the query."""
+        """Raise if a table is neither in the lake nor defined in the query (``named``)."""
         if len(words) > 1 or words[0].lower() not in self._names | named:
             raise UsageError(f"the lake has no {'.'.join(words)}", f"it has {self._has}. {HINT}")
 
     def _function(self, words: list[str], known: Collection[str]) -> None:
-        """Refuse a function that Spark does not have, or that runs Java code."""
+        """Raise if a function is not among the ``known`` ones, or runs Java code."""
         name = ".".join(words).lower()
         if name not in known or name in _RUNS_JAVA:
             raise UsageError(f"function {name} is not allowed in a query", HINT)

@@ -24,14 +24,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunCounts:
-    """Number of rows that a step read, wrote and refused."""
+    """Numbers of rows that a step of a command read, wrote and refused."""
 
     rows_in: int = 0
     rows_out: int = 0
     rows_quarantined: int = 0
 
     def __add__(self, other: "RunCounts") -> "RunCounts":
-        """Add the counts of another step."""
+        """Return the sums of two steps' counts."""
         return RunCounts(
             self.rows_in + other.rows_in,
             self.rows_out + other.rows_out,
@@ -40,23 +40,27 @@ class RunCounts:
 
 
 class Run:
-    """A running command's counts, for its row of ``run_log``."""
+    """Sums up the counts of a running command's steps, for the command's row in ``run_log``."""
 
     def __init__(self) -> None:
         self.counts = RunCounts()
 
     def add(self, counts: RunCounts) -> None:
-        """Add the counts of a finished step."""
+        """Add the counts of a finished step to those of the command."""
         self.counts += counts
 
 
 def new_run_id() -> str:
-    """Return a new ``run_id``. Ids sort by time."""
+    """Return a new ``run_id``: the current time in UTC, and random digits. Ids sort in chronological order."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
 
 
 def is_still_valid(lake: Lake, run_id: str, command: str, config_hash: str) -> bool:
-    """Whether a command succeeded with these settings and this code, and the input tables have not changed since."""
+    """Whether the results of the run ``run_id`` are still valid, so that ``command`` need not run again.
+
+    That is so if it was the same command, with the same settings (``config_hash``) and the current code, if it
+    succeeded, and if the input tables have not changed since.
+    """
     columns = ("command", "config_hash", "code_version", "status", "input_table_versions")
     rows = read_columns(lake, RUN_LOG.name, columns, {"run_id": run_id}).to_pylist()
     now = {"command": command, "config_hash": config_hash, "code_version": _code_version(), "status": "done"}
@@ -65,7 +69,7 @@ def is_still_valid(lake: Lake, run_id: str, command: str, config_hash: str) -> b
 
 
 def _code_version() -> str:
-    # The version alone stays the same between two states of a checkout.
+    # The version number alone does not change with every change of the source code.
     return f"{__version__}+{digest_of_results()}"
 
 
@@ -75,7 +79,7 @@ def _versions_of_input(lake: Lake) -> dict[str, int]:
 
 
 def _end_of_run(error: Exception | SystemExit) -> tuple[int, str]:
-    """Return the exit code and the message of a command that ended with this exception."""
+    """Return the exit code and the message to record for a command that ended with this exception."""
     if isinstance(error, SystemExit):
         return int(error.code or 0), "stopped by a signal"
     explanation = explained_error(error)
@@ -86,9 +90,10 @@ def _end_of_run(error: Exception | SystemExit) -> tuple[int, str]:
 
 @contextmanager
 def write_run_log(lake: Lake, command: str, window: str | None, config_hash: str) -> Iterator[Run]:
-    """When the block ends, write a row of ``run_log`` for the command in it, even after an error.
+    """Run a block that executes a command, and then add the command's row to ``run_log``, even after an error.
 
-    An error is only recorded if the lake already has a table, because a mistyped path must not become a lake.
+    Yields the `Run`, which collects the block's counts. An error is only recorded if the lake already contains an input
+    table, because a mistyped path must not become a lake.
     """
     run = Run()
     started, clock = datetime.now(UTC), time.monotonic()

@@ -1,8 +1,8 @@
 """Replace a few rows of a table in one commit, without Spark.
 
 A Spark commit takes at least a second, whatever its size; a commit by `deltalake` takes some milliseconds. This module
-reads the files that may have matching rows, rewrites those that also have other rows, and commits the changed list of
-files. deltalake does not check the constraints of rows that are written in this way, so they are checked here.
+reads the files that may contain rows to replace, rewrites files that also contain other rows, and commits the changed
+list of files. deltalake does not check constraints in such a commit, so they are checked here.
 """
 
 import logging
@@ -47,7 +47,7 @@ class SmallTables:
         self.sql = sql
 
     def takes(self, table: Table, days: Days | None = None, where: str | None = None) -> DirectTable | None:
-        """Return the table if `replace` can write it with delta-rs and has to rewrite little of it; else None.
+        """Return the table if `replace` can write to it and would rewrite at most `sizes.REWRITTEN_BYTES`; else None.
 
         The table is created if it does not exist.
 
@@ -57,9 +57,10 @@ class SmallTables:
         days : (str, str), optional
             As for `replace`. Files of other days are ignored.
         where : str, optional
-            As for `replace`. By default, all files are considered rewritten. With ``where``, files of a large table are
-            not if none or all of their rows match. A table with a change feed is only accepted if whole files are
-            replaced, because then the feed can be derived from the files, as after an overwrite by Spark.
+            As for `replace`. By default, all files are assumed to be rewritten. With ``where``, the files of a large
+            table are examined: only those must be rewritten of whose rows some but not all match. A table with a change
+            feed is only accepted if no file must be rewritten, because Delta derives the feed from whole files that a
+            commit adds and removes.
         """
         self.lake.ensure(table)
         there = self.lake.direct(table.name)
@@ -82,22 +83,23 @@ class SmallTables:
         *,
         checked: bool = False,
     ) -> int:
-        """Replace the rows that match a condition, in one commit, as `Lake.replace` does.
+        """Replace the rows of a table that meet a condition with other rows, in one commit, without Spark.
 
         Parameters
         ----------
         table : Table
             A table that `takes` accepts.
         rows : pa.Table
-            The contract's columns.
+            The new rows, with the contract's columns.
         where : str
-            SQL condition that both engines understand. Every row must meet it.
+            Condition on the rows to replace, in SQL that both DuckDB and Spark understand. Each new row must meet it
+            too.
         days : (str, str), optional
-            First and last event_date that the condition selects, so that no other files are read.
+            First and last event_date of rows that can meet the condition. Files of other days are not read.
         files : sequence of FileOfWorker
-            Files with further rows.
+            Written data files with further new rows, which the same commit adds.
         checked : bool
-            Whether the rows are known to meet the contract and the condition.
+            Whether ``rows`` are already known to meet the contract and the condition.
 
         Returns
         -------
@@ -109,7 +111,7 @@ class SmallTables:
         SchemaError
             If a row breaks the contract or does not meet the condition.
         WriteConflictError
-            If another process writes to the same files.
+            If another process committed first at every attempt.
         """
         to = self.lake.by_delta_rs(table.name)
         schema = arrow_schema(table)
@@ -119,7 +121,7 @@ class SmallTables:
             raise SchemaError(f"{broken} rows break the contract of {table.name}, or are outside the rows to replace")
 
         def replacing(there: deltalake.DeltaTable) -> Actions:
-            """Return the actions that replace the rows, for one version of the table."""
+            """Return the actions that replace the rows in the version ``there`` of the table."""
             gone: list[RemoveAction] = []
             after = [rows.cast(schema)]
             for file in data_files(there, days):
@@ -136,7 +138,7 @@ class SmallTables:
         return int(rows.num_rows) + sum(file.rows for file in files)
 
     def add_files(self, table: Table, files: Sequence[FileOfWorker]) -> None:
-        """Commit data files that are already written. Their rows must meet the contract.
+        """Add data files that are already written to a table, in one commit. Their rows are not checked again.
 
         Raises
         ------
@@ -146,10 +148,10 @@ class SmallTables:
         commit(self.lake.by_delta_rs(table.name), table, lambda _: [added(file, table) for file in files])
 
     def append_once(self, table: Table, row: Mapping[str, object], key: str) -> None:
-        """Append a row, unless a row with the same key was appended before, as `Lake.append_once` does.
+        """Append a row, unless a row was appended with the same ``key`` before.
 
-        This is also safe on S3. If another commit came first, a deltalake commit fails; a Spark commit would not notice
-        it.
+        This is also safe on S3: if another process commits at the same time, deltalake notices the conflict and the
+        append is retried, whereas Spark could overwrite the other commit.
 
         Raises
         ------
@@ -167,14 +169,14 @@ class SmallTables:
         new = [*_small_files_written(to.store, table, rows)]
 
         def unless_done(there: deltalake.DeltaTable) -> Actions:
-            """Return the actions that append the row, or no actions if this version of the table has the key."""
+            """Return the actions that append the row; none if the version ``there`` already contains the key."""
             return new if there.transaction_version(key) is None else []
 
-        # If two processes write the same key, the later one fails with a conflict, and finds the key when it retries.
+        # If two processes append with the same key, the later commit fails, and its retry finds the key.
         commit(to, table, unless_done, [Transaction(key, 1, now_ms())])
 
     def _committed_to(self, table: Table) -> DirectTable | None:
-        """Return the table if deltalake can commit to it, which is faster than Spark; else None."""
+        """Return the table if deltalake can commit to it; None if only Spark can, which is slower."""
         if there := self.lake.reached(table.name):
             return there
         try:
@@ -187,15 +189,15 @@ class SmallTables:
         return None
 
     def select(self, rows: pa.Table, where: str) -> pa.Table:
-        """Return the rows that meet a SQL condition, which must be valid in both Spark and DuckDB."""
+        """Return the rows that meet a condition in Spark SQL."""
         return rows_that_meet(self.sql, rows, where)
 
     def count_broken(self, table: Table, rows: pa.Table, where: str = "true") -> int:
-        """Count the rows that break the contract of a table or do not meet a condition."""
+        """Return the number of rows that break the contract of a table or do not meet a condition."""
         return count_breaking_contract(self.sql, table, rows, where)
 
     def _replaced(self, store: Store, table: Table, file: dict[str, Any], where: str) -> int:
-        """Count the rows of a file that meet a condition. Also set its ``num_records``, which a log may lack."""
+        """Return the number of rows of a file that meet a condition, and set ``num_records`` in the dict ``file``."""
         schema = arrow_schema(table)
         named = [field for field in schema if field.name in re.findall(r"\w+", where)]
         found = rows = 0
@@ -207,12 +209,11 @@ class SmallTables:
 
 
 def _size_of_small_files(files: Sequence[dict[str, Any]]) -> int:
-    """Return the total size of files in bytes."""
     return sum(file["size_bytes"] for file in files)
 
 
 def _small_files_written(store: Store, table: Table, rows: pa.Table) -> Iterator[AddAction]:
-    """Write rows to new files, one per partition, and yield the actions that add these files, without statistics."""
+    """Write rows to new files, one per partition, and yield an ``add`` action for each, without column statistics."""
     for part, day in _parts_of_small_table(rows, table.partitioned_by):
         file = DayFile(table, store, day, rows.schema)
         file.write(part)
@@ -220,7 +221,7 @@ def _small_files_written(store: Store, table: Table, rows: pa.Table) -> Iterator
 
 
 def _parts_of_small_table(rows: pa.Table, by: tuple[str, ...]) -> Iterator[tuple[pa.Table, str]]:
-    """Split rows by partition. Yield each part with its partition value."""
+    """Split rows by the partition column ``by``, and yield (rows, partition value). If ``by`` is empty, this is ""."""
     if not by:
         if rows.num_rows:
             yield rows, ""

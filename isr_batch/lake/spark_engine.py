@@ -39,18 +39,18 @@ from isr_batch.lake.tables.outputs import TABLES
 from isr_batch.session import in_utc
 
 TASKS_A_CORE: Final = 4
-"""Number of tasks of a replay per core. With several tasks, cores do not idle until the longest task ends."""
+"""Number of tasks of a replay per core. With several, cores do not idle while the longest task is still running."""
 LEAST_OF_TASK: Final = 1 << 22
 MOST_OF_TASK: Final = 1 << 28
-"""Smallest and largest input of a task of a replay, in bytes of files: about one million and 60 million events. Each
-task costs tenths of a second, so smaller tasks are not worth it."""
+"""Smallest and largest input of a replay task, in bytes of data files: about one million and 60 million events. Each
+task costs some tenths of a second, so smaller tasks are not worth it."""
 FILES_AT_A_TIME: Final = 64
-"""Maximum number of tasks that list the locations of rows with large columns."""
+"""Maximum number of tasks that list the locations of a table's rows for `BySpark.with_struct`."""
 _ROWS_AT_A_TIME: Final = ("spark.sql.parquet.columnarReaderBatchSize", "spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
 class _Late(NamedTuple):
-    """A struct of large columns that workers read later, by location: its store, its fields, and the files' size."""
+    """A struct of large columns that workers read later by location: store, fields, and total size of the files."""
 
     store: Store
     schema: pa.Schema
@@ -75,7 +75,7 @@ class BySpark(LakeEngine):
             self._lake.spark.catalog.dropTempView(view)
 
     def table(self, name: str, columns: Sequence[str] = ()) -> DataFrame:
-        """Open columns of a table as a Spark frame (`LakeEngine.table`)."""
+        """Return columns of a table or view as a Spark frame (`LakeEngine.table`). Small tables are read here."""
         columns = columns or contract_of(name).column_names
         if not self._lake.has(name):
             return self.rows(contract_schema(name, columns).empty_table())
@@ -87,10 +87,10 @@ class BySpark(LakeEngine):
     def with_struct(
         self, name: str, columns: Sequence[str], struct: str, fields: Sequence[str], days: tuple[str, str]
     ) -> DataFrame:
-        """Open columns of a table. In place of the struct is each row's location, by which `stream` reads it later.
+        """Return columns of a table (`LakeEngine.with_struct`), with each row's location in place of its struct.
 
-        If the struct had the data (`LakeEngine.with_struct`), Spark would move all of it through its memory, to disk,
-        and through a pipe to its Python workers.
+        The workers of `stream` read the structs at these locations. Otherwise Spark would move all their data through
+        its memory, to disk, and through a pipe to its Python workers.
         """
         there = self._lake.direct(name) if self._lake.has(name) else None
         if there is None:
@@ -110,7 +110,7 @@ class BySpark(LakeEngine):
         return self._lake.spark.createDataFrame(given)
 
     def fetches(self, spans: DataFrame, days: Days) -> DataFrame:
-        """Return the fetches in progress during time spans (`LakeEngine.fetches`)."""
+        """Return one row per fetch that was in progress during a time span of its follower (`LakeEngine.fetches`)."""
         instants = ", ".join(f"unix_micros({name}_time) AS {name}_us" for name in INSTANTS)
         return self(
             f"""
@@ -125,11 +125,11 @@ class BySpark(LakeEngine):
         )  # fmt: skip
 
     def appends(self, spans: DataFrame, days: Days) -> DataFrame:
-        """Return the appends to partitions during time spans (`LakeEngine.appends`)."""
+        """Return one row per append to a partition during a time span of that partition (`LakeEngine.appends`)."""
         return self(appends_text(days), append_log=self.table(APPEND_LOG.name), spans=spans)
 
     def by_key(self, rows: DataFrame, keys: Sequence[str], work: OfTable, schema: pa.Schema) -> DataFrame:
-        """Apply a function to the rows of each key, in workers (`LakeEngine.by_key`)."""
+        """Call a function once per key in Spark's workers, and return the results (`LakeEngine.by_key`)."""
         names = schema.names
 
         def of_key(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -140,10 +140,10 @@ class BySpark(LakeEngine):
     def stream(
         self, rows: DataFrame, keys: Sequence[str], order: Sequence[str], work: OfBatches, schema: pa.Schema
     ) -> Rows:
-        """Apply a function to a sorted stream of rows, in workers (`LakeEngine.stream`). The result is kept on disk."""
+        """Call a function with sorted batches of rows in workers (`LakeEngine.stream`). The result stays on disk."""
         late = {name: self._late[name] for name in rows.columns if name in self._late}
         if late:
-            # Partitioned by range, not by hash, so that rows of the same row group of a file are in the same task.
+            # The shuffle is by range and not by hash, so that the rows of one row group of a file are in the same task.
             tasks = self._tasks(sum(of.size_bytes for of in late.values()))
             together, work = rows.repartitionByRange(tasks, *keys), partial(_with_late_read, late, work)
         else:
@@ -151,11 +151,11 @@ class BySpark(LakeEngine):
         with rows_at_a_time(self._lake.spark, LARGE_ROWS_AT_A_TIME):
             sorted_rows = together.sortWithinPartitions(*order)
             made = self._persisted(sorted_rows.mapInArrow(work, from_arrow_schema(schema)), StorageLevel.DISK_ONLY)
-            made.count()  # computed now: if a broadcast computed it later, Spark's timeout of 300 s would apply
+            made.count()  # compute it now: in a later broadcast, Spark's timeout of 300 s would apply
         return made
 
     def _tasks(self, size_bytes: int) -> int:
-        """Return the number of tasks for an amount of data in bytes."""
+        """Return the number of replay tasks for data files of this total size."""
         try:
             cores = self._lake.spark.sparkContext.defaultParallelism
         except (AttributeError, PySparkException):  # over Spark Connect
@@ -163,16 +163,16 @@ class BySpark(LakeEngine):
         return max(1, min(TASKS_A_CORE * cores, size_bytes // LEAST_OF_TASK), size_bytes // MOST_OF_TASK)
 
     def only(self, rows: DataFrame, wanted: DataFrame, keys: Sequence[str]) -> DataFrame:
-        """Return the rows whose keys are in ``wanted`` (`LakeEngine.only`). Spark filters before a view's joins."""
+        """Return the rows whose keys are in ``wanted`` (`LakeEngine.only`). Spark itself filters before views join."""
         shared = [name for name in keys if name in rows.columns]
         return rows.join(wanted.select(*shared).distinct(), shared, "left_semi").select(*rows.columns)
 
     def union(self, *rows: DataFrame) -> Rows:
-        """Concatenate rows, with null for missing columns (`LakeEngine.union`)."""
+        """Concatenate rows by column name. Columns that some rows lack are null there (`LakeEngine.union`)."""
         return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), rows)
 
     def __call__(self, text: str, **tables: DataFrame) -> DataFrame:
-        """Run a SELECT statement on tables (`LakeEngine.__call__`)."""
+        """Run a SELECT statement, in which ``{name}`` stands for the table ``name`` (`LakeEngine.__call__`)."""
         used = {name: self._view(rows) for name, rows in tables.items() if f"{{{name}}}" in text}
         return self._session.sql(text.format(**used) if used else text)
 
@@ -182,18 +182,17 @@ class BySpark(LakeEngine):
 
     def _view(self, rows: DataFrame) -> str:
         """Register rows as a temporary view, and return the view's name."""
-        # Not `spark.sql(text, name=rows)`, which drops its views immediately: Spark drops persisted rows together with
-        # a view.
+        # `spark.sql(text, name=rows)` would drop its view immediately, and Spark drops persisted rows with their view.
         self._views.append(f"rows_{uuid.uuid4().hex}")
         rows.createTempView(self._views[-1])
         return self._views[-1]
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        """Return a struct expression in Spark's SQL (`LakeEngine.struct`)."""
+        """Return Spark's SQL expression of a struct, given the expression of each field (`LakeEngine.struct`)."""
         return "named_struct({})".format(", ".join(f"'{name}', {text}" for name, text in fields.items()))
 
     def literal(self, value: str | int) -> str:
-        """Return a literal in Spark's SQL (`LakeEngine.literal`)."""
+        """Return a value as a literal of Spark's SQL, for texts passed to `__call__` (`LakeEngine.literal`)."""
         return sql_literal(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
 
     def keep(self, rows: DataFrame) -> DataFrame:
@@ -236,14 +235,17 @@ class BySpark(LakeEngine):
         return self._lake.replace(table, rows, where)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
-        """Update columns of existing rows (`LakeEngine.amend`)."""
+        """Update columns of existing rows, with a MERGE statement (`LakeEngine.amend`)."""
         self._lake.amend(table, rows, key, *columns)
 
 
 def _rows_with_locations(
     store: Store, files: Sequence[Mapping[str, Any]], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of files, with the location of each row in the last column. This runs in a worker."""
+    """Yield the rows of files, with the location of each row in the last column. This runs in a worker.
+
+    ``batches`` contain, in the column ``id``, the indices of the files that this task has to read.
+    """
     *columns, struct = schema
     for number in (number.as_py() for batch in batches for number in batch.column("id")):
         rows = read_file(store, store.files(), files[number], pa.schema(columns), {})
@@ -254,7 +256,7 @@ def _rows_with_locations(
 def _with_late_read(
     late: Mapping[str, _Late], work: OfBatches, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Read the structs at the given locations, and pass complete rows to ``work``. This runs in a worker."""
+    """Replace the locations in ``batches`` with the structs there, and call ``work``. This runs in a worker."""
     readers = {name: FileRows(of.store, of.schema) for name, of in late.items()}
 
     def read() -> Iterator[pa.RecordBatch]:
@@ -270,7 +272,7 @@ def _with_late_read(
 
 @contextmanager
 def rows_at_a_time(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Let Spark use batches of ``rows`` rows while the block creates and runs a plan with large rows."""
+    """Limit Spark's batches to this number of rows while the block creates and runs a plan with large rows."""
     usual = {name: str(spark.conf.get(name)) for name in _ROWS_AT_A_TIME}
     for name in _ROWS_AT_A_TIME:
         spark.conf.set(name, str(rows))

@@ -1,4 +1,4 @@
-"""Write to Delta tables with Spark: cast rows to a contract, and retry after conflicts."""
+"""Write to Delta tables with Spark: cast rows to the types of a contract, and retry after conflicts."""
 
 import random
 import time
@@ -21,12 +21,12 @@ _CONFLICTS: Final[tuple[type[Exception], ...]] = tuple(
 
 
 def retrying(write: Callable[[], object], name: str) -> None:
-    """Call ``write``, in which Spark writes to a table, and retry while other processes commit first.
+    """Call ``write``, with which Spark writes to the table ``name``. Repeat it if another process committed first.
 
     Raises
     ------
     WriteConflictError
-        After RETRIES retries.
+        If another process committed first at every one of the `RETRIES` retries too.
     """
     for attempt in range(RETRIES + 1):
         try:
@@ -41,7 +41,7 @@ def retrying(write: Callable[[], object], name: str) -> None:
 
 
 def conformed(table: Table, rows: DataFrame) -> DataFrame:
-    """Return the contract's columns of rows, cast to the contract's types.
+    """Select a contract's columns from rows, and cast them to the contract's types.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def conformed(table: Table, rows: DataFrame) -> DataFrame:
 
 
 def amend(identifier: str, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> None:
-    """Update ``columns`` of a table's rows from ``rows`` with the same ``key``, if the first column differs."""
+    """Copy ``columns`` from ``rows`` to a table's rows with the same ``key``, if the first of them differs."""
     given = f"given_{uuid.uuid4().hex}"
     same = " AND ".join(f"there.{name} = given.{name}" for name in key)
     changed = f"there.{columns[0]} IS DISTINCT FROM given.{columns[0]}"
@@ -76,7 +76,7 @@ def is_delta(spark: SparkSession, place: str) -> bool:
     Raises
     ------
     UsageError
-        Over Spark Connect, which has no such check.
+        Over Spark Connect, which cannot check it.
     """
     if is_remote():
         raise UsageError(

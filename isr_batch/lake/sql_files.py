@@ -1,4 +1,4 @@
-"""Read SQL texts from files next to the code."""
+"""Read SQL texts from the folders ``sql`` of packages."""
 
 import re
 from importlib.resources import files
@@ -6,7 +6,11 @@ from itertools import takewhile
 
 
 def sql_texts(folder: str = "") -> dict[str, str]:
-    """Return SQL texts by name: of the views, or in a subfolder, ``functions`` (for Spark) or ``duckdb``."""
+    """Return {file name without ending: SQL text} for the lake's views.
+
+    With ``folder``, it is for another folder: ``functions`` (the lake's functions for Spark) or ``duckdb`` (those views
+    that need other text in DuckDB).
+    """
     entries = (files("isr_batch.lake") / "sql" / folder).iterdir()
     return {
         entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
@@ -16,18 +20,18 @@ def sql_texts(folder: str = "") -> dict[str, str]:
 
 
 def views_for_duckdb() -> dict[str, str]:
-    """Return the SQL texts of the views for DuckDB by name. Most of them are the same for Spark."""
+    """Return {name: SQL text for DuckDB} for the lake's views. Most texts are the same for Spark."""
     return sql_texts() | sql_texts("duckdb")
 
 
 def comment_of(text: str) -> str:
-    """Return the comment at the beginning of a SQL file as one line."""
+    """Return the comment lines at the beginning of a SQL text, joined into one line."""
     lines = takewhile(lambda line: line.startswith("--"), text.splitlines())
     return " ".join(line.removeprefix("--").strip() for line in lines)
 
 
 def text_of(package: str, name: str, **values: object) -> str:
-    """Return the text of a SQL file in a package's folder ``sql``, without comments, and with values for ``$name``."""
+    """Return the SQL in the file ``sql/NAME.sql`` of a package, without comments. Each ``$name`` becomes its value."""
     text = (files(package) / "sql" / f"{name}.sql").read_text(encoding="utf-8")
     text = re.sub(r"^ *--.*\n", "", text, flags=re.MULTILINE)
     return re.sub(r"\$(\w+)", lambda found: str(values[found[1]]), text)

@@ -1,4 +1,4 @@
-"""Run users' SQL, which names a lake's tables and views without a prefix, in DuckDB or in Spark."""
+"""Run users' SQL, which uses the short names of a lake's tables and views, in DuckDB or in Spark."""
 
 import re
 from typing import Any, Final
@@ -18,14 +18,14 @@ from isr_batch.phrases import did_you_mean
 _OWN: Final = "rows_of_"
 _MISSING: Final = re.compile(r"Table with name (\S+) does not exist")
 _NEAREST: Final = re.compile(r'\n(?:Candidate bindings:|Did you mean) "([^"]+)"')
-"""The most similar name of a column or function, which DuckDB's error message has below its first line."""
+"""Matches the most similar name of a column or function, which DuckDB suggests below the first line of an error."""
 _QUERY: Final = re.compile(
     r"(?is)(?:[\s(]|--[^\n]*\n|/\*.*?\*/)*"
     r"(SELECT|FROM|WITH|VALUES|TABLE|DESCRIBE|EXPLAIN|SHOW|SUMMARIZE|PIVOT|UNPIVOT)\b"
 )
 _QUERY_NODES: Final = {"CTE", "RECURSIVE_CTE", "SELECT", "SET_OPERATION"}
-"""Kinds of nodes that a user's parsed query may have. Other kinds are refused, because even a common table expression
-may delete rows or write a file."""
+"""Kinds of nodes that a user's parsed query may contain. Other kinds are refused, because even a common table
+expression may delete rows or write a file."""
 _CHANGES: Final = {"COPY", "CREATE", "DELETE", "INSERT", "MERGE", "UPDATE"}
 _NO_QUERY: Final = "`isr-batch sql` only asks, such as SELECT * FROM spurious_shrinks"
 Answer = tuple[list[dict[str, Any]], list[str]]
@@ -38,20 +38,20 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
     ----------
     lake : Lake
     text : str
-        A query in the SQL of the engine. The engine is DuckDB, unless Spark is the lake's engine or only Spark can read
-        the tables.
+        A query in the SQL dialect of the engine that runs it. This is DuckDB, unless the user asked for Spark or only
+        Spark can read the tables.
     unrestricted : bool
-        Whether Spark runs any statement, not only queries.
+        Whether to let Spark run any statement, and not only queries.
 
     Returns
     -------
     rows, columns
-        Rows as dictionaries, and the names of the columns in order.
+        The rows as a list of dictionaries, and the list of column names in order.
 
     Raises
     ------
     UsageError
-        If a table does not exist, the engine does not understand the text, or the text is not a query.
+        If a table does not exist, if the engine cannot parse or run the text, or if the text is not a query.
     """
     if re.search("[\ud800-\udfff]", text):
         raise UsageError("the query is not UTF-8 text", "write it in UTF-8")
@@ -66,7 +66,7 @@ def answer(lake: Lake, text: str, *, unrestricted: bool = False) -> Answer:
 
 
 def _is_query_for_spark(lake: Lake) -> bool:
-    """Decide whether Spark runs the query, and report the choice."""
+    """Return whether Spark has to run queries on a lake, and report the choice of engine."""
     if lake.engine.wanted == "auto" and (lake.catalog or lake.reached("run_log") is None):
         lake.engine.say("engine spark: only Spark can read tables at this location; --engine local tries DuckDB")
         return True
@@ -78,7 +78,7 @@ def _is_query_for_spark(lake: Lake) -> bool:
 
 
 def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
-    """Run a query in DuckDB. In the result, instants are TIMESTAMP in UTC."""
+    """Run a query in DuckDB, where times have the type TIMESTAMP and are in UTC. Return its rows and column names."""
     query = _QUERY.match(text)
     if query is None:
         raise UsageError("this is not a query", _NO_QUERY)
@@ -97,7 +97,7 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
         hint = f"{meant}docs/tables.md describes the tables; --engine spark accepts Spark's SQL"
         raise UsageError(f"DuckDB: {str(error).strip().partition(chr(10))[0]}", hint) from error
     rows = found.to_pylist(maps_as_pydicts="strict")
-    # In DuckDB, a sum of integers has a type wider than Arrow's integers; it is converted back.
+    # DuckDB returns a sum of integers as a decimal. It is converted back to an integer.
     for name in (field.name for field in found.schema if pa.types.is_decimal(field.type) and not field.type.scale):
         for row in rows:
             row[name] = None if row[name] is None else int(row[name])
@@ -105,7 +105,7 @@ def _answered_by_duckdb(lake: Lake, text: str) -> Answer:
 
 
 def _require_query(sql: ArrowSql, text: str) -> None:
-    """Parse a statement, and refuse it if it is not a query."""
+    """Raise a UsageError unless a text is exactly one statement, and this statement is a query or explains one."""
     statements = duckdb.extract_statements(text)
     if len(statements) != 1:
         raise UsageError("several statements", "ask one query per call")
@@ -115,7 +115,7 @@ def _require_query(sql: ArrowSql, text: str) -> None:
         return
     if kind == duckdb.StatementType.SELECT:
         plan = sql(f"SELECT json_serialize_sql({quoted(text)}) AS plan")["plan"][0].as_py()
-        # The plan is JSON, in whose strings a backslash precedes each quotation mark.
+        # The plan is JSON. Quotation marks in its strings are escaped, so no string can look like a node.
         nodes = set(re.findall(r'[{,]"type":"(\w+)_NODE"', plan))
         others = nodes - _QUERY_NODES or ([] if nodes else ["no plan"])
     elif kind == duckdb.StatementType.MULTI:  # a PIVOT that has to query its columns first has no such plan
@@ -128,7 +128,7 @@ def _require_query(sql: ArrowSql, text: str) -> None:
 
 
 def _explained(text: str) -> str:
-    """Return the statement that an EXPLAIN explains, without the word EXPLAIN and its options."""
+    """Return the statement after EXPLAIN, EXPLAIN ANALYZE or EXPLAIN (options)."""
     _, *rest = _words_of_user_sql(text)
     begins = [at for at, _ in rest[rest[0][1].upper() == "ANALYZE" :]]
     statement = text.encode()[begins[0] :].decode()
@@ -141,7 +141,7 @@ def _explained(text: str) -> str:
 
 
 def _words_of_user_sql(text: str) -> list[tuple[int, str]]:
-    """Return the tokens of a statement without comments, each with the position of its first byte."""
+    """Return the tokens of a statement without comments, each as (position of the token's first byte, token)."""
     data, found = text.encode(), duckdb.tokenize(text)
     ends = [*(at for at, _ in found[1:]), len(data)]
     return [
@@ -151,7 +151,7 @@ def _words_of_user_sql(text: str) -> list[tuple[int, str]]:
 
 
 def _asked(text: str, names: list[str]) -> set[str]:
-    """Return the tables and views in a query, and those that these views use in turn."""
+    """Return which of ``names`` occur in a query, and also those that the views among them use in turn."""
     views, asked, rest = views_for_duckdb(), set[str](), {*re.findall(r"\w+", text)} & {*names}
     while rest:
         asked |= rest
@@ -160,7 +160,7 @@ def _asked(text: str, names: list[str]) -> set[str]:
 
 
 def _view_for_user_sql(lake: Lake, name: str) -> ArrowView:
-    """Open a table or view for DuckDB, without the time zone of instants."""
+    """Return a view for DuckDB over a table or view of a lake. Timestamps of a table lose their zone (UTC)."""
     if name not in TABLES:
         return ArrowView(views_for_duckdb()[name], {}, pa.schema([]))
     columns = contract_of(name).column_names

@@ -1,4 +1,4 @@
-"""Generate SQL with which other engines can query a lake's tables and views by their short names."""
+"""Generate SQL statements after which other sessions can query a lake's tables and views by their short names."""
 
 import re
 from typing import Literal
@@ -21,8 +21,9 @@ def view_statements(lake: Lake, dialect: Literal["spark", "duckdb"]) -> list[str
     ----------
     lake : Lake
     dialect : 'spark' or 'duckdb'
-        With Spark, each query reads the current tables of a folder; in a catalog, the views become part of the schema.
-        DuckDB reads the files that the tables have now, and needs no extension.
+        With Spark, later queries read the then current version of the tables. If the lake is in a catalog, the
+        statements create views in its schema; otherwise, temporary views. With DuckDB, queries read the data files that
+        the tables consist of now; no extension is needed.
 
     Returns
     -------
@@ -40,13 +41,13 @@ def view_statements(lake: Lake, dialect: Literal["spark", "duckdb"]) -> list[str
 
 
 def create_catalog_views(lake: Lake) -> None:
-    """Create the views of a lake in its catalog. Views of an earlier release are replaced."""
+    """Create or replace the views of a lake in the schema of its catalog."""
     for statement in _for_a_catalog(lake):
         lake.spark.sql(statement)
 
 
 def _statements_for_spark(lake: Lake) -> list[str]:
-    """Return the statements for a Spark session."""
+    """Return the statements that create temporary views and functions in a Spark session."""
     views = sql_texts()
     texts = {name: f"SELECT * FROM {lake.identifier(name)}" if name in TABLES else views[name] for name in lake.names()}
     created = [f"CREATE OR REPLACE TEMPORARY VIEW {name} AS\n{text.strip()}" for name, text in texts.items()]
@@ -54,7 +55,7 @@ def _statements_for_spark(lake: Lake) -> list[str]:
 
 
 def _for_a_catalog(lake: Lake) -> list[str]:
-    """Return the statements for a catalog, with full names, so that views do not depend on the current schema."""
+    """Return the statements that create views in a catalog. They use full names, to work with any current schema."""
     views, statements = sql_texts(), []
     names = lake.names()
     for name in names:
@@ -71,7 +72,7 @@ def _for_a_catalog(lake: Lake) -> list[str]:
 
 
 def _statements_for_duckdb(lake: Lake) -> list[str]:
-    """Return the statements for DuckDB, including macros for functions of Spark that DuckDB lacks."""
+    """Return the statements for DuckDB. They also define macros for Spark functions that DuckDB lacks."""
     views = views_for_duckdb()
     texts = {name: _query_on_files(lake, name) if name in TABLES else views[name] for name in lake.names()}
     return [
@@ -82,7 +83,7 @@ def _statements_for_duckdb(lake: Lake) -> list[str]:
 
 
 def _query_on_files(lake: Lake, name: str) -> str:
-    """Return a query on the files of a table. Its instants are in UTC, without a zone."""
+    """Return a DuckDB query that reads the data files of a table. Its timestamps are in UTC and have no zone."""
     table = TABLES[name]
     log = lake.log(name)
     if log is None or not lake.is_plain(name):

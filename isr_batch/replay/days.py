@@ -1,9 +1,9 @@
-"""Keep track of replayed days: which days are stale, and from which day a replay can continue.
+"""Track which days are replayed, which of them are stale, and from which day a replay can continue.
 
-The result of a day depends on the log of that day and of all days before it. Therefore each day has a fingerprint: a
+The results of a day depend on the log of that day and of all days before it. Therefore each day gets a fingerprint: a
 hash of the day's input and of the previous day's fingerprint. The stored state at the end of a day is valid as long as
-the day's fingerprint does not change. A day whose fingerprint has changed since its replay is stale. In this way, late
-input is detected as well.
+the day's fingerprint stays the same. A day whose fingerprint has changed since its replay is stale. Thus input for a
+past day that is ingested late makes this day and all later days stale.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from udfs.batches.rule_runs import RuleRun
 from udfs.kernel.ledger import DAY_US
 
 HOLE_DAYS: Final = 7
-"""A gap of up to this number of days without input is part of a replay, because a term may continue across the gap.
+"""Up to this number of consecutive days without input are part of a replay, because a term may continue across them.
 Longer gaps are skipped."""
 _LOOK = '`isr-batch sql --lake LAKE "SELECT event_date, count(*) FROM fetch_log GROUP BY 1"` shows what there is'
 DONE, STALE, MISSING = "done", "stale", "not replayed"
@@ -43,16 +43,16 @@ DONE, STALE, MISSING = "done", "stale", "not replayed"
 
 @dataclass(frozen=True)
 class InputFingerprints:
-    """The fingerprint of each day with input: a hash of the input of that day and of all days before."""
+    """The fingerprint of each day with input: a hash of the input of that day and of all days before it."""
 
     by_day: dict[date, str]
 
     def at(self, day: date) -> str:
-        """Return the fingerprint of a day, or, for a day without input, of the last day with input before."""
+        """Return the fingerprint of a day, or of the last day with input before it; "" without such a day."""
         return self.by_day.get(max((given for given in self.by_day if given <= day), default=day), "")
 
     def days(self, window: Window = Window()) -> list[date]:  # noqa: B008 frozen
-        """Return the days of a window, from the first to the last day with input.
+        """Return the days from the first to the last day with input, as far as they are in the window.
 
         Gaps of more than `HOLE_DAYS` days are left out.
         """
@@ -72,7 +72,7 @@ def fingerprints(lake: Lake) -> InputFingerprints:
 
 
 def fingerprints_by(engine: LakeEngine) -> InputFingerprints:
-    """Do the same as `fingerprints`, with a given engine."""
+    """Compute the same as `fingerprints` with a given engine."""
     tables = {name: engine.table(name) for name in _SMALL}
     tables["fetch_segments"] = engine.table("fetch_segments", _OF_SEGMENTS)
     tables["terms"] = engine(JOINED, **tables)
@@ -103,7 +103,8 @@ _PARTS: Final = (
      (*SET_KEY, "unix_micros(start_time)", "begins_mid_term", "start_offset", "start_high_watermark", "assigned",
       "held_at_start", "isr_at_start", "previous_leader_id", "replica_lag_time_max_ms", "min_insync_replicas",
       "check_origin_ms", "check_origin_source", "isr_write_ms", "metadata_delay_ms"), "true"),
-    # A term's end is hashed only with the day on which the term ends; until then it changes as the log grows.
+    # A term's end belongs to the day on which the term ends, not to the day on which it starts: as the log grows, the
+    # end of the last term moves.
     ("end", "terms", "unix_micros(end_time)", (*SET_KEY, "unix_micros(end_time)", "ends_mid_term"), "true"),
     ("shrink", "observed_isr_changes", "unix_micros(change_time)",
      (*SET_KEY, "unix_micros(change_time)", "replica_id", "made_by", "unix_micros(answered_time)"), "kind = 'shrink'"),
@@ -115,23 +116,24 @@ _PARTS: Final = (
     ("late", "late_checks", "unix_micros(due_time)", (*SET_KEY, "unix_micros(due_time)", "unix_micros(ran_time)"),
      "true"),
 )  # fmt: skip
-"""The parts of a replay's input that are hashed, each with its name, table, time, columns and condition."""
+"""The parts of a replay's input that fingerprints hash: (name, table, SQL of the row's time in microseconds, columns,
+SQL condition on the rows)."""
 
 
 def _hash_of(kind: str, *columns: str) -> str:
-    """Return a SQL expression for a 60-bit hash of columns, which has the same value in both engines."""
+    """Return a SQL expression for a 60-bit hash of ``kind`` and columns. DuckDB and Spark compute the same value."""
     values = ", ".join(f"coalesce(lower(CAST({column} AS STRING)), '')" for column in columns)
     return f"CAST(conv(substr(md5(concat_ws('|', '{kind}', {values})), 1, 15), 16, 10) AS BIGINT)"
 
 
 def states_key(runs: Sequence[RuleRun]) -> str:
-    """Return the key of stored states: a hash of the rule runs, in their order, and of the code."""
+    """Return the key (column ``runs``) of stored states: a hash of the rule runs in this order, and of the code."""
     return _hash_of_days(digest_of(), *([run.rule, sorted(run.params.items())] for run in runs))
 
 
 @dataclass(frozen=True)
 class DaysOfReplay:
-    """The days that a replay of a window processes, and the stored states from which it continues.
+    """The days of a window's replay, and the stored states from which the replay continues.
 
     The days are not marked as replayed until `mark` is called.
     """
@@ -142,10 +144,9 @@ class DaysOfReplay:
     known: InputFingerprints
     """Fingerprints of the input when the replay began."""
     to_replay: Window
-    """The window that the replay reads. It begins on the day after the stored states, or at the beginning without
-    them."""
+    """The window that the replay reads. It begins on the day after `states_of`, or with the log if that is None."""
     states_of: date | None
-    """The last day before the stored states; None if the replay starts at the beginning."""
+    """The day at whose end the stored states were taken; None if the replay starts at the beginning of the log."""
 
     @property
     def days(self) -> list[date]:
@@ -153,14 +154,14 @@ class DaysOfReplay:
         return self.known.days(self.window)
 
     def kept_states(self, engine: LakeEngine) -> Rows | None:
-        """Return the rows of ``replay_state`` from which the replay continues; None if it starts at the beginning."""
+        """Return the rows of ``replay_state`` from which the replay continues; None if `states_of` is None."""
         if self.states_of is None:
             return None
         where = f"runs = '{states_key(self.runs)}' AND event_date = DATE'{self.states_of}'"
         return engine(f"SELECT * FROM {{states}} AS states WHERE {where}", states=engine.table(REPLAY_STATE.name))
 
     def keep_states(self, engine: LakeEngine, results: Rows) -> dict[str, int]:
-        """Write the states at the end of the window, if it has an end; return the number of rows by table."""
+        """Write the states in a replay's results, if the window has an end. Return the number of rows by table."""
         last = self.window.last_day
         if last is None:
             return {}
@@ -172,7 +173,7 @@ class DaysOfReplay:
         return {REPLAY_STATE.name: engine.replace(REPLAY_STATE, states, where, (str(last), str(last)))}
 
     def mark(self) -> None:
-        """Mark the days as replayed. The caller has to write all their results first."""
+        """Mark the window's days as replayed under each rule. All results must be written before."""
         now, key = datetime.now(UTC), states_key(self.runs)
         rows = [
             {"event_date": day, "rule": rule, "runs": key, "line": self.known.at(day), "run_id": self.lake.run_id,
@@ -184,7 +185,9 @@ class DaysOfReplay:
 
 
 def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysOfReplay:
-    """Begin the replay of a window: find the states to continue from, and unmark its days until `mark` is called.
+    """Begin the replay of a window: unmark its days, and find the stored states from which the replay can continue.
+
+    The days stay unmarked until `DaysOfReplay.mark` is called.
 
     Raises
     ------
@@ -202,7 +205,7 @@ def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysO
 def _latest_states(
     lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints
 ) -> tuple[Window, date | None]:
-    """Find the latest valid states before a window. Return the window to be read, and the day of the states or None."""
+    """Find the latest valid states before a window. Return `DaysOfReplay.to_replay` and `DaysOfReplay.states_of`."""
     if not window.start:
         return window, None
     rows = read_columns(lake, REPLAY_STATE.name, ["event_date", "line"], {"runs": states_key(runs)})
@@ -226,33 +229,36 @@ def _mark_days(lake: Lake, rows: list[dict[str, object]], window: Window, runs: 
 
 
 def of_rules(runs: Sequence[RuleRun]) -> str:
-    """Return the SQL condition that a row belongs to the rule of one of these rule runs."""
+    """Return the SQL condition that column ``rule`` is the rule of one of these rule runs."""
     names = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
     return f"rule IN ({names})"
 
 
 def undone_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> list[date]:
-    """Return the days of a window that a replay with these rule runs still has to process: stale or never replayed."""
+    """Return the days of a window that were never replayed with all of these rule runs, or that are stale since."""
     marks = read_columns(lake, REPLAYED_DAYS.name, ("event_date", "rule", "line"), {"runs": states_key(runs)})
     done = {(row["event_date"], row["rule"], row["line"]) for row in marks.to_pylist()}
     return [day for day in known.days(window) if any((day, run.rule, known.at(day)) not in done for run in runs)]
 
 
 def run_of_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> str | None:
-    """Return the ``run_id`` of the one command that replayed all days of a window with these rule runs; else None."""
+    """Return the ``run_id`` of the command that replayed all days of a window with these rule runs.
+
+    None if several commands did, or if a day is stale or was not replayed.
+    """
     marks = read_columns(lake, REPLAYED_DAYS.name, ("event_date", "run_id"), {"runs": states_key(runs)})
     run_ids = {row["run_id"] for row in marks.to_pylist() if window.has(row["event_date"])}
     return run_ids.pop() if len(run_ids) == 1 and not undone_days(lake, window, runs, known) else None
 
 
 def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[dict[str, object]]:
-    """Return whether each day is done, stale or missing, for `status`: one row per day and set of rules.
+    """Return the table of the command `status`: whether each day of a window is done, stale or not replayed.
 
     Returns
     -------
     list of dict
-        ``event_date``, ``status`` (DONE, STALE, or MISSING), ``rules`` separated by commas, ``replayed_time``,
-        ``run_id``.
+        One row per day, status and run: ``event_date``, ``status`` (`DONE`, `STALE`, or `MISSING`), ``rules``
+        (separated by commas), ``replayed_time``, ``run_id``.
     """
     marks = read_columns(lake, REPLAYED_DAYS.name, REPLAYED_DAYS.column_names)
     days: dict[tuple[date, str, str], dict[str, object]] = {}
@@ -275,5 +281,5 @@ def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[di
 
 
 def _hash_of_days(*parts: object) -> str:
-    """Return a hash of values in 16 hex digits."""
+    """Return a hash of values, as 16 hex digits."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

@@ -1,8 +1,8 @@
-"""Build the kernel's input from the input tables: one stream of events, in the order in which their leader saw them.
+"""Build the kernel's input from the input tables: all events of a replay as rows with the same columns.
 
-Every row belongs to a replica set: one partition on one leader. Some events concern a whole broker: a silence, a logged
-check, or a follower that may join from now on. Such an event becomes one row in each replica set that it concerns.
-Fetches and appends, which are nearly all of the log, come as packed segments.
+Every row belongs to a replica set: one partition on one leader. Some events concern a whole broker, such as a silence,
+a logged check, or an unfencing after which a follower may join ISRs again. Such an event becomes one row in each
+replica set that it concerns. Fetches and appends, which are nearly all of the log, come as packed segments.
 """
 
 from typing import Final
@@ -35,24 +35,24 @@ from udfs.records import (
 from udfs.records import Rows as KernelRows
 
 LATE_MS: Final = 10
-"""A check ran late if its first line was logged at least this many ms after the check was due."""
+"""A check ran late if its first log line came more than this many ms after the check was due."""
 
 CHECK_LEAD_US: Final = 1_000
-"""The row of a logged check is placed this many microseconds before the check was due, so that the kernel can still
-reschedule the check."""
+"""The row of a logged check has a time this many microseconds before the check was due, so that the kernel reads the
+row before it runs the check, and can move the check to the logged time."""
 
 THIN_US: Final = 1_000_000
-"""If the time between a follower's fetches is longer than this, in microseconds, they may not show for every lag time
-whether the follower had stopped."""
+"""If the interval between a follower's fetches is longer than this many microseconds, the fetches may be too few to
+show whether the follower had stopped for a lag time."""
 PAIR_COLUMNS: Final = ("cluster_id", "leader_id", "replica_id", "cadence_us", "instants", "event_date")
-"""The columns that a replay reads from ``broker_days``, which has how often a follower fetched from a leader on a
+"""The columns that a replay reads from ``broker_days``, which contains how often a follower fetched from a leader on a
 day."""
 
 _ONE_INSTANT: Final = """
     SELECT DISTINCT cluster_id, leader_id, true AS has_one_instant FROM {broker_days} AS days
     WHERE instants NOT LIKE '%,%'
 """
-"""SQL for the leaders for whose fetches only one instant is known, so that it is unknown how long they held fetches."""
+"""SQL for the leaders whose fetches have only one known instant, so that it is unknown how long they held a fetch."""
 
 _SET: Final = ", ".join(SET_COLUMNS)
 _KEY: Final = ", ".join(SET_KEY)
@@ -74,16 +74,17 @@ def event_stream(
     facts : Rows
         Result of `stream_facts`.
     window : Window
-        UTC days.
+        The UTC days whose events are returned.
     kept : Rows, optional
         Rows of ``replay_state`` from which the replay continues.
     where : str
-        SQL condition on SET_COLUMNS that selects replica sets.
+        SQL condition on `SET_COLUMNS` that selects replica sets.
 
     Returns
     -------
     Rows
-        SET_COLUMNS, the columns of ``udfs.records.Rows`` (BIGINT), ``term``, ``kept``, ``segment``.
+        `SET_COLUMNS`, the columns of ``udfs.records.Rows`` (BIGINT), and three structs: ``term`` (in rows that begin a
+        term), ``kept`` (a stored state), ``segment`` (packed fetches and appends).
     """
     within = f"SELECT * FROM {{facts}} AS facts WHERE {window.within('time_us')} AND {where}"
     parts = [engine(within, facts=facts), _segments_in_window(engine, window, where)]
@@ -95,9 +96,9 @@ def event_stream(
 def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) -> Rows:
     """Return the kernel's input rows that are neither fetches nor appends. They are few, and not packed.
 
-    Some of these rows are derived from Shrinking lines, or from the absence of such lines: when a check ran, the log
-    end that the check saw, and how long the ISR write took. These rows are only included if ``pinned`` is true.
-    ``late`` are rows of ``late_checks``; by default, those of the lake are used.
+    Rows that are derived from Shrinking lines, or from their absence, are only included if ``pinned`` is true. They say
+    when a check ran, which log end it saw, and how long its ISR write took. ``late`` are the rows of ``late_checks`` to
+    use; by default, those of the lake.
     """
     tables = {
         "terms": joined_terms(engine),
@@ -115,19 +116,23 @@ def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None =
 
 
 def joined_terms(engine: LakeEngine) -> Rows:
-    """Return the terms of leaders, one row per term, even if a term spans logs that were read separately."""
+    """Return ``leader_epochs`` with one row per term, even if the term's logs were ingested in several parts."""
     return engine(JOINED, leader_epochs=engine.table("leader_epochs"))
 
 
 def _event_rows_as_sql(kind: object, source: str, *more: str, **columns: str) -> str:
-    """Return SQL for the kernel's rows of one kind of event. Columns that the kind does not use are UNKNOWN."""
+    """Return a SELECT for the kernel's rows of one kind of event.
+
+    ``source`` is the SQL after FROM, ``more`` are further columns, and ``columns`` are expressions for columns of
+    ``Rows`` by name. All other columns of ``Rows`` are UNKNOWN.
+    """
     given = {"kind": str(kind), **columns}
     values = [f"CAST({given.get(name, UNKNOWN)} AS BIGINT) AS {name}" for name in KernelRows._fields]
     return f"SELECT {', '.join((_SET, *values, *more))} FROM {source}"
 
 
 def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
-    """Return the rows that begin terms in the kernel, each with the leader's settings, the replicas, and the ISR."""
+    """Return one row of kind TERM_STARTS per term. Its struct ``term`` contains settings, replicas, and initial ISR."""
     term = engine.struct({
         "leader_epoch": "leader_epoch",
         "end_us": "unix_micros(end_time)",
@@ -159,16 +164,17 @@ def _segments_in_window(engine: LakeEngine, window: Window, where: str) -> Rows:
     columns = (*SET_COLUMNS, "first_time", "event_date")
     segments = engine.with_struct("fetch_segments", columns, "segment", SEGMENT.names, window.handled_days)
     of_days = f"(SELECT * FROM {{segments}} AS segments WHERE {window.handled_in} AND {where}) AS of_days"
-    # A segment's row is sorted after all other rows of its first instant. When it is unpacked, its events are merged
-    # with these rows in order.
+    # A segment's row is sorted after all other rows with the time of its first event. Its events are put into their
+    # order among other rows when the segment is unpacked.
     rows = engine(_event_rows_as_sql(FETCH, of_days, "segment", time_us="unix_micros(first_time)"), segments=segments)
     return engine(f"SELECT * FROM {{rows}} AS in_window WHERE {window.within('time_us')}", rows=rows)
 
 
 def _states_at_begin(engine: LakeEngine, kept: Rows, window: Window) -> Rows:
-    """Return the stored states from which a window's replay continues, with the ends of their terms as known now.
+    """Return the stored states from which a window's replay continues, as rows, with the current ends of their terms.
 
-    A leader that restarts begins another term of the same epoch. A state belongs to the last term before the window.
+    A restarted leader may begin another term with the same epoch. A state belongs to the last term that began before
+    the window.
     """
     ends = f"""
         SELECT {_KEY}, max_by(unix_micros(end_time), start_time) AS end_us,
@@ -197,12 +203,11 @@ _REMOVALS: Final = _event_rows_as_sql(
     time_us="greatest(change_us, coalesce(start_us - 1, change_us))",
     replica_id="replica_id",
 )
-"""SQL for rows of kind REMOVED: removals from the ISR that the leader did not make, at the time when the leader learned
-of them.
+"""SQL for rows of kind REMOVED: removals from the ISR by the controller, at the time when the leader learned of them.
 
-A metadata record that begins a new term (up to 3.6, every removal does) reaches the leader some time later. Until then
-the old term continues. Therefore the removal takes effect just before the new term. If it took effect earlier, the
-follower's next fetch in the old term would undo it."""
+The leader learns of a removal that begins a new term (up to 3.6, all do) some time after the controller's record. Until
+then, the old term continues. Therefore such a removal takes effect just before the new term. If it took effect earlier,
+the follower's next fetch in the old term would undo it."""
 
 _OF_BROKER: Final = (
     "cluster_id, broker_id AS leader_id, unix_micros(event_time) AS event_us, unix_micros(end_time) AS end_us"
@@ -225,8 +230,8 @@ _SILENCES, _IDLE = (
     )
     for kind, event in ((SILENCE, "silent"), (IDLE, "quiet"))
 )
-"""SQL for rows of kind SILENCE (a leader's silences) and IDLE (times without any fetch from the leader). There is one
-row per term in which they begin."""
+"""SQL for rows of kind SILENCE (a leader's silences) and IDLE (times in which no follower fetched from the leader).
+There is one row per term during which a silence or such a time begins."""
 
 _MIN_ISR: Final = _event_rows_as_sql(
     MIN_ISR,
@@ -240,7 +245,8 @@ _MIN_ISR: Final = _event_rows_as_sql(
     time_us="record_us",
     offset="value",
 )
-"""SQL for rows of kind MIN_ISR: changes of min.insync.replicas, with one row per term in which they apply."""
+"""SQL for rows of kind MIN_ISR: changes of min.insync.replicas. There is one row per term during which a change is
+made."""
 
 _THIN: Final = _event_rows_as_sql(
     THIN,
@@ -261,7 +267,8 @@ _THIN: Final = _event_rows_as_sql(
     offset="cadence_us",
     replica_id="replica_id",
 )
-"""SQL for rows of kind THIN: followers with few fetches on a day, with one row per term of that day."""
+"""SQL for rows of kind THIN: followers with few fetches on a day (see `THIN_US`). There is one row per term of that
+day."""
 
 _SEEN: Final = f"SELECT {_OF_BROKER} FROM {{broker_events}} AS events WHERE kind = 'check'"
 _DUE_US: Final = f"event_us - {CHECK_LEAD_US}"
@@ -280,10 +287,10 @@ _VISITS: Final = _event_rows_as_sql(
     offset=f"coalesce(leader_log_end_offset, {UNKNOWN})",
     replica_id="replica_id",
 )
-"""SQL for rows of kind CHECK: when isr-expiration checked a partition, if the leader logged a shrink of this partition.
+"""SQL for rows of kind CHECK of partitions with a Shrinking line: the check ran at the time of the line.
 
-The task checks partitions one after the other. A leader that has just woken up needs tens of milliseconds for all of
-them. A line about two replicas results in two rows with the same effect."""
+The task isr-expiration checks partitions one after the other, and a leader that has just been resumed needs tens of
+milliseconds for all of them. A line about two replicas results in two rows with the same effect."""
 
 _CHECKS_LATER: Final = _event_rows_as_sql(
     CHECK,
@@ -295,8 +302,8 @@ _CHECKS_LATER: Final = _event_rows_as_sql(
     until_us="end_us",
     code=str(OTHERS_LINE),
 )
-"""SQL for rows of kind CHECK of partitions that no line names. If the first line of a check was late, the check ran at
-the time of this line."""
+"""SQL for rows of kind CHECK of partitions without a Shrinking line from that check. If the first line of a check was
+late (see `LATE_MS`), the check of these partitions ran at the time of this first line."""
 
 _LATE_CHECKS: Final = _event_rows_as_sql(
     CHECK,
@@ -305,7 +312,8 @@ _LATE_CHECKS: Final = _event_rows_as_sql(
     until_us="unix_micros(ran_time)",
     code=str(ABSENT_LINE),
 )
-"""SQL for rows of kind CHECK: checks that ran later than they were due, as the absence of a line shows."""
+"""SQL for rows of kind CHECK from ``late_checks``: checks that must have run late, because no line shows a shrink that
+they would have made when they were due."""
 
 _ISR_WRITES: Final = _event_rows_as_sql(
     ISR_WRITE,
@@ -317,7 +325,7 @@ _ISR_WRITES: Final = _event_rows_as_sql(
     until_us="unix_micros(answered_time)",
 )
 """SQL for rows of kind ISR_WRITE: leaders' ISR writes, from the Shrinking line to the response. Such a row is sorted
-before the check that logs the line."""
+before the row of the check that logged the line."""
 
 _ELIGIBILITY: Final = _event_rows_as_sql(
     ELIGIBLE,
@@ -338,9 +346,9 @@ _ELIGIBILITY: Final = _event_rows_as_sql(
     replica_id="replica_id",
     code="CASE WHEN kind = 'unfenced' THEN 1 ELSE 0 END",
 )
-"""SQL for rows of kind ELIGIBLE: from when on each follower of a term may not join the ISR, or may join again.
+"""SQL for rows of kind ELIGIBLE: the time from which a follower may not join the ISR, or may join it again.
 
-A broker that is fenced or shutting down may not join. A state from before the term applies from the start of the term;
-``handled_us`` keeps the order of the metadata records. A leader learns of a state some time after the controller's
-record. This delay is only taken into account for the end of a fencing: removals from the ISR happen at the controller's
-time, and the follower must not rejoin before the leader learns that it may."""
+A broker that is fenced or shutting down may not join. A state that began before the term applies from the start of the
+term; ``handled_us`` keeps the order of the metadata records. A leader learns of a new state some time after the
+controller wrote the record. This delay is only added at the end of a fencing, because a follower must not rejoin before
+the leader knows that it may. It is not added at the start, because the controller then removes the follower at once."""

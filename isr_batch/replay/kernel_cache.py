@@ -1,7 +1,7 @@
-"""Store the machine code of the replay's and the simulation's kernels on disk, so that a machine compiles them once.
+"""Store the machine code of the kernels for replays and simulations on disk, so that they are compiled only once.
 
-``python -m isr_batch.replay.kernel_cache`` compiles the kernels of the replay (`make setup`). Otherwise the first
-replay compiles them.
+``python -m isr_batch.replay.kernel_cache`` compiles the replay's kernels in advance (`make setup` runs it). Otherwise
+the first replay compiles them.
 """
 
 from functools import lru_cache
@@ -20,7 +20,7 @@ from udfs.simulation.loop import simulation_loop
 
 @lru_cache(maxsize=1)
 def keep_compiled() -> None:
-    """Let numba load the kernels' machine code from disk in this process, and save newly compiled code there."""
+    """Make all kernels load their machine code from disk in this process, and save newly compiled code there."""
     keep_packing_compiled()
     entries = (
         replay.begin_replay_of_term, replay.replay_has_room, replay.advance_replay, replay.close_day_of_replay,
@@ -32,12 +32,12 @@ def keep_compiled() -> None:
 
 @lru_cache(maxsize=1)
 def keep_packing_compiled() -> None:
-    """Do the same as `keep_compiled`, for the functions that pack segments."""
+    """Do the same as `keep_compiled`, but only for the functions that pack segments."""
     numba_cache.keep_compiled_by_numba((walk_through_segment,))
 
 
 def compile_replay() -> None:
-    """Replay a term without events, so that each entry point is compiled for the argument types of a replay."""
+    """Compile each entry point for the argument types of a replay, by replaying a term without events."""
     keep_compiled()
     state, out = new_state([0], 1), new_kernel_output(1000)
     state.fetches["replica_id"] = state.term["replicas"] = 1

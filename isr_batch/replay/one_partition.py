@@ -1,4 +1,4 @@
-"""Compute the timelines of one partition, for the command `timeline`, without storing them in the lake."""
+"""Compute the timelines of one partition for the command `timeline`. They are not stored in the lake."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,13 +34,13 @@ _RUNS: Final = f"""
 """
 
 Partition = tuple[str | None, str, int]
-"""Cluster, topic and partition. The cluster may be None if only one cluster has the topic."""
+"""Cluster, topic and partition. The cluster may be None if only one cluster of the lake contains the partition."""
 
 
 def timelines_of_one_partition(
     lake: Lake, runs: Sequence[RuleRun], partition: Partition, window: Window
 ) -> dict[str, pa.Table]:
-    """Replay one partition on all its leaders, from its first day to the end of a window, and return its timelines.
+    """Replay one partition from its first day to the end of a window, and return its timelines within the window.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def timelines_of_one_partition(
     Raises
     ------
     NoInputError
-        If the lake has no such partition, or if several clusters have it.
+        If the lake does not contain the partition, or contains it in several clusters.
     """
     cluster_id, topic, partition_id = partition
     pack_stale_days(lake)
@@ -78,7 +78,7 @@ def timelines_of_one_partition(
 
 
 def _not_one_partition(lake: Lake, partition: Partition, clusters: Sequence[str]) -> NoInputError:
-    """Return the error that no cluster of the lake has this partition, or that several clusters have it."""
+    """Return the error for a partition that is in none or in several clusters of the lake (``clusters``)."""
     cluster_id, topic, partition_id = partition
     topics = sorted(set(read_columns(lake, "leader_epochs", ("topic",))["topic"].to_pylist()))
     if topics and topic not in topics:
@@ -104,14 +104,14 @@ def timelines_of_results(
     fetch_log: pa.Table,
     window: Window = Window(),  # noqa: B008 frozen
 ) -> dict[str, pa.Table]:
-    """Convert the results of a replay to the rows of both timelines that the views of a lake would show.
+    """Convert the results of a replay to the rows that a lake's views of timelines would return.
 
     Parameters
     ----------
     results : pa.Table
         Results with the schema ``udfs.batches.results.RESULT_SCHEMA``, of the kinds in `TIMELINES`.
     fetch_log : pa.Table
-        The fetches that were replayed.
+        The rows of ``fetch_log`` that were replayed.
     window : Window
         Rows of other days are left out.
 

@@ -1,4 +1,4 @@
-"""Replay a log only for its ISR changes, without writing results."""
+"""Replay a log without writing results, and return only the ISR changes."""
 
 from collections.abc import Sequence
 
@@ -22,18 +22,18 @@ def own_changes(
     late: pa.Table | None = None,
     sets: pa.Table | None = None,
 ) -> pa.Table:
-    """Replay the whole log of some partitions, and return the ISR changes of each rule run.
+    """Replay all days of some replica sets, and return the ISR changes that each rule run makes.
 
     Parameters
     ----------
     lake : Lake
     runs : sequence of RuleRun
     pinned : bool
-        Whether to use the times in Shrinking lines (see `isr_batch.replay.event_stream.stream_facts`).
+        Whether checks run at the times that Shrinking lines show (see `isr_batch.replay.event_stream.stream_facts`).
     late : pa.Table, optional
-        Rows of ``late_checks``; by default those of the lake.
+        Rows of ``late_checks`` to use; by default, those of the lake.
     sets : pa.Table, optional
-        The partitions and leaders to replay, with SET_COLUMNS; by default all.
+        The replica sets to replay, with the columns `SET_COLUMNS`; by default all.
 
     Returns
     -------

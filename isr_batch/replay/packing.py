@@ -1,9 +1,9 @@
-"""Pack fetches and appends into ``fetch_segments`` for the replay, whenever their tables have changed.
+"""Pack fetches and appends into ``fetch_segments``, which a replay reads, whenever their tables have changed.
 
-A shuffle is expensive per row. Therefore events are grouped by replica set here, with some hundred events per row
-(``udfs.batches.event_chunks``), and this is done only once per day of logs. A replay then only moves packed rows. If
-the tables have neither deletion vectors nor column mapping, workers read the Parquet files with Arrow, because Spark's
-row reader takes longer than all other work on the rows.
+A shuffle is expensive per row. Therefore events are first grouped by replica set into chunks, with some hundred events
+per row (``udfs.batches.event_chunks``). The chunks are shuffled, sorted, and packed into segments, once per day of
+logs. A replay then only shuffles segments. If the tables use neither deletion vectors nor column mapping, workers read
+the Parquet files with Arrow, because Spark's row reader takes longer than all other work on the rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,23 +47,23 @@ from udfs.batches.segments import DamagedSegmentError, pack_segments
 PIECES_AT_A_TIME = 1024
 """Number of chunks per batch that a worker reads from a file or receives from Spark. A chunk has at most 70 kB."""
 PIECES_HERE = 64
-"""Number of chunks per batch in this process. It is smaller, because all columns of a batch are sorted together and
-should fit into the processor's cache."""
+"""Number of chunks per batch when this process packs. It is small, because all columns of a batch are sorted together
+and should fit in the processor's cache."""
 SHARE_BYTES = 1 << 25
-"""Size in bytes of the columns that one packing task reads from the files of fetches and appends."""
+"""Size in bytes of the data files that one packing task reads."""
 
 _OF = {
     FETCH_LOG.name: (event_chunks_of_fetches, (*KEY, *COLUMNS_OF_FETCHES.values(), "later_by")),
     APPEND_LOG.name: (event_chunks_of_appends, (*KEY, *COLUMNS_OF_APPENDS.values())),
 }
-"""For fetch_log and append_log, the function that groups their rows into chunks, and the columns that it needs."""
+"""For fetch_log and append_log: the function that groups their rows into chunks, and the columns that it needs."""
 
 
 _ROWS = pa.schema([field.with_nullable(True) for field in arrow_schema(FETCH_SEGMENTS)])
 
 
 class DataFile(NamedTuple):
-    """A data file of fetches or appends: its table's store, its path within the table, and its size in bytes."""
+    """A data file of fetches or appends: its table's store, its path in the table's folder, and its size in bytes."""
 
     store: Store
     path: str
@@ -74,7 +74,7 @@ FilesOfTables = Mapping[str, list[DataFile] | None]
 
 
 class Part(NamedTuple):
-    """A part of a file: every ``parts``-th row group, starting with row group ``number``."""
+    """One of ``parts`` parts of a file: every ``parts``-th row group, starting with row group ``number``."""
 
     file: DataFile
     number: int
@@ -118,7 +118,7 @@ def pack_stale_days(lake: Lake) -> int:
 
 @contextmanager
 def damaged_segments_explained() -> Iterator[None]:
-    """Convert the error for a damaged segment to one that names the remedy.
+    """Convert the error for a damaged segment, which the block raises, to a SchemaError with a remedy.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def damaged_segments_explained() -> Iterator[None]:
     try:
         yield
     except (PythonException, DamagedSegmentError) as error:
-        # An error in a worker is recognised by its text, because Spark passes on nothing else.
+        # Spark only passes on the text of an error in a worker, so the error is recognised by its text.
         _, name, damage = f"{type(error).__name__}: {error}".partition(f"{DamagedSegmentError.__name__}: ")
         if not name:
             raise
@@ -139,7 +139,7 @@ def damaged_segments_explained() -> Iterator[None]:
 
 
 def _files_to_pack(lake: Lake, table: Table, days: Sequence[date]) -> list[DataFile] | None:
-    """Return the files with the rows of some days; None if only Spark can read them."""
+    """Return a table's data files of these days; None if only Spark can read them."""
     there = lake.direct(table.name)
     if there is None:
         return None
@@ -148,7 +148,10 @@ def _files_to_pack(lake: Lake, table: Table, days: Sequence[date]) -> list[DataF
 
 
 def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
-    """Read fetches and appends in this process as sorted chunks; None if they are too large, or need Spark."""
+    """Read the rows of data files in this process, and return them as batches of sorted chunks.
+
+    None if the files are too large (`sizes.PACKED_BYTES`), or if only Spark can read a table.
+    """
     read = {name: of_table for name, of_table in files.items() if of_table is not None}
     if len(read) < len(files) or sum(file.size for of_table in read.values() for file in of_table) > sizes.PACKED_BYTES:
         return None
@@ -161,14 +164,17 @@ def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
 
 
 def _chunks_in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Sort chunks by replica set and time, as `pack_segments` needs them."""
+    """Sort chunks by replica set and time, as `pack_segments` needs them, and return batches of `PIECES_HERE`."""
     order = [(name, "ascending") for name in (*SET_COLUMNS, "first_us")]
     pieces = pa.Table.from_batches(list(made), PIECES).sort_by(order).combine_chunks()
     return list(pieces.to_batches(max_chunksize=PIECES_HERE))
 
 
 def _chunks_of_days(lake: Lake, table: Table, where: str, files: FilesOfTables) -> DataFrame:
-    """Return the plan that reads the rows of some days and groups them into chunks (``event_chunks.PIECES``)."""
+    """Return a frame of a table's rows of some days, grouped into chunks (``event_chunks.PIECES``).
+
+    ``where`` selects the days, for tables that only Spark can read; ``files`` are the files of these days for others.
+    """
     make, columns = _OF[table.name]
     of_table = files[table.name]
     if of_table is None:
@@ -177,7 +183,7 @@ def _chunks_of_days(lake: Lake, table: Table, where: str, files: FilesOfTables) 
     shares = _shares_of_packing(of_table)
 
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Group the rows in a task's share of the files into chunks."""
+        """Read a task's share of the files, whose number is in column ``id``, and group the rows into chunks."""
         mine = [part for batch in numbers for number in batch.column("id") for part in shares[number.as_py()]]
         return make(batch for part in mine for batch in _rows_to_pack(part, columns))
 
@@ -185,7 +191,7 @@ def _chunks_of_days(lake: Lake, table: Table, where: str, files: FilesOfTables) 
 
 
 def _shares_of_packing(files: Sequence[DataFile]) -> list[list[Part]]:
-    """Divide files into one share of about SHARE_BYTES per task. Large files are divided into parts."""
+    """Split files into shares of about `SHARE_BYTES`, one per task. A larger file is split into parts."""
     shares: list[list[Part]] = []
     room = 0
     for file in files:
@@ -205,10 +211,9 @@ def _rows_to_pack(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch
 
 
 def _packed_chunks(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
-    """Return the plan that sorts chunks, packs them into segments, and applies ``work`` to the segments."""
+    """Return a frame of the rows that ``work`` returns. In each task, it gets segments packed from sorted chunks."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pack sorted chunks into segments, and apply ``work`` to them."""
         _load_kernels()
         return work(pack_segments(batches))
 
@@ -219,7 +224,7 @@ def _packed_chunks(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> Dat
 def _conformed_segments(
     packed_from: Mapping[date, str], segments: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Convert segments to rows of ``fetch_segments``. ``packed_from`` has the hash of each day's files."""
+    """Convert segments to rows of ``fetch_segments``. ``packed_from`` maps each day to the hash of its files' names."""
     for batch in segments:
         days = batch.column("day").cast(pa.date32())
         columns = {name: batch.column(name) for name in batch.schema.names} | {
@@ -239,7 +244,7 @@ def _segments_written(
 
 
 def _load_kernels() -> None:
-    """Let numba load the functions that pack segments; only called if there is something to pack, as it is slow."""
+    """Let numba load the functions that pack segments. As this is slow, it is only called if there is work for them."""
     from isr_batch.replay.kernel_cache import keep_packing_compiled
 
     keep_packing_compiled()

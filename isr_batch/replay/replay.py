@@ -1,11 +1,11 @@
 """Replay the log: sort the events, and pass them once through the kernel, which applies all rules.
 
 The kernel needs the rows of each replica set (one partition on one leader) together and in order. For a small log, this
-process sorts the rows and runs the kernel. For a large log, Spark shuffles and sorts them, and each worker runs the
+process sorts the rows and runs the kernel. For a large log, Spark shuffles and sorts the rows, and each worker runs the
 kernel on its share. Nearly all events are packed, thousands per row (``fetch_segments``), so that few rows are
-shuffled. A worker streams its replica sets one after the other. It holds one Arrow batch, the overlapping segments, the
-state of one replica set, and a bounded buffer of results (docs/adr/0002-one-pass.md, 0012-packed-segments.md,
-0020-small-logs-in-the-driver.md).
+shuffled. A worker processes one replica set after the other. At any time, it holds one Arrow batch, the segments that
+overlap in time, the state of one replica set, and a bounded buffer of results (docs/adr/0002-one-pass.md,
+0012-packed-segments.md, 0020-small-logs-in-the-driver.md).
 """
 
 import json
@@ -56,30 +56,30 @@ from udfs.records import ROW_ORDER
 from udfs.rules import ALL_RULES
 
 ORDER = (*SET_COLUMNS, *ROW_ORDER)
-"""Columns by which the kernel's input is sorted: by replica set, then by time."""
+"""Columns by which the kernel's input is sorted: those of the replica set, then those of the time."""
 
 
 @dataclass(frozen=True)
 class ReplaySummary:
-    """The outcome of a replay: the numbers of rows read and written, the days, and which timelines were written."""
+    """The outcome of a replay: number of events read, numbers of rows written by table, days, and kind of timelines."""
 
     rows_in: int
     rows_out: dict[str, int]
     days: DaysOfReplay
-    """The days of the replay. The caller marks them as done after all results and everything derived from them is
-    written."""
+    """The days of the replay. The caller has to mark them as done (`DaysOfReplay.mark`) after all results, and all
+    tables derived from them, are written."""
     timelines: str = "all"
-    """Which timelines were written: all, around-shrinks or none."""
+    """Which timelines were written, in words: all, around-shrinks or none, and possibly the reason."""
 
 
 def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
-    """Return the rule runs in the settings: rules (``all`` or names) with their parameters."""
+    """Return one rule run, with its parameters, per rule that the settings name (or per known rule for ``all``)."""
     chosen = ALL_RULES if list(replay.rules) == ["all"] else list(replay.rules)
     return [RuleRun(name, {k: int(v) for k, v in replay.params.get(name, {}).items()}) for name in chosen]
 
 
 def engine_of_replay(lake: Lake, window: Window = Window()) -> LakeEngine:  # noqa: B008 frozen
-    """Return the engine for a replay: as set, or depending on the number of fetches and appends in the window."""
+    """Return the engine for a replay: the one that the user chose, else Spark if the window has too many events."""
     events = events_to_replay(lake, window)
     return (
         BySpark(lake) if lake.engine.by_spark(events, sizes.REPLAYED_EVENTS, "fetches and appends") else InProcess(lake)
@@ -102,9 +102,10 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
     Returns
     -------
     Rows
-        Rows of ``timeline_files.SCHEMA`` with these kinds of results. For the kinds in ``stores``, workers write the
-        timelines of the window to files (with ``around_shrinks``, only rows near shrinks), and the result has reports
-        of these files. With ``result_files``, workers also write other results to files, unless there are few.
+        The results of these kinds, as rows of ``timeline_files.SCHEMA``. For the kinds in ``stores``, workers write the
+        window's timelines to files (with ``around_shrinks``, only rows near shrinks). In place of their rows, reports
+        of these files are returned. With ``result_files``, workers write other results to files too, unless they are
+        few.
 
     Raises
     ------
@@ -115,7 +116,7 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
     replay_id = uuid.uuid4().hex[:12]
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Replay a worker's share of the stream, and write its results."""
+        """Replay a worker's share of the stream, write results to files, and yield all other rows and the reports."""
         keep_compiled()
         results = replay_batches(batches, runs, kinds, window.end_us, shared, around_shrinks=around_shrinks)
         kept = timelines_kept(results, shared, window.start_us, replay_id)
@@ -126,12 +127,12 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
 
 
 def ready_to_replay(lake: Lake) -> None:
-    """Check that the lake has input for a replay, and pack the days that have changed into ``fetch_segments``.
+    """Check that the lake contains input for a replay, and pack changed days into ``fetch_segments``.
 
     Raises
     ------
     NoInputError
-        If the lake has no term of a leader, or no fetch.
+        If the lake contains no term of a leader, or no fetch.
     """
     if not lake.files("fetch_log") or not read_columns(lake, "leader_epochs", ["leader_epoch"]).num_rows:
         raise NoInputError(
@@ -159,18 +160,18 @@ def replay(
 ) -> ReplaySummary:
     """Replay every replica set of the lake under the given rule runs, and write the results.
 
-    Only results inside the window are written. They replace the results of the same rules and days. A window with a
-    first day is replayed from the latest stored state before that day that is still valid; without such a state, from
-    the first day of the lake. A window with a last day stores the states at its end. By default, all timelines are
-    written; only those around shrinks if there are many events; and none if the workers cannot write to the lake's
-    store.
+    Only results inside the window are written. They replace earlier results of the same rules and days. If the window
+    has a first day, the replay continues from the latest valid state that is stored for an earlier day; if there is no
+    such state, it starts on the first day of the lake. If the window has a last day, the states at its end are stored.
+    By default, all timelines are written, or only those around shrinks if there are many events. If workers cannot
+    write to the lake's store, none are written.
 
     Raises
     ------
     NoInputError
-        If the lake has no term of a leader, no fetch, or no input in the window.
+        If the lake contains no term of a leader, no fetch, or no input in the window.
     UsageError
-        If timelines are requested, but the workers cannot write to the lake's store.
+        If ``timelines`` is "all" or "around-shrinks", but workers cannot write to the lake's store.
     """
     ready_to_replay(lake)
     stores, chosen, written = _stores(lake, window, timelines)
@@ -205,7 +206,7 @@ def replay(
 
 
 def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mapping[str, Store], Timelines, str]:
-    """Return the stores of timelines by kind of result, which timelines are written, and this choice in words."""
+    """Decide which timelines to write. Return their stores by kind of result, the choice, and the choice in words."""
     if wanted:
         return {} if wanted == "none" else stores_of_timelines(lake), wanted, wanted
     events = events_to_replay(lake, window)

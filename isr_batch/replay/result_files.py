@@ -1,7 +1,7 @@
 """Let Spark's workers write results (all but timelines) directly to files of their tables.
 
-For a log with many ISR changes, Spark took longer to write these results than the workers took to replay the log. A
-worker with few results sends them to the driver, so that tables do not get one file per task.
+For a log with many ISR changes, Spark's own writer would take longer than the replay. A worker with few results sends
+them to the driver instead of writing them, so that tables do not get a small file from each task.
 """
 
 import json
@@ -29,26 +29,27 @@ from isr_batch.window import Window
 from udfs.batches.results import SCORED, SET_COLUMNS
 
 RESULT_FILE: Final = "result file"
-"""Kind of a result row that reports a written file. Its column FILE has the report as JSON."""
+"""Kind of a result row that reports a written file. Its column `FILE` contains the report as JSON."""
 HELD_ROWS: Final = 1 << 15
-"""Number of rows that a worker collects before it writes them. Rows of replica sets that may continue are kept
-longer."""
+"""Number of rows that a worker collects before it writes them. The ISR changes of a replica set are collected until
+they are complete."""
 _OF_SET: Final = ["rule", *SET_COLUMNS]
 
 
 class ResultFiles(NamedTuple):
-    """The stores and conditions with which the workers of a replay write results to files.
+    """The files to which workers write results, the rows to write, and the number of rows from which they do so.
 
     Attributes
     ----------
     stores : dict of Store
-        Stores by name of the table.
+        Store of each table, by name.
     where : str
-        SQL condition that the rows of the tables must meet.
+        SQL condition that all written rows must meet, else the replay fails.
     in_window : str
         SQL condition that selects the rows to write.
     few_of_task, held_rows : int
-        The driver's values of `sizes.TASK_ROWS` and HELD_ROWS, which the workers use.
+        The driver's values of `sizes.TASK_ROWS` and `HELD_ROWS`. Workers use them in place of the values in their
+        process.
     """
 
     stores: Mapping[str, Store]
@@ -59,9 +60,9 @@ class ResultFiles(NamedTuple):
 
 
 def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | None:
-    """Return where and how workers write results in place of the rows that meet a condition.
+    """Return how workers should write the results that replace those rows of the tables that meet ``where``.
 
-    It is None if workers cannot write to one of the tables.
+    None if workers cannot write to one of the tables.
     """
     stores = {}
     with ArrowSql() as sql:
@@ -80,14 +81,14 @@ def results_written(results: Iterator[pa.RecordBatch], to: ResultFiles) -> Itera
     Parameters
     ----------
     results : iterator of RecordBatch
-        Rows with the schema ``timeline_files.SCHEMA``. Each kind is in separate batches; within a rule, the results of
-        one replica set follow those of another.
+        Rows with the schema ``timeline_files.SCHEMA``. A batch contains results of only one kind. The results of a rule
+        for one replica set come all before those for the next replica set.
     to : ResultFiles
 
     Yields
     ------
     RecordBatch
-        Rows with this schema: the results that are not written, and reports of the files.
+        Rows with the same schema: the results that are not written, and reports of the written files.
     """
     held = _HeldResultFiles(to)
     for batch in results:
@@ -99,7 +100,7 @@ def results_written(results: Iterator[pa.RecordBatch], to: ResultFiles) -> Itera
 
 
 def reported_result_files(reports: Sequence[str]) -> dict[str, list[FileOfWorker]]:
-    """Return the files in the workers' reports, by table."""
+    """Return the written files by name of their table, parsed from workers' reports (JSON)."""
     found: dict[str, list[FileOfWorker]] = {}
     for report in map(json.loads, reports):
         found.setdefault(report["table"], []).append(FileOfWorker(**report["file"]))
@@ -107,7 +108,7 @@ def reported_result_files(reports: Sequence[str]) -> dict[str, list[FileOfWorker
 
 
 class _HeldResultFiles:
-    """Results that a task has collected, and has not written yet."""
+    """Collects the results of a task, and writes them to files if there are many."""
 
     def __init__(self, to: ResultFiles) -> None:
         self.to = to
@@ -117,7 +118,7 @@ class _HeldResultFiles:
         self.files: dict[str, TaskFiles] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Collect results. Once there are many, write those that are complete."""
+        """Collect results. Once there are more than `HELD_ROWS`, write all but those that may be incomplete."""
         self.waiting.append(batch)
         self.rows += batch.num_rows
         if self.rows > self.to.held_rows:
@@ -128,7 +129,7 @@ class _HeldResultFiles:
             self.rows = int(going_on.sum())
 
     def close(self) -> Iterator[pa.RecordBatch]:
-        """Write the rest and yield reports of the files; or, if there are few results in total, yield the results."""
+        """Write the remaining results, and yield reports of the files. If there are few results in all, yield these."""
         if not self.files and self.rows <= self.to.few_of_task:
             yield from self.waiting
             return
@@ -157,9 +158,9 @@ class _HeldResultFiles:
 
 
 def _sets_that_may_go_on(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return which rows are ISR changes of the last replica set that each rule has in these rows.
+    """Return a mask of the ISR changes that belong to the last replica set of their rule in these rows.
 
-    More changes of this set may follow, and all changes of a set must be processed together.
+    More changes of this replica set may follow in the next batch, and its changes must be converted together.
     """
     numbered = rows.select(_OF_SET).append_column("n", pa.array(np.arange(len(rows))))
     changes = numbered.filter(pc.equal(rows["result"], "change"))

@@ -1,4 +1,4 @@
-"""Convert the results of a replay or a simulation (``udfs.batches.results.RESULT_SCHEMA``) to rows of the tables."""
+"""Convert the results of a replay or a simulation (``udfs.batches.results.RESULT_SCHEMA``) to rows of result tables."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -19,23 +19,23 @@ from udfs.batches.results import RESULT_SCHEMA
 from udfs.records import FOLLOWER_MEASURES, MEASURES, VIOLATIONS
 
 Asks = Callable[..., Rows]
-"""Runs a query on an engine's tables, as `LakeEngine.__call__` does."""
+"""A function that runs a query on tables, as `LakeEngine.__call__` does."""
 SCORED_TABLES: Final = (ISR_CHANGES, SHRINK_VERDICTS, PARTITION_SCORES, REPLICA_SCORES)
 _FOLLOWER: Final = ", ".join((*SET_KEY, "rule", "params_json", "replica_id"))
 _SHRINK: Final = (*SET_KEY, "rule", "params_json", "replica_id", "change_time")
 """Columns that together identify a shrink of one follower."""
 _DATED: Final = {"change_time": "timestamp_micros(time_us)", "event_date": "CAST(timestamp_micros(time_us) AS DATE)"}
 _IN_ORDER: Final = "ORDER BY time_us, CASE kind WHEN 'shrink' THEN 0 ELSE 1 END"
-"""SQL for the order of changes. At the same instant, shrinks come before expansions."""
+"""SQL that sorts ISR changes by time. At the same time, shrinks come before expands."""
 _RESTORED: Final = f"""
     CASE WHEN lead(kind) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER}) = 'expand'
       THEN timestamp_micros(lead(time_us) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER})) END
 """
-"""SQL for the time at which a dropped follower returned to the ISR under the same rule, within the same term."""
+"""SQL for the time at which a dropped follower returned to the ISR under the same rule and in the same term."""
 
 
 def scored_result_tables(engine: Asks, results: Rows, tables: Sequence[Table] = SCORED_TABLES) -> dict[Table, Rows]:
-    """Convert results to rows of the tables from which scores are computed, or of some of these tables."""
+    """Return {table: rows} for the given tables, converted from the results of a replay."""
     if len(tables) == 1:  # one query is faster to plan than two
         (table,) = tables
         return {table: engine(_sql_of_result_table(table).replace("{changes}", f"({_CHANGES})"), results=results)}
@@ -44,9 +44,9 @@ def scored_result_tables(engine: Asks, results: Rows, tables: Sequence[Table] = 
 
 
 def shrinks_of_results(results: pa.Table) -> pa.Table:
-    """Return the same rows of ``shrink_verdicts`` as `scored_result_tables`, but computed without SQL.
+    """Return the rows of ``shrink_verdicts``, converted from the results of a replay without SQL.
 
-    For few rows this is faster, because planning a query would take longer.
+    The rows are the same as those of `scored_result_tables`. For few rows, this is faster than planning a query.
     """
     changes = results.filter(pc.equal(results["result"], "change"))
     kinds, times, reasons = (changes[name].to_pylist() for name in ("kind", "time_us", "depends_on"))
@@ -79,12 +79,12 @@ def shrinks_of_results(results: pa.Table) -> pa.Table:
 
 
 def _sql_of_result_table(table: Table) -> str:
-    """Return the query that computes a table's rows from results."""
+    """Return the SELECT that computes a table's rows from ``{changes}`` (see `_CHANGES`) or ``{results}``."""
     if table is ISR_CHANGES:
         return _select_of_result_table(ISR_CHANGES, "{changes} AS changes", _DATED)
     if table is SHRINK_VERDICTS:
         verdicts = {"restored_time": _RESTORED, **_DATED}
-        # Filtered only after the window functions, because they need the expansion that reverts a shrink.
+        # The filter comes after the window functions, because they need the expands that follow shrinks.
         judged = _select_of_result_table(SHRINK_VERDICTS, "{changes} AS changes", verdicts)
         return f"SELECT * FROM ({judged}) AS judged WHERE kind = 'shrink'"
     if table is PARTITION_SCORES:
@@ -103,8 +103,9 @@ def replace_together(
 ) -> dict[str, int]:
     """Replace the rows of several tables concurrently, and return the number of rows written by table.
 
-    Most of the time is spent on Spark's planning, or waiting for a remote store. ``where`` and ``days`` are as for
-    `LakeEngine.replace`, and select the rows to replace; ``files`` are by name of the table.
+    Concurrency helps, because most of the time is spent on planning by Spark or waiting for a remote store. ``where``
+    and ``days`` select the rows to replace, as in `LakeEngine.replace`. ``files`` contain further new rows, by name of
+    their table.
     """
     with ThreadPoolExecutor(len(rows)) as pool:
         written = pool.map(lambda of: engine.replace(of, rows[of], where, days, files.get(of.name, ())), rows)
@@ -116,7 +117,10 @@ RESTORED_BY: Final = (ISR_CHANGES.name, SHRINK_VERDICTS.name)
 
 
 def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None:
-    """Set restored_time of shrinks whose follower was dropped in one window, and returned in another."""
+    """Set ``restored_time`` of shrinks whose follower was dropped in one window and returned in another one.
+
+    ``of_runs`` is the SQL condition for the rules that were replayed.
+    """
     if window == Window():
         return
     names = (*_SHRINK, "restored_time")
@@ -132,13 +136,13 @@ def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None
 
 
 def _select_of_result_table(table: Table, source: str, computed: Mapping[str, str]) -> str:
-    """Return a SELECT for a table's columns, which are taken from ``source`` or computed by an expression."""
+    """Return a SELECT of a table's columns from ``source``. ``computed`` maps some of them to SQL expressions."""
     columns = (f"{computed[name]} AS {name}" if name in computed else name for name in table.column_names)
     return f"SELECT {', '.join(columns)} FROM {source}"
 
 
 def _measures_by_name(names: Sequence[str]) -> dict[str, str]:
-    """Return SQL expressions for measures by name. The kernel returns measures as a list."""
+    """Return {name: SQL expression} for the measures in the kernel's list ``measures``, which are in this order."""
     return {name: f"element_at(measures, {number})" for number, name in enumerate(names, 1)}
 
 
@@ -166,5 +170,6 @@ _CHANGES: Final = f"""
       ) AS at_this_time WHERE kind <> 'doubt'
     ) AS changes
 """
-"""SQL that adds to ISR changes the column depends_on: the reason why a change is only possible, from results of kind
-doubt. An expansion that undoes such a shrink gets the same reason."""
+"""SQL that returns the ISR changes in results, with two more columns: ``depends_on``, the reason why a change is only
+possible, and ``certainty``. The reasons are in separate result rows of kind ``doubt``. An expand that undoes a possible
+shrink gets the shrink's reason."""

@@ -1,4 +1,4 @@
-"""Join the parts of a leader's term that are in logs which were read one after the other."""
+"""Join the parts of a leader's term, if its logs were ingested in several parts."""
 
 from typing import Final
 
@@ -6,8 +6,8 @@ from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 
 TOUCHING_MS = 1_000
-"""Two logs are joined if the first request of the later log comes at most this many ms after the last request of the
-earlier log. Followers fetch at least twice a second."""
+"""Two parts are joined if the first request of the later one comes at most this many ms after the last request of the
+earlier one. Followers fetch at least twice a second."""
 
 _KEY: Final = ", ".join(SET_KEY)
 _OTHERS: Final = ", ".join(
@@ -37,7 +37,7 @@ WITH marked AS (
 )
 SELECT {_KEY}, {_OTHERS}, end_time, ends_mid_term FROM whole WHERE place = 1
 """
-"""SQL for the joined terms, for both engines.
+"""SQL, for DuckDB and Spark, that returns ``leader_epochs`` with one row per term.
 
-The log of one night continues the log of the night before. If a row begins in mid-term where a row of the same term
-ends, both are one term, and the state at that time is known. Terms from a user's own table are already complete."""
+A log that is ingested each night continues the log of the night before. If a row begins in mid-term when another row of
+the same leader and epoch ends, both rows are one term. Terms from a user's own table are already complete."""

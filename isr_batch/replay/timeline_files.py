@@ -1,9 +1,9 @@
-"""Let workers write timelines, which are nearly all rows of a replay, directly to the folders of their tables.
+"""Let workers write timelines, which are nearly all result rows of a replay, directly to files of their tables.
 
-Most rows are shared by several rule runs. Each row is written once, with a bit for each rule run that shares it, to one
-file per task and day. A task writes with Arrow to any store that delta-rs supports, and reports its files to the
-driver. One commit adds the files (``timeline_tables``). Files of a failed task are never added, and VACUUM deletes
-them. docs/adr/0024-timelines-once.md has the savings.
+Most rows are the same for several rule runs. Such a row is written only once, with one bit per rule run that has it
+(docs/adr/0024-timelines-once.md has the savings). A task writes one file per day, to any store that delta-rs supports,
+and reports its files to the driver. One commit then adds all files (``timeline_tables``). Files of a failed task are
+never added, and VACUUM deletes them.
 """
 
 import hashlib
@@ -25,16 +25,16 @@ from udfs.batches.results import RESULT_SCHEMA
 from udfs.kernel.ledger import DAY_US
 
 FILE: Final = "file"
-"""Kind of a result row that reports a written file or a set of rule runs. It is also the name of the column that has
-the report as JSON."""
+"""Kind of a result row that reports a written file or a set of rule runs. It is also the name of the column that
+contains the report as JSON."""
 SCHEMA: Final = RESULT_SCHEMA.append(pa.field(FILE, pa.string()))
-"""Schema of a replay's results, with the column FILE for reports of written files."""
+"""Schema of a replay's results, with the column `FILE` for reports."""
 
 ROW_GROUP: Final = 1 << 16
 """Number of rows that a task collects for a file before it writes them as one row group."""
 ROWS_WAITING: Final = 1 << 19
-"""Maximum number of rows that a task collects for all its files, so that its memory does not grow with its share of the
-log."""
+"""Maximum number of rows that a task has collected for all its files and not written yet. It limits the task's
+memory."""
 
 _TYPES: Final = {
     "STRING": pa.dictionary(pa.int32(), pa.string()), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(),
@@ -46,18 +46,19 @@ _IN_RESULTS: Final = {"time": "time_us", "isr": "isr_after"}
 def timelines_kept(
     results: Iterator[pa.RecordBatch], stores: Mapping[str, Store], since_us: int, replay_id: str
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of timelines to files, pass all other rows through, and report the files at the end.
+    """Write the rows of timelines to files. Yield all other rows, and at the end reports of the files.
 
     Parameters
     ----------
     results : iterator of RecordBatch
-        Results with each kind in separate batches, and timelines as stored (``udfs.batches.results.STATES``).
+        Results. A batch contains results of only one kind. Timelines have the columns in which they are stored
+        (``udfs.batches.results.STATES``).
     stores : dict of Store
-        Store of each table, by kind of result.
+        Store of each timeline's table, by kind of result. Other kinds are passed through.
     since_us : int
-        Rows of timelines before this time belong to another window, and are dropped.
+        Rows of timelines before this time, in epoch microseconds, are dropped, because they belong to another window.
     replay_id : str
-        Id of this replay, which distinguishes its rule runs from those of other replays.
+        Id of this replay. It is part of ``run_set``, which distinguishes its rule runs from those of other replays.
 
     Yields
     ------
@@ -81,16 +82,16 @@ def timelines_kept(
 
 
 def replay_of(run_set: str) -> str:
-    """Return the id of the replay to which a set of rule runs belongs."""
+    """Return the id of the replay that wrote the rows with this ``run_set``."""
     return run_set.partition("-")[0]
 
 
 Key = tuple[str, int]
-"""Key of a file: the kind of result, and the day."""
+"""Key of a file: the kind of result, and the day as number of days since 1970."""
 
 
 class _TimelineFiles:
-    """The timeline files that a task is writing, by kind and day."""
+    """Writes the timelines of a task to one file per kind and day."""
 
     def __init__(self, stores: Mapping[str, Store], replay_id: str) -> None:
         self.stores, self.replay_id = stores, replay_id
@@ -102,7 +103,7 @@ class _TimelineFiles:
         self.days_of: defaultdict[str, set[str]] = defaultdict(set)
 
     def add(self, kind: str, batch: pa.RecordBatch, since_us: int) -> None:
-        """Add the rows of a timeline that are not earlier than ``since_us``."""
+        """Collect the rows of a timeline that are not earlier than ``since_us``, and write them once they are many."""
         for day, rows in _timeline_by_day(self._named(batch), since_us, self.schemas[kind]):
             sets = rows.column("run_set")
             for index in np.unique(np.asarray(sets.indices)):
@@ -116,7 +117,7 @@ class _TimelineFiles:
             self._write(max(self.rows_waiting, key=self.rows_waiting.__getitem__))
 
     def _named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Replace the kernel's sets of rule runs by names that are unique in the lake."""
+        """Replace the kernel's lists of rule runs in ``run_set`` with names that are unique in the lake."""
         sets = batch.column("run_set")
         names = []
         for runs in sets.dictionary.to_pylist():
@@ -126,17 +127,17 @@ class _TimelineFiles:
         return batch.set_column(batch.schema.get_field_index("run_set"), "run_set", named)
 
     def _write(self, key: Key) -> None:
-        """Write the rows collected for a timeline and day to their file."""
+        """Write the collected rows of one timeline and day to their file, as one row group."""
         kind, day = key
         if key not in self.files:
             self.files[key] = DayFile(TIMELINES[kind], self.stores[kind], _date_of_timeline(day), self.schemas[kind])
-        # Combined to one chunk, because the Parquet writer starts again for each chunk, and there are hundreds.
+        # The hundreds of chunks are combined into one, because the Parquet writer has overhead for each chunk.
         rows = pa.Table.from_batches(self.waiting.pop(key), self.schemas[kind])
         self.files[key].write(rows.unify_dictionaries().combine_chunks())
         del self.rows_waiting[key]
 
     def close(self) -> Iterator[dict[str, Any]]:
-        """Close the files, and yield a report of each file, and of each set of rule runs with its days."""
+        """Write the remaining rows and close the files. Yield a report per file, and one per set of rule runs."""
         for key in list(self.waiting):
             self._write(key)
         with ThreadPoolExecutor(
@@ -148,18 +149,18 @@ class _TimelineFiles:
             yield {"run_set": run_set, "runs": json.loads(self.run_sets[run_set]), "days": sorted(days)}
 
     def abandon(self) -> None:
-        """Close the unfinished files of a failed task, so that no table gets them."""
+        """Stop writing after a failure. The files stay incomplete, and are never added to a table."""
         for file in self.files.values():
             file.abandon()
 
 
 def _date_of_timeline(day: int) -> str:
-    """Return a number of days since 1970 as a date in text."""
+    """Return a day, given as number of days since 1970, as text such as "2026-01-31"."""
     return str(np.datetime64(day, "D"))
 
 
 def _timeline_by_day(batch: pa.RecordBatch, since_us: int, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Split rows by day, drop those before ``since_us``, and convert them to the columns of a file."""
+    """Drop rows before ``since_us``, convert the others to the columns of a file, and yield (day, rows of the day)."""
     times = np.asarray(batch.column("time_us"))
     if times.min(initial=since_us) < since_us:
         batch = batch.filter(pa.array(times >= since_us))
@@ -175,12 +176,12 @@ def _timeline_by_day(batch: pa.RecordBatch, since_us: int, schema: pa.Schema) ->
     starts = np.flatnonzero(np.diff(days, prepend=days[0] - 1))
     for start, end in zip(starts, [*starts[1:], len(days)], strict=True):
         few = rows.slice(start, end - start)
-        if 2 * len(few) < len(rows):  # copied, because a slice would keep the whole batch in memory
+        if 2 * len(few) < len(rows):  # copy the rows, because a slice keeps the whole batch in memory
             few = pa.concat_batches([few, few.slice(0, 0)])
         yield int(days[start]), few
 
 
 def schema_of_files(table: Table) -> pa.Schema:
-    """Return the schema of a table's files: its columns, without those by which it is partitioned."""
+    """Return the schema of a timeline table's files: its columns except those by which it is partitioned."""
     stored = [column for column in table.columns if column.name not in table.partitioned_by]
     return pa.schema([pa.field(column.name, _TYPES[column.type], column.nullable) for column in stored])

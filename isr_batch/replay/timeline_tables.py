@@ -1,9 +1,10 @@
-"""Add the timelines that workers wrote as files to the lake.
+"""Add the files of timelines, which workers have written, to the lake's tables.
 
 First, the files are added to ``replica_states`` and ``partition_states``. Then one commit of ``rule_runs`` makes the
-replay's days and rules refer to the new rows. Before this commit, the views show the old rows of both timelines; after
-it, the new rows. Last, files of earlier replays are removed if ``rule_runs`` no longer refers to them for their day. A
-killed or concurrent replay at worst leaves unreferenced rows, which `maintain` deletes.
+replay's days and rules refer to the new rows. Before this commit, the views of both timelines return the old rows;
+after it, they return the new ones. Finally, files of earlier replays are removed if ``rule_runs`` no longer refers to
+them. A replay that is killed, or that runs at the same time as another, can only leave unreferenced rows behind, which
+the command `maintain` deletes.
 """
 
 import json
@@ -36,14 +37,14 @@ _LAG_TIME: Final = "replica_lag_time_max_ms"
 
 
 def stores_of_timelines(lake: Lake) -> dict[str, Store]:
-    """Return the stores to which workers write timelines, by kind of result. Missing tables are created.
+    """Return the stores of both timelines' tables, by kind of result. Missing tables are created.
 
     Raises
     ------
     UsageError
-        If the workers cannot write to the lake's store.
+        If workers cannot write to the lake's store.
     SchemaError
-        If another version of isr-batch created a table with a different layout.
+        If a table is partitioned differently, because another version of isr-batch created it.
     """
     lake.ensure_all(TIMELINES.values())
     stores = {}
@@ -63,27 +64,26 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
     *,
     replayed: Sequence[date] = (),
 ) -> dict[str, int]:
-    """Replace the timelines of some rules and days by those that the workers of a replay wrote.
+    """Replace the timelines of some rules and days with those that the workers of a replay have written.
 
     Parameters
     ----------
     lake : Lake
     stores : dict of Store
-        Stores of the tables that were written, by kind of result. If it is empty, the replay's rules have no timelines
-        from now on.
+        Stores of the tables that were written, by kind of result. If it is empty, the timelines are only removed.
     reports : iterable of dict
-        Reports of files and of sets of rule runs (``timeline_files``).
+        The workers' reports of files and of sets of rule runs (``timeline_files``).
     where : str
         SQL condition that selects the rules and days of the replay.
     days : (str, str)
-        First and last of these days.
+        First and last of the days that ``where`` selects.
     replayed : sequence of date
-        All days of the replay. A rule run has a timeline even for a day that only has fetches.
+        All days of the replay. ``rule_runs`` gets rows for all of them, even if no state changed on a day.
 
     Returns
     -------
     dict of str to int
-        Rows written, by table.
+        Number of rows written, by table.
     """
     files, rows = defaultdict(list), []
     for each in reports:
@@ -109,7 +109,10 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
 
 
 def take_out_unnamed(lake: Lake) -> None:
-    """Delete the timelines to which ``rule_runs`` does not refer, left by killed replays. No replay may be running."""
+    """Delete rows of timelines to which ``rule_runs`` does not refer, such as those of killed replays.
+
+    No replay may be running.
+    """
     if not lake.has(RULE_RUNS.name):
         return
     for table in TIMELINES.values():
@@ -124,7 +127,7 @@ def take_out_unnamed(lake: Lake) -> None:
 
 
 def _unreferenced(lake: Lake, table: Table) -> list[dict[str, Any]]:
-    """Return the days and sets of rule runs in a timeline's table to which ``rule_runs`` does not refer."""
+    """Return each ``event_date`` and ``run_set`` in a timeline's table that ``rule_runs`` does not contain."""
     columns = ("event_date", "run_set")
     with engine_for(lake, (table.name,)) as engine:
         found = engine(
@@ -139,7 +142,7 @@ def _unreferenced(lake: Lake, table: Table) -> list[dict[str, Any]]:
 
 
 def _timeline_runs(each: File, days: Collection[date]) -> list[dict[str, Any]]:
-    """Return the rows of ``rule_runs`` for one reported set of rule runs: one per rule run and day."""
+    """Return the rows of ``rule_runs`` for one report of a worker on a set of rule runs: one per rule run and day."""
     return [
         {
             "run_set": each["run_set"], "run": run, "rule": rule, "params_json": params_json,
@@ -152,7 +155,7 @@ def _timeline_runs(each: File, days: Collection[date]) -> list[dict[str, Any]]:
 
 
 def _days_of_rule_runs(lake: Lake) -> set[tuple[str, str]]:
-    """Return the days and replays to which ``rule_runs`` refers."""
+    """Return each (day, id of the replay) to which ``rule_runs`` refers."""
     rows = read_columns(lake, RULE_RUNS.name, ("event_date", "run_set"))
     pairs = zip(rows["event_date"].to_pylist(), rows["run_set"].to_pylist(), strict=True)
     return {(str(day), replay_of(run_set)) for day, run_set in pairs}
@@ -164,14 +167,14 @@ def _add_timeline_files(lake: Lake, table: Table, files: Sequence[FileOfWorker])
 
 
 def _remove_files(lake: Lake, table: Table, replaced: set[tuple[str, str]]) -> None:
-    """Remove the files of a table that only have rows of these days and replays."""
+    """Remove those files of a table whose rows all belong to one of these pairs (day, id of the replay)."""
 
     def gone(there: DeltaTable) -> Actions:
         """Return the actions that remove the files of replaced replays."""
         return [
             removed(file)
             for file in data_files(there, None, "min.run_set", "max.run_set")
-            # A compacted file may also have rows of other replays, with ids between the file's minimum and maximum.
+            # If minimum and maximum differ, a merged file may contain rows of further replays, so it is kept.
             for replays in [{replay_of(file.get(f"{edge}.run_set") or "") for edge in ("min", "max")}]
             if len(replays) == 1 and (file["partition.event_date"], *replays) in replaced
         ]

@@ -1,1 +1,1 @@
-"""Score rules: how many of their decisions were right, at what cost, compared with brokers and other rules."""
+"""Score rules: how many of their decisions were right, and at what cost. Compare them with brokers and each other."""

@@ -1,9 +1,9 @@
-"""Compare the ISR changes that brokers logged with those that the replay of their rule makes.
+"""Compare the ISR changes that brokers logged with those that a replay of the brokers' own rule makes.
 
-The replay takes only timing from the log: the phase of isr-expiration, the times of logged checks (``broker_events``),
-and the checks that were late (`isr_batch.scoring.late_checks`). The replay itself decides which replicas leave and
-join, and computes all offsets and times for this. `predict_broker_changes` compares a replay that uses no times from
-lines about changes.
+From log lines about ISR changes, the replay only takes the times of checks: the phase of isr-expiration, logged checks
+(``broker_events``), and checks that were late (`isr_batch.scoring.late_checks`). Which replicas leave and join, and all
+offsets and times behind these decisions, are computed by the replay. `predict_broker_changes` compares a replay that
+does not use such lines at all.
 """
 
 import json
@@ -33,13 +33,13 @@ from udfs.kernel.partition import CHECK_SLACK_US
 from udfs.rules import REGISTRY, rule_of_release
 
 RACE_MS: Final = 5
-"""It is unknown whether a fetch or an append within this many milliseconds of a change came before or after it (a
+"""If a fetch or an append is within this many milliseconds of an ISR change, it is unknown which of them came first (a
 race), because timestamps are truncated to milliseconds and written some time after the event. With a wider limit,
 nearly every mismatch on a busy partition would be a race."""
 
 NEAR_MS: Final = 1
-"""Two times that are at most this many milliseconds apart are equal, because Kafka's clock and the log's timestamps are
-truncated to milliseconds."""
+"""Two times that are at most this many milliseconds apart are considered equal, because both Kafka's clock and the
+log's timestamps are truncated to milliseconds."""
 CLOSE_MS: Final = 100
 """A logged expand may be this many milliseconds later than the replayed one, because the controller records it tens of
 milliseconds after the leader's decision."""
@@ -61,35 +61,38 @@ HELD: Final = (
     "leader_epochs", "observed_isr_changes", "isr_changes", "coverage", "controller_records", "broker_events",
     "mapped_clusters", "replayed_days",
 )  # fmt: skip
-"""Tables that a comparison holds in memory. Fetches and appends are read in batches."""
+"""Tables that a comparison holds in memory. It reads fetches and appends in batches instead."""
 _CHANGE: Final = (*SET_KEY, "rule", "params_json", "replica_id", "kind", "change_time")
 
 
 @dataclass(frozen=True)
 class BrokerCheckSummary:
-    """Outcome of a comparison, with rows of counts per cluster, leader and kind of change.
+    """Outcome of a comparison: one row of counts per cluster, leader and kind of change.
 
-    ``races`` counts unmatched changes whose order the log does not show, ``unknown`` changes at times that no log
-    covers.
-    The last four columns count matched changes; the last three are null if the log lacks the figures.
+    A row counts changes that are ``matched``, ``missing`` (only logged) or ``extra`` (only replayed). ``races`` counts
+    unmatched changes near a fetch or append whose order the log does not show, and ``unknown`` counts changes at times
+    that no log covers.
+    Four more columns count matched changes whose figures agree: ``within_100_ms`` (their times),
+    ``caught_up_within_1_ms`` and ``caught_up_within_2_ms`` (lastCaughtUpTimeMs), and ``offsets_equal``. All but the
+    first are null if no log line contains the figure.
     """
 
     rows: list[dict[str, Any]]
 
     @property
     def matched(self) -> int:
-        """Number of changes that both the log and the replay have."""
+        """Number of changes that are both logged and replayed."""
         return sum(row["matched"] for row in self.rows)
 
     @property
     def matched_ratio(self) -> float:
-        """Share of the matched changes in all changes of the log or the replay; 1 without changes."""
+        """Number of matched changes divided by that of matched, missing and extra changes; 1 without changes."""
         total = sum(row["matched"] + row["missing"] + row["extra"] for row in self.rows)
         return self.matched / total if total else 1.0
 
 
 def can_be_compared(lake: Lake) -> bool:
-    """Whether the lake may have the brokers' own changes, which users' tables may lack."""
+    """Whether the lake may contain ISR changes of the brokers themselves. A user's own tables may lack them."""
     mapped = read_columns(lake, "mapped_clusters", ["cluster_id", "mapped"]).to_pylist()
     of_tables = {row["cluster_id"] for row in mapped if "changes" not in json.loads(row["mapped"])}
     terms = read_columns(lake, "leader_epochs", ["cluster_id", "broker_version"]).to_pylist()
@@ -101,16 +104,16 @@ def can_be_compared(lake: Lake) -> bool:
 
 
 def validate(lake: Lake) -> BrokerCheckSummary:
-    """Match the ISR changes that leaders logged with the replayed ones, and write ``replay_check``.
+    """Match the ISR changes that brokers logged with replayed ones, write ``replay_check``, and return its summary.
 
-    A change by the brokers' own rule that their logs do not have is not certain, even if the timestamps allow no other
-    result. Neither is a change that another rule makes at the same check or fetch. Both become ``possible``, and scores
-    are updated.
+    A replayed change of the brokers' own rule that they did not log cannot be certain, even if the timestamps allow no
+    other result. Neither can a change that another rule makes at the same check or fetch. Both kinds are set to
+    ``possible``, and the scores are updated.
 
     Raises
     ------
     NoInputError
-        When the lake has no replay of the rule that its brokers ran.
+        If the release of the brokers is unknown, or if the rule of their release was not replayed.
     """
     with engine_for(lake, HELD) as engine:
         engine.replace(REPLAY_CHECK, matched(engine, lake))
@@ -122,21 +125,23 @@ def validate(lake: Lake) -> BrokerCheckSummary:
 
 
 def _mark_possible(engine: LakeEngine, lake: Lake, refuted: Rows) -> None:
-    """Set refuted changes to ``possible``. They are many if the brokers did not run the rule of their release."""
+    """Copy ``certainty`` and ``depends_on`` of ``refuted`` changes to the result tables, and update the scores."""
     with leased(lake):
-        # Spark recomputes ``refuted`` from isr_changes, so this table is written last, and a crash loses nothing.
+        # Spark may compute ``refuted`` again, from isr_changes. Therefore isr_changes is written last.
         for table in (SHRINK_VERDICTS, ISR_CHANGES):
             engine.amend(table, refuted, _CHANGE, "depends_on", "certainty")
         write_scores(lake)
 
 
 def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
-    """Match the logged changes with those of a replay that uses no times from lines about changes. Nothing is stored.
+    """Match logged ISR changes with those of a new replay that does not use log lines about ISR changes.
+
+    Nothing is stored.
 
     Raises
     ------
     NoInputError
-        When the lake has no replay of the rule that its brokers ran.
+        If the release of the brokers is unknown, or if the rule of their release was not replayed.
     """
     with engine_for(lake, HELD) as engine:
         changes = own_changes(lake, own_rules(engine), pinned=False)
@@ -145,13 +150,13 @@ def predict_broker_changes(lake: Lake) -> BrokerCheckSummary:
 
 
 def own_rules(engine: LakeEngine) -> list[RuleRun]:
-    """Return the rules of the brokers' releases, as rule runs with default parameters."""
+    """Return one rule run, with default parameters, per rule of the Kafka releases that the brokers ran."""
     terms = _comparable_terms(engine, {name: engine.table(name) for name in HELD})
     return [RuleRun(rule) for rule in _releases_to_check(engine, {"terms": terms})[1]]
 
 
 def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows:
-    """Return the rows of ``replay_check`` for the lake's ``isr_changes``, or for other ``changes``."""
+    """Return the rows of ``replay_check``. Replayed changes are those in the lake's ``isr_changes``, or ``changes``."""
     tables = compared(engine, lake, changes)
     tables["races"] = _races(engine, tables)
     words = {"depends_on": list(DEPENDS_ON), "words": list(DEPENDS_ON.values())}
@@ -160,7 +165,11 @@ def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows
 
 
 def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dict[str, Rows]:
-    """Return the intermediate tables of `matched`, up to ``doubted``: each change with its counterpart or a reason."""
+    """Return the tables from which `matched` is computed, by name.
+
+    The last of them, ``doubted``, contains each change with its counterpart, or with the reason why it has no
+    counterpart.
+    """
     tables = {name: engine.table(name) for name in HELD}
     if changes is not None:
         tables["isr_changes"] = changes
@@ -172,14 +181,14 @@ def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dic
     tables["leaders"] = engine.keep(ask_broker_check(engine, "leaders", tables))
     tables["own_terms"] = engine.keep(ask_broker_check(engine, "own_terms", tables))
     tables["parameters"] = _parameters(engine, tables)
-    # Each is kept, because the next query uses it several times, and Spark would compute it each time.
+    # Later queries use each of these tables several times, and Spark would compute it again each time.
     for name in ("logged", "replayed", "late_spans", "pairs", "side_by_side", "doubted"):
         tables[name] = engine.keep(ask_broker_check(engine, name, tables))
     return tables
 
 
 def _comparable_terms(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Return the terms of leaders, except those of users' tables without the brokers' own changes."""
+    """Return the terms of leaders, except in clusters whose ISR changes are unknown (users' own tables)."""
     text = """
         SELECT * FROM {terms} AS terms WHERE cluster_id NOT IN (
           SELECT cluster_id FROM {mapped_clusters} AS mapped_clusters WHERE get_json_object(mapped, '$.changes') IS NULL
@@ -189,7 +198,7 @@ def _comparable_terms(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
 
 
 def _nothing_to_check(engine: LakeEngine, lake: Lake, tables: dict[str, Rows]) -> NoInputError:
-    """Return the error that the lake has no logged ISR changes to compare with."""
+    """Return the error that a comparison is impossible, because releases or ISR changes of brokers are unknown."""
     clusters = engine.listed(engine("SELECT cluster_id, mapped FROM {mapped_clusters} ORDER BY 1", **tables))
     if not clusters:
         return NoInputError(
@@ -207,7 +216,7 @@ def _nothing_to_check(engine: LakeEngine, lake: Lake, tables: dict[str, Rows]) -
 
 
 def summary(lake: Lake) -> BrokerCheckSummary:
-    """Count the rows of ``replay_check`` by cluster, leader and kind."""
+    """Return the summary of the stored ``replay_check``."""
     with engine_for(lake, [REPLAY_CHECK.name]) as engine:
         return _summary_of_broker_check(engine)
 
@@ -219,17 +228,17 @@ def _summary_of_broker_check(engine: LakeEngine) -> BrokerCheckSummary:
 
 
 def ask_broker_check(engine: LakeEngine, name: str, tables: dict[str, Rows]) -> Rows:
-    """Run a query of the package's folder ``sql``."""
+    """Run the query in the file ``NAME.sql`` of isr_batch/scoring/sql on these tables, and return its result."""
     return engine(text_of("isr_batch.scoring", name, **_TEXTS), **tables)
 
 
 def _releases_to_check(engine: LakeEngine, tables: dict[str, Rows]) -> tuple[Rows, list[str]]:
-    """Return the brokers' releases, and the rules that they ran.
+    """Return the releases that the brokers ran, and the rules of these releases.
 
     Returns
     -------
     releases : Rows
-        Columns ``version``, ``ran`` (the rule of the release) and ``checks_per_lag_time``.
+        One row per release: ``version``, ``ran`` (the release's rule), ``checks_per_lag_time`` (of that rule).
     rules : list of str
         Names of the rules.
     """
@@ -242,7 +251,7 @@ def _releases_to_check(engine: LakeEngine, tables: dict[str, Rows]) -> tuple[Row
 
 
 def _require_replayed(engine: LakeEngine, lake: Lake, ran: list[str]) -> None:
-    """Raise an error if the lake has no replay of any rule that the brokers ran."""
+    """Raise an error if none of the rules that the brokers ran was replayed."""
     scores = engine.table("partition_scores", ["rule"])
     replayed = {row["rule"] for row in engine.listed(engine("SELECT DISTINCT rule FROM {scores}", scores=scores))}
     if not replayed & set(ran):
@@ -253,7 +262,7 @@ def _require_replayed(engine: LakeEngine, lake: Lake, ran: list[str]) -> None:
 
 
 def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Return the parameters that are broker settings, such as the lag time, by ``params_json``."""
+    """Return ``replica_lag_time_max_ms`` and ``min_insync_replicas`` of each ``params_json`` in ``isr_changes``."""
     found = engine.listed(engine("SELECT DISTINCT params_json FROM {isr_changes}", **tables))
     texts = [row["params_json"] for row in found]
     given = [json.loads(text) for text in texts]
@@ -265,24 +274,24 @@ def _parameters(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
 
 
 def _races(engine: LakeEngine, tables: dict[str, Rows]) -> Rows:
-    """Return fetches and appends around each logged shrink that the replay lacks, because their order is unknown."""
+    """Return the result of query ``races``, from the fetches and appends near unmatched changes (``unexplained``)."""
     unexplained = ask_broker_check(engine, "unexplained", tables)
     ends = "SELECT min(from_us) AS from_us, max(until_us) AS until_us FROM {unexplained}"
     (span,) = engine.listed(engine(ends, unexplained=unexplained))
     first, last = (date(1970, 1, 1) + timedelta(microseconds=us or 0) for us in (span["from_us"], span["until_us"]))
-    # Fetches are stored by the day on which they were handled, which may not be that of arrival or response.
+    # Fetches are stored by the day on which they were handled. They may have arrived or ended on another day.
     days = (first - timedelta(days=1), last + timedelta(days=1))
     near = {"fetches": engine.fetches(unexplained, days), "appends": engine.appends(unexplained, days)}
     return ask_broker_check(engine, "races", near)
 
 
 def require_match(summary: BrokerCheckSummary, min_matched_ratio: float) -> None:
-    """Raise an error if too few ISR changes match between brokers and replay.
+    """Raise if too few ISR changes match between brokers and replay.
 
     Raises
     ------
     QualityGateError
-        When the share of matched changes is below the limit.
+        If `BrokerCheckSummary.matched_ratio` is below ``min_matched_ratio``.
     """
     if summary.matched_ratio < min_matched_ratio:
         raise QualityGateError(

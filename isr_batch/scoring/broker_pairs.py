@@ -1,7 +1,7 @@
-"""Sum the results of a replay by pair of brokers and day, and compute 95 % intervals by a bootstrap over leaders.
+"""Sum the results of a replay by pair of brokers and day, and compute 95 % confidence intervals by bootstrap.
 
-Shrinks come in bursts, and a fault affects all partitions of a pair of brokers. Therefore brokers are drawn, not
-shrinks. All rules use the same draws, so that their differences have intervals too.
+Shrinks come in bursts, and a fault affects all partitions of a pair of brokers. Therefore the bootstrap draws leaders
+and not shrinks. All rules use the same draws, so that intervals of differences between rules can be computed too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from isr_batch.lake.lake import Lake
 from isr_batch.scoring.score_sources import REFUSED_OR_STALLED_US
 
 DRAWS: Final = 2000
-"""Number of bootstrap draws. It suffices for the ends of a 95 % interval."""
+"""Number of bootstrap draws, enough for the ends of a 95 % interval."""
 ENDS: Final = (2.5, 97.5)
 
 Floats = npt.NDArray[np.float64]
@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure and its 95 % interval; NaN if undefined."""
+    """A figure and the ends of its 95 % interval. Undefined values are NaN."""
 
     value: float
     low: float
@@ -34,9 +34,9 @@ class Figure:
 
 
 def sums_of_broker_pairs(lake: Lake) -> pa.Table:
-    """Return sums of each rule's results by pair of leader and follower and by day.
+    """Return the sums `SUMMED` of each rule run's results, with one row per day, leader and follower.
 
-    Sums over whole partitions are divided equally among the followers of a leader.
+    Sums that concern whole partitions are divided equally among the followers of a leader.
     """
     names = ("shrink_verdicts", "replica_scores", "partition_scores")
     with engine_for(lake, names) as engine:
@@ -55,15 +55,15 @@ _OF_SHRINK: Final = {
     "within_lag": "verdict IN ('spurious', 'genuine') AND true_lag_ms < "
     "CAST(get_json_object(params_json, '$.replica_lag_time_max_ms') AS BIGINT)",
 }
-"""SQL conditions for the kinds of shrinks that are counted. A mistake by lag is a shrink of a follower whose true lag
-was below the lag time. True lags are stored in whole milliseconds, so one that is a fraction above the lag time is
-stored as the lag time."""
+"""SQL conditions for the kinds of shrinks that are counted. ``within_lag`` are the mistakes by lag: the follower's true
+lag was below the lag time. True lags are stored in whole milliseconds, so a true lag that is a fraction above the lag
+time is stored as equal to it, and must not be counted as a mistake."""
 SUMMED: Final = (*_OF_PARTITION, *_OF_FOLLOWER, *_OF_SHRINK, "detection_ms")
 _LEADER: Final = "cluster_id, event_date, leader_id, rule, params_json"
 
 
 def _sum(names: Sequence[str]) -> str:
-    """Return SQL that sums columns."""
+    """Return the SQL of one sum per column, separated by commas. Each sum has its column's name."""
     return ", ".join(f"CAST(sum({name}) AS DOUBLE) AS {name}" for name in names)
 
 
@@ -91,15 +91,15 @@ _PAIRS: Final = f"""
 
 
 def drawn_sums(rows: Sequence[Row], columns: Sequence[str], stream: int = 0) -> dict[str, Floats]:
-    """Return sums of columns: first over all rows, then over the rows of each draw.
+    """Return the sum of each column over all rows, followed by its sums over the rows of each bootstrap draw.
 
     Parameters
     ----------
     rows : sequence of mapping
-        The blocks to draw. Rules with equally many blocks in the same order have the same draws.
+        The rows to draw from. Calls with the same number of rows and the same ``stream`` draw the same positions.
     columns : sequence of str
     stream : int
-        Number of the random stream. Groups of blocks that are drawn separately need different streams.
+        Number of the random stream. Groups of rows that have to be drawn independently need different streams.
 
     Returns
     -------
@@ -113,19 +113,19 @@ def drawn_sums(rows: Sequence[Row], columns: Sequence[str], stream: int = 0) -> 
 
 
 def share_of_sums(part: Floats, whole: Floats) -> Floats:
-    """Divide sums; NaN where the divisor is 0."""
+    """Divide ``part`` by ``whole`` element by element; NaN where ``whole`` is 0."""
     return np.divide(part, whole, out=np.full_like(part, np.nan), where=whole > 0)
 
 
 def figure_of_draws(values: Floats) -> Figure:
-    """Return a figure, which is the first value, and its interval, which the other values show."""
+    """Return the first value as a figure, with the 95 % interval of the other values, which are from draws."""
     drawn = values[1:][np.isfinite(values[1:])]
     low, high = np.percentile(drawn, ENDS) if len(drawn) else (np.nan, np.nan)
     return Figure(float(values[0]), float(low), float(high))
 
 
 def _sums_of_leaders(rows: Sequence[Row]) -> list[Row]:
-    """Sum the pairs of each leader. They are drawn together, because a leader that stops drops all its followers."""
+    """Sum the rows of each leader. Its pairs are drawn together, because a leader that stops drops all followers."""
     sums: dict[tuple[object, object], dict[str, float]] = {}
     for row in rows:
         of_leader = sums.setdefault((row["cluster_id"], row["leader_id"]), dict.fromkeys(SUMMED, 0.0))
@@ -135,12 +135,12 @@ def _sums_of_leaders(rows: Sequence[Row]) -> list[Row]:
 
 
 def figures_of_pairs(rows: Sequence[Row]) -> dict[str, Floats]:
-    """Return a rule's figures, each as an array: first over all pairs, then for each draw of leaders.
+    """Return a rule's figures by name. Each is an array: its value over all pairs, then its value in each draw.
 
     Parameters
     ----------
     rows : sequence of mapping
-        Rows of `sums_of_broker_pairs` of one rule.
+        The rows of `sums_of_broker_pairs` for one rule run.
     """
     sums = drawn_sums(_sums_of_leaders(rows), SUMMED)
     hours = sums["exposure_us"] / 3.6e9

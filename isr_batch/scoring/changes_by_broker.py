@@ -1,4 +1,4 @@
-"""Group each broker's ISR changes under each rule run by the notification or ISR write request that carries them."""
+"""Assign each ISR change under each rule run to the notification or ISR write request in which the broker sends it."""
 
 from typing import Final
 
@@ -12,13 +12,13 @@ BY_BROKER: Final = {
     "notification": (with_notified, "notified_us", ("notified_us",)),
     "request": (with_requests, "request", ("request", "writes", "in_second")),
 }
-"""Function that adds columns to a broker's changes, column with the group's number, and all added columns, by kind of
-group (notification, request)."""
+"""For both kinds of groups: the function that adds columns to a broker's changes, the added column that contains the
+group's number, and all added columns."""
 _KEYS: Final = ("cluster_id", "rule", "params_json", "leader_id")
 
 
 def changes_by_broker(engine: LakeEngine, changes: Rows, what: str) -> Rows:
-    """Return a row per ISR change by a rule, with the id of its notification or request.
+    """Return one row per ISR change that a rule made, with the id of its notification or request in column ``what``.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def changes_by_broker(engine: LakeEngine, changes: Rows, what: str) -> Rows:
     changes : Rows
         Rows of ``isr_changes``.
     what : str
-        Key of `BY_BROKER`.
+        Kind of group, a key of `BY_BROKER`: notification or request.
     """
     work, number, added = BY_BROKER[what]
     rows = engine(

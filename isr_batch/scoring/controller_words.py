@@ -1,6 +1,6 @@
-"""Classes for the controller's statements about clusters and partitions.
+"""Classes for the controller's statements about clusters and partitions, which are metadata records or derived events.
 
-They are used in Spark's workers, where most packages are not installed.
+Spark's workers import this module, so it may not import packages that are only installed on the driver.
 """
 
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 
 class ControllerWord(NamedTuple):
-    """A statement of the controller, at a time.
+    """A statement of the controller at a time, such as a new setting or an unclean election.
 
-    If ``topic`` is None, it is about all topics; if ``partition_id`` is None, about all partitions.
+    If ``topic`` is None, the statement is about all topics. If ``partition_id`` is None, it is about all partitions.
     """
 
     at_us: int
     number: int
-    """Order among statements of the same time."""
+    """Sort key among statements at the same time."""
     kind: str
     """elr_version, min_isr, cleared, unclean_restart, active, inactive, or unclean (an election)."""
     topic: str | None = None
@@ -28,7 +28,7 @@ class ControllerWord(NamedTuple):
 
 @dataclass(frozen=True)
 class ControlledCluster:
-    """Whether a cluster has eligible leader replicas (ELR), and the controller's statements over time.
+    """Whether a cluster uses eligible leader replicas (ELR), and the controller's statements about it.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class ControlledCluster:
     source : str
         Source of ``enabled``: given, recorded, release, logged, snapshot or unknown.
     enabled : bool, optional
-        Whether the cluster has ELR, until a statement changes it; None if unknown.
+        Whether the cluster uses ELR before the first statement that changes it; None if unknown.
     """
 
     words: Sequence[ControllerWord]

@@ -1,11 +1,11 @@
 """Find the shrinks that some rules make and others do not.
 
-Rules may drop the same follower for the same reason at different times: one checks twice per lag time, another once, a
-third immediately. Therefore the shrinks of a follower by several rule runs are one event if each comes at most its own
-lag time after the first. A second shrink by the same rule run begins another event.
+Rules may drop the same follower for the same reason at different times, because some check twice per lag time, some
+once, and some all the time. Therefore shrinks of the same follower by several rule runs form one event if each comes at
+most the lag time of its rule run after the first one. A second shrink by the same rule run begins a new event.
 
-A rule run is named after its rule. If a term was replayed with several parameter sets of the rule, the name has the
-parameters, too.
+The name of a rule run is that of its rule. If a term was replayed with several parameter sets of the rule, the name
+also contains the parameters.
 """
 
 from datetime import date, timedelta
@@ -32,21 +32,21 @@ RUN = ("rule", "params_json")
 TABLES: Final = ("shrink_verdicts", "partition_scores", "leader_epochs", "isr_changes")
 
 MADE, KEPT, OUT = "made", "kept", "out"
-"""Decisions of a run on an event: it made the shrink, kept the follower in its ISR, or had already dropped it."""
+"""Decisions of a rule run on an event: it made the shrink, kept the follower in its ISR, or had already dropped it."""
 
 _FOLLOWER: Final = ", ".join(FOLLOWER)
 _SET: Final = ", ".join(SET_KEY)
 
 
 def write_disagreements(lake: Lake, window: Window) -> int:
-    """Write ``rule_disagreements`` for the days of a window, from all rule runs in the lake.
+    """Compute ``rule_disagreements`` for the days of a window from all rule runs in the lake, and write the rows.
 
     Returns
     -------
     int
         Number of rows written.
     """
-    # An event belongs to the day of its first shrink. New shrinks on a day may move events of the days next to it.
+    # An event belongs to the day of its first shrink. New shrinks near midnight may change events of adjacent days.
     around = Window(_moved_disagreements(window.start, -1), _moved_disagreements(window.end, 1))
     with engine_for(lake, TABLES) as engine:
         return engine.replace(RULE_DISAGREEMENTS, rule_disagreements(engine, around), around.condition, around.days)
@@ -64,11 +64,11 @@ def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineR
     )
 
     def runs(stand: str) -> str:
-        """Return SQL for the list of rule runs that made a decision."""
+        """Return the SQL for the list of rule runs with this decision."""
         return f"array_sort(collect_list(CASE WHEN stand = '{stand}' THEN run END))"
 
     def by_run(name: str) -> str:
-        """Return SQL for a map from each rule run that made the shrink to its value of column ``name``."""
+        """Return the SQL for a map from each rule run that made the shrink to the shrink's value of column ``name``."""
         entries = f"collect_list(CASE WHEN stand = '{MADE}' THEN struct(run, {name}) END)"
         return f"map_from_entries(array_sort({entries}))"
 
@@ -87,22 +87,22 @@ def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineR
 
 
 def runs_that_may_disagree(engine: LakeEngine, scores: EngineRows, terms: EngineRows) -> EngineRows:
-    """Return the rule runs that were replayed, by term and day.
+    """Return the rule runs that were replayed: one row per term, day and rule run.
 
     Parameters
     ----------
     engine : LakeEngine
     scores : EngineRows
-        Rows of ``partition_scores``: one per replayed day and rule run, even if nothing happened.
+        Rows of ``partition_scores``, which exist for each replayed day and rule run, even if nothing happened.
     terms : EngineRows
         Rows of ``leader_epochs``.
 
     Returns
     -------
     EngineRows
-        SET_KEY, RUN, event_date, ``run`` (name of the rule run), and ``isr``, the ISR at the start of the term.
+        `SET_KEY`, `RUN`, ``event_date``, ``run`` (name of the rule run), and ``isr``, the ISR at the start of the term.
     """
-    # If a leader restarts without a new epoch, its term has two rows, and that day two scores.
+    # If a leader restarts without a new epoch, there are two terms and two scores with the same key on that day.
     return engine(
         f"""
         SELECT DISTINCT {_SET}, rule, params_json, event_date,
@@ -123,19 +123,19 @@ def runs_that_may_disagree(engine: LakeEngine, scores: EngineRows, terms: Engine
 
 
 def shrink_events(engine: LakeEngine, verdicts: EngineRows) -> EngineRows:
-    """Return each shrink with the event that it belongs to.
+    """Return the shrinks by rules, each with the time of the event to which it belongs.
 
     Parameters
     ----------
     engine : LakeEngine
     verdicts : EngineRows
-        Rows of ``shrink_verdicts``. Removals by the controller are left out.
+        Rows of ``shrink_verdicts``. Removals by the controller are ignored.
 
     Returns
     -------
     EngineRows
-        A row per shrink: FOLLOWER, RUN, ``at_us``, ``primary_cause``, ``verdict``, and the time and day of the first
-        shrink of its event, ``event_us`` and ``event_date``.
+        One row per shrink: `FOLLOWER`, `RUN`, ``at_us``, ``primary_cause``, ``verdict``, and ``event_us`` and
+        ``event_date``, the time and day of the first shrink of its event.
     """
     shrinks = engine(
         f"""
@@ -158,7 +158,7 @@ _EVENTS: Final = pa.schema(
 def disagreements_at_events(
     engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows, changes: EngineRows
 ) -> EngineRows:
-    """Return the decision of each rule run on each event, if the run was replayed for that day.
+    """Return the decision on each event of each rule run that was replayed for that day.
 
     Parameters
     ----------
@@ -173,12 +173,12 @@ def disagreements_at_events(
     Returns
     -------
     EngineRows
-        A row per event and rule run: FOLLOWER, ``event_us``, ``event_date``, ``run`` (name), RUN, ``stand`` (MADE, KEPT
-        or OUT); if the run made a shrink, its ``at_us``, ``primary_cause`` and ``verdict``.
+        One row per event and rule run: `FOLLOWER`, ``event_us``, ``event_date``, ``run`` (name), `RUN`, ``stand``
+        (`MADE`, `KEPT` or `OUT`), and the ``at_us``, ``primary_cause`` and ``verdict`` of the shrink if it is `MADE`.
     """
     key = f"{_FOLLOWER}, rule, params_json"
-    # ``code`` is twice the time of a change, plus one for an expand. The nearest change before the event, or else the
-    # nearest one from the event on, shows whether the follower was in the ISR; without both, the start of the term.
+    # ``code`` is twice the time of a change, plus one for an expand. The last change before the event shows whether the
+    # follower was in the ISR. Without one, the first change after the event does, and else the ISR that began the term.
     order = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
     return engine(
         f"""
@@ -219,24 +219,24 @@ def disagreements_at_events(
 
 
 def compare_rules(lake: Lake, first: str, second: str) -> Rows:
-    """Count the shrinks that only one of two rules makes, and those that both make, by primary cause.
+    """Count, by primary cause, the shrinks that only one of two rules makes, and those that both make.
 
     Only days for which both rules were replayed are counted. A rule that does not make a shrink may have dropped the
-    follower earlier.
+    follower in an earlier event.
 
     Returns
     -------
     list of dict
-        ``cause``; ``only_a`` and ``only_b``, shrinks of only the first and only the second rule; shrinks of both rules,
-        ``both_by_a`` by the first rule's cause, ``both_by_b`` by the second's. Causes are in the order in which they
-        are looked for. The last row is the total.
+        One row per cause, in the order in which causes are examined, and a last row with totals: ``cause``; ``only_a``
+        and ``only_b``, shrinks that only the first or only the second rule makes; ``both_by_a`` and ``both_by_b``,
+        shrinks that both rules make, counted by the cause under the first or under the second rule.
 
     Raises
     ------
     UsageError
-        When a name is not that of a rule, or both are the same.
+        If a rule is unknown, or if both are the same.
     NoInputError
-        When the lake has no replay of a rule.
+        If one of the rules was not replayed.
     """
     require_rule_names(first, second)
     if first == second:
@@ -253,12 +253,12 @@ def compare_rules(lake: Lake, first: str, second: str) -> Rows:
 
 
 def _counts(engine: LakeEngine, first: str, second: str) -> EngineRows:
-    """Count the shrinks of two rules on days for which both were replayed.
+    """Return numbers of shrinks by two rules, given as SQL literals, on days for which both were replayed.
 
     Returns
     -------
     EngineRows
-        ``rules`` (number of rules in the event), rule, primary_cause, shrinks.
+        ``rules`` (1 or 2: how many of the rules made a shrink in the event), ``rule``, ``primary_cause``, ``shrinks``.
     """
     shared = f"""
         SELECT verdicts.* FROM {{shrink_verdicts}} AS verdicts JOIN (
@@ -284,12 +284,12 @@ COMPARED = ("only_a", "only_b", "both_by_a", "both_by_b")
 
 
 def require_rules_to_disagree(lake: Lake, *rules: str) -> None:
-    """Raise an error if a rule was not replayed in the lake.
+    """Raise if one of the rules was not replayed in the lake.
 
     Raises
     ------
     NoInputError
-        If a rule has no replay. The message says how to replay it.
+        If a rule was not replayed. The message names the command that replays it.
     """
     replayed = set(read_columns(lake, "partition_scores", ("rule",), {"rule": rules})["rule"].to_pylist())
     missing = [rule for rule in rules if rule not in replayed]
@@ -301,5 +301,5 @@ def require_rules_to_disagree(lake: Lake, *rules: str) -> None:
 
 
 def _moved_disagreements(day: str | None, days: int) -> str | None:
-    """Return the date ``days`` later; None for None."""
+    """Return the date that is this number of days later, as text; None for None."""
     return str(date.fromisoformat(day) + timedelta(days=days)) if day else None

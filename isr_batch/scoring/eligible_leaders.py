@@ -1,7 +1,7 @@
-"""Find the brokers that could lead if the leader died, under each rule run: table eligible_leaders.
+"""Compute the table ``eligible_leaders``: the broker that could lead under each rule run if the leader died.
 
-Since 4.1, a cluster may have eligible leader replicas (ELR, KIP-966) in addition to the ISR, if the feature is enabled.
-The ELR under a rule follows from the rule's own ISR, so the brokers' ELR is not used for other rules.
+Since 4.1, a cluster may use eligible leader replicas (ELR, KIP-966) in addition to the ISR, if the feature is enabled.
+The ELR under a rule is computed from the ISR under this rule, and not taken from the brokers' logs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from isr_batch.scoring.isr_path import SPANS, spans_outside_isr
 from udfs.rules import REGISTRY
 
 Elr = Literal["auto", "off", "on"]
-"""Whether clusters have eligible leader replicas: as their logs show (auto), or as the operator states (off, on)."""
+"""Whether clusters use eligible leader replicas: as their logs show (auto), or as the operator states (off, on)."""
 
 TABLES: Final = (
     "partition_scores", "isr_changes", "leader_epochs", "broker_events", "controller_records", "observed_isr_changes",
@@ -35,26 +35,27 @@ _PARTITION: Final = ", ".join(PARTITION)
 
 
 def write_eligible_leaders(lake: Lake, elr: Elr) -> int:
-    """Rebuild ``eligible_leaders`` for all rule runs and days, because an ELR depends on all earlier changes.
+    """Compute ``eligible_leaders`` again for all rule runs and days. An ELR depends on all earlier ISR changes.
 
     Returns
     -------
     int
-        Rows written.
+        Number of rows written.
     """
     with engine_for(lake, TABLES) as engine:
         return engine.replace(ELIGIBLE_LEADERS, eligible_leaders(engine, elr))
 
 
 def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineRows] | None = None) -> EngineRows:
-    """Return the rows of table ``eligible_leaders``: the brokers that could lead, over time, under each rule run.
+    """Return the rows of ``eligible_leaders``: for each rule run, the broker that could lead over time.
 
     Parameters
     ----------
     engine : LakeEngine
     elr : {"auto", "off", "on"}
     results : mapping of str to EngineRows, optional
-        ``partition_scores`` and ``isr_changes`` of a replay without timelines. They are used in place of the lake's.
+        ``partition_scores`` and ``isr_changes`` of a replay without timelines, to use instead of the lake's. Columns
+        that are computed from timelines are then null.
     """
     tables = {name: engine.table(name) for name in TABLES if not results or name not in results} | dict(results or {})
     rows = engine(_path(engine), terms=engine(JOINED, leader_epochs=tables["leader_epochs"]), **tables)
@@ -71,7 +72,7 @@ def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineR
 
 
 def _path(engine: LakeEngine) -> str:
-    """Return the query for the input of `spans_outside_isr`: partitions in which some rule run's ISR is incomplete."""
+    """Return the query for the input of `spans_outside_isr`, for partitions whose ISR is incomplete at some time."""
     in_background = [engine.literal(rule.id) for rule in REGISTRY.values() if rule.isr_write_in_background]
     return f"""
         WITH runs AS (
@@ -112,7 +113,7 @@ def _path(engine: LakeEngine) -> str:
 
 
 def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
-    """Return the controller's statements, and whether the cluster has ELR, by cluster."""
+    """Return {cluster name: whether the cluster uses ELR, and the controller's statements}."""
     words: dict[str, list[ControllerWord]] = {}
     facts = {row["cluster_id"]: row for row in engine.listed(engine(_FACTS, **_tables_of_eligible_leaders(engine)))}
     for row in engine.listed(engine(_WORDS, **_tables_of_eligible_leaders(engine))):
@@ -124,7 +125,7 @@ def _clusters(engine: LakeEngine, elr: Elr) -> dict[str, ControlledCluster]:
 
 
 def _tables_of_eligible_leaders(engine: LakeEngine) -> dict[str, EngineRows]:
-    """Return the tables that show the settings of clusters."""
+    """Return the tables, by name, from which `_FACTS` and `_WORDS` read."""
     return {name: engine.table(name) for name in ("controller_records", "broker_events", "leader_epochs")}
 
 
@@ -155,15 +156,15 @@ _WORDS: Final = """
 
 
 def eligible_leader_cluster(words: Sequence[ControllerWord], facts: Mapping[str, Any], elr: Elr) -> ControlledCluster:
-    """Determine whether a cluster has eligible leader replicas, and since when.
+    """Determine whether a cluster uses eligible leader replicas at first, and which statements may change this later.
 
     Parameters
     ----------
     words : sequence of ControllerWord
-        Statements in chronological order, including those of kind metadata_version.
+        The controller's statements in chronological order, including those of kind metadata_version.
     facts : mapping
-        ``major``, the lowest major release of the brokers (None if unknown), and ``printed_in``, where a non-empty ELR
-        was found: logged (in a leader's log), snapshot (in a listing of partitions), or None.
+        ``major``: the lowest major release of the brokers, or None if unknown. ``printed_in``: where a non-empty ELR
+        was found, which is logged (in a leader's log), snapshot (in the output of kafka-topics --describe), or None.
     elr : {"auto", "off", "on"}
     """
     levels = [word for word in words if word.kind == "elr_version"]
@@ -172,8 +173,9 @@ def eligible_leader_cluster(words: Sequence[ControllerWord], facts: Mapping[str,
     if elr != "auto":
         return ControlledCluster(others, "given", elr == "on")
     if levels or together:
-        # A new cluster, and each snapshot, writes all features that are on, metadata.version among them. If the first
-        # record of ELR is among these, ELR was on before. A single record turns ELR on in a cluster that had it off.
+        # When a cluster is created, and in each snapshot, the controller writes all enabled features, including
+        # metadata.version. If the first record of ELR is one of these, ELR was on before. A record of ELR without the
+        # others shows that ELR was off before.
         before = bool(levels and levels[0].at_us in together and levels[0].value)
         return ControlledCluster(sorted([*levels, *others], key=_eligible_in_order), "recorded", before)
     if facts["major"] is not None and facts["major"] < FIRST_RELEASE:

@@ -1,13 +1,13 @@
 """Compute eligible leader replicas (ELR, KIP-966 part 1) after an ISR change, as the controller does.
 
-If the ISR is smaller than min.insync.replicas after a replica has left, the high watermark is stalled from then on, so
-the replica has every committed record. Therefore it may be elected as leader until the ISR is large enough again, or
-until it restarts after an unclean shutdown.
+If a replica leaves the ISR and fewer than min.insync.replicas remain, the high watermark stalls from then on, so the
+replica has every committed record. Therefore it may be elected as leader, until the ISR is large enough again or the
+replica restarts after an unclean shutdown.
 
 Sets of replicas are bit masks.
 
-Source: PartitionChangeBuilder.build of 4.4.0, without reassignments. tests/conformance compares the result with that
-class.
+Source: PartitionChangeBuilder.build of 4.4.0, without reassignments. tests/conformance compares the results with those
+of that class.
 """
 
 NOBODY = 0
@@ -15,7 +15,7 @@ NOBODY = 0
 
 
 def elr_after(isr: int, elr: int, wanted_isr: int, lost: int, min_isr: int) -> int:
-    """Return the ELR after the ISR changes to ``wanted_isr``. Replicas that leave the ISR may become eligible.
+    """Return the ELR after the ISR has changed to ``wanted_isr``. Replicas that leave the ISR may become eligible.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def elr_after(isr: int, elr: int, wanted_isr: int, lost: int, min_isr: int) -> i
     wanted_isr : int
         ISR after the change.
     lost : int
-        Replicas that restart after an unclean shutdown.
+        Replicas that have restarted after an unclean shutdown, as a bit mask.
     min_isr : int
         min.insync.replicas, but at most the number of assigned replicas.
 

@@ -1,6 +1,6 @@
-"""Group the shrinks of a follower by several rule runs into events.
+"""Group the shrinks of a follower by several rule runs into events, as `isr_batch.scoring.disagreements` defines them.
 
-This is also used in Spark's workers, where most packages are not installed.
+Spark's workers import this module, so it may not import packages that are only installed on the driver.
 """
 
 import json
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 
 def with_event_of_shrinks(shrinks: pa.Table) -> pa.Table:
-    """Add ``event_us``, the time of the event that each shrink of a follower belongs to.
+    """Sort the shrinks of a follower by time, and add ``event_us``, the time of the first shrink of each one's event.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def with_event_of_shrinks(shrinks: pa.Table) -> pa.Table:
 
 
 def _events(shrinks: list[dict[str, Any]]) -> Iterator[int]:
-    """Yield the time of the event that each shrink belongs to. ``shrinks`` are in chronological order."""
+    """Yield, for each of the shrinks in chronological order, the time of the first shrink of its event."""
     event_us, made = 0, set[tuple[str, str]]()
     for shrink in shrinks:
         run = (shrink["rule"], shrink["params_json"])
@@ -38,5 +38,5 @@ def _events(shrinks: list[dict[str, Any]]) -> Iterator[int]:
 
 @lru_cache
 def _lag_time_us(params_json: str) -> int:
-    """Return a rule run's lag time in microseconds; there are few runs, and many shrinks."""
+    """Return a rule run's lag time in microseconds. It is cached, because there are many shrinks and few rule runs."""
     return 1000 * int(json.loads(params_json)["replica_lag_time_max_ms"])

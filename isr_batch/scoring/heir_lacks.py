@@ -1,6 +1,6 @@
 """Count the records that an heir (the next leader, elected cleanly or uncleanly) lacks.
 
-This is used in Spark's workers, where most packages are not installed.
+Spark's workers import this module, so it may not import packages that are only installed on the driver.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ import pyarrow as pa
 SPAN: Final = (
     "cluster_id", "topic", "partition_id", "leader_epoch", "leader_id", "rule", "params_json", "from_us",
 )  # fmt: skip
-"""Columns that identify a period of `spans_outside_isr`."""
+"""Columns that identify a row of `isr_batch.scoring.isr_path.spans_outside_isr`: a period under a rule run."""
 _TEXT: Final = frozenset({"cluster_id", "topic", "rule", "params_json"})
 FOUND: Final = pa.schema(
     [(name, pa.string() if name in _TEXT else pa.int64() if name == "from_us" else pa.int32()) for name in SPAN]
@@ -22,19 +22,19 @@ FOUND: Final = pa.schema(
 
 
 def heir_lacks(rows: pa.Table) -> pa.Table:
-    """Return the largest number of records that an heir lacks at any time in a period.
+    """Return the largest numbers of records that a period's heirs, clean or unclean, lack at any time.
 
     Parameters
     ----------
     rows : pa.Table
-        Rows about one period: SPAN, ``kind``, ``at_us``, ``replica_id``, ``value``, ``elr``, ``active``. The row of
-        kind span has the heir, the ELR and, without a clean heir, the active replicas. Rows of kind log_end,
-        high_watermark and acked have an offset that is valid from ``at_us`` on.
+        Rows about one period: `SPAN`, ``kind``, ``at_us``, ``replica_id``, ``value``, ``elr``, ``active``. There is
+        one row of kind span, with the heir (``replica_id``), the ELR, and, without a clean heir, the active replicas.
+        Rows of kind log_end, high_watermark and acked have in ``value`` the offset that is valid from ``at_us`` on.
 
     Returns
     -------
     pa.Table
-        A row with the columns of `FOUND`, which are null if the offsets of this term are not logged.
+        One row with the columns of `FOUND`. The numbers are null if the log does not show the term's offsets.
     """
     listed: list[dict[str, Any]] = rows.sort_by([("at_us", "ascending"), ("value", "ascending")]).to_pylist()
     (span,) = (row for row in listed if row["kind"] == "span")
@@ -52,7 +52,7 @@ def heir_lacks(rows: pa.Table) -> pa.Table:
             high_watermark = max(high_watermark, row["value"])
         elif row["kind"] == "acked":
             acked = max(acked, row["value"])
-        # The state is only examined after all changes of an instant are applied.
+        # The state is only examined once all rows with the same time are applied.
         if place + 1 < len(listed) and listed[place + 1]["at_us"] == row["at_us"]:
             continue
         below |= {one for one in elr if 0 <= log_ends.get(one, -1) < high_watermark}
@@ -74,7 +74,10 @@ def heir_lacks(rows: pa.Table) -> pa.Table:
 def _lost_uncleanly(
     active: Sequence[int], log_ends: Mapping[int, int], acknowledged: int
 ) -> tuple[int | None, int | None]:
-    """Return how many records the first active replica lacks, and the replica with the longest log; None if unknown."""
+    """Return how many acknowledged records the first active replica lacks, and how many the one with the longest log.
+
+    Each is None if it is unknown.
+    """
     ends = [log_ends.get(one, -1) for one in active]
     if not ends or ends[0] < 0:
         return None, None

@@ -1,7 +1,8 @@
-"""Count the acknowledged records that an heir (the next leader if the leader died) would lack.
+"""Count the acknowledged records that an heir (the replica that would be elected if the leader died) would lack.
 
-A clean heir is examined while the ISR is below min.insync.replicas, unclean heirs while a clean one is missing. Below
-min.insync.replicas, the high watermark is stalled (since 3.7), and records with acks=0 or 1 are acknowledged above it.
+A clean heir is examined while the ISR is under min.insync.replicas. During this time, the high watermark is stalled
+(since 3.7), but records with acks=0 or 1 are still acknowledged above it. Unclean heirs are examined while there is no
+clean one.
 """
 
 from typing import Final
@@ -27,12 +28,12 @@ NOTHING_TELLS: Final = ", ".join(
         ("lost_by_first_active_max", "BIGINT"), ("lost_by_longest_log_max", "BIGINT"), *HIDDEN.items(),
     )
 )  # fmt: skip
-"""SQL for the columns that `with_heir_offsets` adds, as nulls, for results without timelines."""
+"""SQL for the columns that `with_heir_offsets` adds, all of them null, for results without timelines."""
 _KEY: Final = ", ".join(SPAN)
 
 
 def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, EngineRows]) -> EngineRows:
-    """Add to periods the number of records that an heir would lack, and the columns of `hidden_records`.
+    """Add to rows of `spans_outside_isr` how many records an heir would lack, and the columns of `hidden_records`.
 
     Parameters
     ----------
@@ -40,10 +41,10 @@ def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, E
     spans : EngineRows
         Result of `isr_batch.scoring.isr_path.spans_outside_isr`.
     tables : dict of str to EngineRows
-        The tables of TABLES.
+        The tables in `TABLES`, by name.
     """
-    # If it is unknown whether the cluster has eligible leader replicas, they are assumed. A day without timelines lacks
-    # offsets, because the last ones of the day before are no longer valid.
+    # If it is unknown whether the cluster uses eligible leader replicas, it is assumed to. Days without timelines are
+    # left out, because their offsets are unknown: those at the end of the day before are no longer valid.
     critical = engine.keep(
         engine(
             f"""
@@ -63,7 +64,7 @@ def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, E
             rule_runs=tables["rule_runs"],
         )
     )
-    # Timelines are only computed for the replica sets that have such a period, which are few.
+    # Timelines are only computed for the few replica sets with such a period.
     of_sets = {name: engine.only(tables[name], critical, SPAN[:-1]) for name in TIMED}
     found = engine.by_key(engine(_EVENTS, critical=critical, **of_sets), SPAN, heir_lacks, FOUND)
     hidden = hidden_records(engine, critical, of_sets["partition_timeline"])
@@ -109,5 +110,5 @@ _EVENTS: Final = f"""
     SELECT {_KEY}, 'acked', NULL, greatest(at_us, from_us), max(value), NULL, NULL
     FROM acked GROUP BY {_KEY}, greatest(at_us, from_us)
 """
-"""SQL for the state at the start of each period and the changes in it. If an offset has several values at one instant,
-the last is used."""
+"""SQL for the input of `heir_lacks`: the state at the start of each period, and the changes during the period. If an
+offset has several values at the same time, the last one is used."""

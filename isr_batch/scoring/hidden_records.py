@@ -1,7 +1,8 @@
-"""Compute how long a frozen high watermark hides records from consumers, in periods under min.insync.replicas.
+"""Compute how long a high watermark that is frozen under min.insync.replicas hides records from consumers.
 
-Since 3.7, the high watermark is frozen while the ISR is too small. Consumers see no record above it, whatever its acks.
-A consumer with read_committed also waits for the end of transactions, which the logs do not have.
+Since 3.7, the high watermark is frozen while the ISR is smaller than min.insync.replicas. Consumers cannot read records
+above it, whatever the acks. Consumers with read_committed also wait for the ends of transactions, which the logs do not
+show.
 """
 
 from typing import Final
@@ -16,25 +17,27 @@ HIDDEN: Final = {
     "frozen_us": "BIGINT", "visibility_age_max_us": "BIGINT", "visibility_age_area": "DOUBLE",
     "hidden_record_us": "BIGINT",
 }  # fmt: skip
-"""Columns of the result of `hidden_records`, with their types."""
+"""Columns that `hidden_records` returns, with their SQL types. Table eligible_leaders describes them."""
 _KEY: Final = ", ".join(SPAN)
 _RUN: Final = ", ".join(SPAN[:-1])
 
 
 def hidden_records(engine: LakeEngine, spans: EngineRows, partition_timeline: EngineRows) -> EngineRows:
-    """Sum the time and the records that rules hide because they freeze the high watermark.
+    """Return for how long, and how many records, a frozen high watermark hides in each period.
 
     Parameters
     ----------
     engine : LakeEngine
     spans : EngineRows
-        Periods, on days with timelines: SPAN, ``until_us``, and ``below_min_isr``.
+        Periods on days with timelines: `SPAN`, ``until_us``, ``below_min_isr`` (whether the ISR is under
+        min.insync.replicas).
     partition_timeline : EngineRows
 
     Returns
     -------
     EngineRows
-        SPAN and HIDDEN. Periods whose state is not in a timeline have no row.
+        `SPAN` and `HIDDEN`. Periods have no row if they are not in a timeline, not under min.insync.replicas, or under
+        a rule that does not freeze the high watermark.
     """
     freezing = ", ".join(engine.literal(rule.id) for rule in REGISTRY.values() if rule.may_advance is not never_frozen)
     frozen = engine(f"SELECT {_KEY}, until_us FROM {{spans}} WHERE below_min_isr AND rule IN ({freezing})", spans=spans)

@@ -1,6 +1,6 @@
-"""Follow a partition under each rule run: its ISR, its ELR (KIP-966), and its heir (the next leader).
+"""Trace a partition under each rule run: its ISR, its ELR (KIP-966), and its heir (the next leader).
 
-This also runs in Spark's workers, where most packages are not installed.
+Spark's workers import this module, so it may not import packages that are only installed on the driver.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ from isr_batch.scoring.elr import elr_after
 
 DAY_US: Final = 86_400_000_000
 STAMP_US: Final = 1_000
-"""Largest error of a timestamp, in microseconds, because timestamps are truncated to milliseconds."""
+"""Largest error of a timestamp in microseconds: timestamps are truncated to milliseconds."""
 
 _INTS: Final = pa.list_(pa.int32())
 SPANS: Final = pa.schema([
@@ -31,7 +31,7 @@ SPANS: Final = pa.schema([
 
 @dataclass
 class _Known:
-    """Settings and inactive brokers for a partition, according to the controller's records up to some time."""
+    """Settings and inactive brokers of a partition, according to the controller's statements up to some time."""
 
     enabled: bool | None
     of_topic: int | None = None
@@ -39,9 +39,9 @@ class _Known:
     inactive: set[int] = field(default_factory=set)
 
     def min_isr(self, term: Mapping[str, Any]) -> int:
-        """Return min.insync.replicas: the last recorded value, or the term's; if the rule run has another, that one.
+        """Return min.insync.replicas in force: the rule run's if it overrides the setting, else the last recorded one.
 
-        It is at most the number of assigned replicas.
+        Without a recorded value, it is the term's. It is at most the number of assigned replicas.
         """
         set_to = self.of_topic if self.of_topic is not None else self.of_cluster
         wanted = set_to if set_to is not None and term["min_isr"] == term["min_isr_of_term"] else term["min_isr"]
@@ -49,9 +49,9 @@ class _Known:
 
 
 class _IsrPathState:
-    """The ISR under a rule, and two ELRs: by the cluster's own settings, and as if the feature were on.
+    """The ISR under a rule, the ELR with the cluster's settings (``elr``), and the ELR if it were on (``elr_if_on``).
 
-    Sets of brokers are bit masks, as in `isr_batch.scoring.elr`.
+    Sets of brokers are bit masks, as in `isr_batch.scoring.elr`. An ELR is None while it is unknown.
     """
 
     def __init__(self, brokers: Iterable[int]) -> None:
@@ -61,12 +61,12 @@ class _IsrPathState:
         self.elr_if_on: int | None = None
 
     def begin(self, recorded: Iterable[int] | None, known: _Known) -> None:
-        """Set the ELR at the start of the log; if not recorded, it is unknown until an event makes it empty."""
+        """Set both ELRs, at the start of the log, to the recorded one. Without one, they stay unknown for now."""
         if recorded is not None and known.enabled:
             self.elr = self.elr_if_on = sum(self._bits.get(broker, 0) for broker in recorded)
 
     def change(self, isr: Iterable[int], known: _Known, min_isr: int, *, unclean: bool = False) -> None:
-        """Change the ISR, and update both ELRs."""
+        """Set the ISR, and update both ELRs. They are empty after an unclean election."""
         wanted = sum(self._bits[broker] for broker in isr)
 
         def after(elr: int | None) -> int | None:
@@ -81,7 +81,7 @@ class _IsrPathState:
         self.isr = wanted
 
     def lose(self, broker: int | None) -> None:
-        """Remove a broker from both ELRs; all brokers if ``broker`` is None."""
+        """Remove a broker from both ELRs. If ``broker`` is None, empty both."""
         if broker is None:
             self.elr = self.elr_if_on = 0
             return
@@ -102,16 +102,16 @@ def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, ControlledCluster])
     rows : pa.Table
         Rows of one partition, of three kinds:
 
-        - ``term``: start ``at_us``, ``end_us``, ``assigned``, ``isr`` at the start, ``min_isr`` of the rule run,
-          ``min_isr_of_term``, ``write_us`` (time until an ISR write is answered), and ``elr``, if it is recorded.
-        - shrink, expand, relinquish (ISR changes): ``at_us``, ``isr_before``, ``isr``, ``made_by``.
-        - ``write`` (logged ISR writes): ``at_us``, and ``end_us``, the time of the answer.
+        - ``term``: ``at_us`` and ``end_us`` (start and end), ``assigned``, ``isr`` (at the start), ``min_isr`` (of the
+          rule run), ``min_isr_of_term``, ``write_us`` (duration of an ISR write), and ``elr``, if it is recorded.
+        - ``shrink``, ``expand``, ``relinquish``: ``at_us``, ``isr_before``, ``isr`` (afterwards), ``made_by``.
+        - ``write`` (a logged ISR write): ``at_us``, and ``end_us``, the time of the response.
     clusters : mapping of str to ControlledCluster
 
     Returns
     -------
     pa.Table
-        Rows with the columns `SPANS`.
+        Rows with the schema `SPANS`.
     """
     listed = rows.to_pylist()
     run = itemgetter("rule", "params_json")
@@ -122,7 +122,7 @@ def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, ControlledCluster])
 
 
 def _isr_path_of_run(rows: list[dict[str, Any]], clusters: Mapping[str, ControlledCluster]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a partition under one rule run, term by term."""
+    """Yield the rows of `spans_outside_isr` under one rule run, term by term."""
     cluster = clusters[rows[0]["cluster_id"]]
     topic, partition_id = rows[0]["topic"], rows[0]["partition_id"]
     words = [
@@ -153,13 +153,13 @@ def _isr_path_of_run(rows: list[dict[str, Any]], clusters: Mapping[str, Controll
 
 
 def _is_of_isr_path(change: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
-    """Whether an ISR change was made in a term."""
+    """Whether an ISR change or a logged write is from this term."""
     same = change["leader_epoch"] == term["leader_epoch"] and change["leader_id"] == term["leader_id"]
     return bool(same and term["at_us"] <= change["at_us"] <= term["end_us"])
 
 
 def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
-    """Return the sort key of an ISR change: time, then the order in which each change begins with the ISR before it."""
+    """Return the sort key of an ISR change: its time, and then the order in which changes at this time were made."""
     members = len(change["isr_before"])
     return change["at_us"], change["kind"], members if change["kind"] == "expand" else -members, change["isr"]
 
@@ -167,10 +167,10 @@ def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
 def _isr_commits(
     changes: Iterable[Mapping[str, Any]], term: Mapping[str, Any], writes: Mapping[int, int]
 ) -> Iterator[tuple[int, frozenset[int]]]:
-    """Yield the instants at which an ISR is committed, each with that ISR.
+    """Yield (time, ISR) for each time at which a new ISR is committed.
 
-    A change requested by the rule is committed when its write is answered, unless another change came first. In that
-    case, the next change does not begin with the requested ISR.
+    A change that the rule requested is committed when the response to its ISR write arrives, unless another change came
+    first. In that case, the ISR before the next change is not the requested one.
     """
     asked: tuple[int, frozenset[int]] | None = None
     isr = frozenset(term["isr"])
@@ -182,7 +182,7 @@ def _isr_commits(
                 isr = asked[1]
             asked = None
         if frozenset(change["isr_before"]) != isr:
-            # There is no row for a removal that only undid the rule's pending request.
+            # A removal that only cancelled the rule's pending request has no row.
             isr = frozenset(change["isr_before"])
             yield at_us, isr
         if change["kind"] == "relinquish":
@@ -198,7 +198,7 @@ def _isr_commits(
 
 
 def _answered_us(at_us: int, write_us: int, writes: Mapping[int, int]) -> int:
-    """Return when an ISR write requested at ``at_us`` is answered, as `udfs.kernel.isr` computes it."""
+    """Return when the response to an ISR write requested at ``at_us`` arrives, as `udfs.kernel.isr` computes it."""
     asked_us = max((us for us in writes if us <= at_us), default=None)
     if not write_us or asked_us is None or at_us >= writes[asked_us]:
         return at_us + write_us
@@ -206,7 +206,7 @@ def _answered_us(at_us: int, write_us: int, writes: Mapping[int, int]) -> int:
 
 
 def _hear_of_isr(word: ControllerWord, known: _Known, state: _IsrPathState) -> None:
-    """Apply a statement of the controller to ``known`` and ``state``, in place."""
+    """Update ``known`` and ``state`` according to a statement of the controller."""
     if word.kind == "elr_version":
         known.enabled = (word.value or 0) > 0
     elif word.kind == "min_isr" and word.topic is None:
@@ -232,7 +232,7 @@ def _isr_path_of_term(
     state: _IsrPathState,
     cluster: ControlledCluster,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a term's rows. A row lasts from an event to the next, and is cut at midnight."""
+    """Yield a term's rows, each for the time from an event to the next. Rows are split at midnight (UTC)."""
     at_us = term["at_us"]
     for then_us, _, event in [*events, (term["end_us"], 2, None)]:
         until_us = min(then_us, term["end_us"])
@@ -250,7 +250,7 @@ def _isr_path_of_term(
 def _row(
     term: Mapping[str, Any], known: _Known, state: _IsrPathState, cluster: ControlledCluster
 ) -> dict[str, Any] | None:
-    """Return a row about ELR and heir, without times; None if all replicas are in the ISR and an heir exists."""
+    """Return a row of `spans_outside_isr` without its times; None if all replicas are in the ISR and an heir exists."""
     order = [replica for replica in term["assigned"] if replica not in known.inactive and replica != term["leader_id"]]
     isr = state.among(term["assigned"], state.isr)
     if order and len(isr) == len(term["assigned"]):
@@ -258,7 +258,7 @@ def _row(
     enabled = known.enabled
 
     def heir(elr: int | None) -> int | None:
-        """Return the broker that would be elected with an ELR; None if there could be no leader."""
+        """Return the broker that would be elected cleanly with this ELR; None if none could be."""
         return next(iter(state.among(order, state.isr) or state.among(order, elr or 0)), None)
 
     if_on, if_off = heir(state.elr_if_on), heir(0)
@@ -280,7 +280,7 @@ def _row(
 
 
 def _merged_isr_path(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Join consecutive equal rows of the same day."""
+    """Join adjacent rows of the same day that differ only in their times."""
     last: dict[str, Any] | None = None
     for row in rows:
         adjacent = last and row["from_us"] == last["until_us"] and row["from_us"] % DAY_US

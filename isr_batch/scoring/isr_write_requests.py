@@ -1,6 +1,6 @@
-"""Group ISR writes into requests, as brokers do.
+"""Group ISR writes into requests, in the same way as brokers.
 
-This is also used in Spark's workers, where most packages are not installed.
+Spark's workers import this module, so it may not import packages that are only installed on the driver.
 """
 
 import json
@@ -14,25 +14,27 @@ import pyarrow as pa
 from udfs.rules import REGISTRY
 
 ANSWER_US: Final = 5_000
-"""Time between an AlterPartition request and its response, in microseconds, if the rule run does not set it."""
+"""Assumed time between an AlterPartition request and its response, in microseconds. The rule run's parameter
+``isr_write_latency_ms`` overrides it."""
 STEP_US: Final = 10
-"""Assumed time between the ISR writes of two partitions in the same check, in microseconds."""
+"""Assumed time between two ISR writes that the same check causes, in microseconds."""
 SECOND_US: Final = 1_000_000
 
 
 def with_requests(changes: pa.Table) -> pa.Table:
-    """Add to each ISR change of a broker under one rule run the number of the request that carries it.
+    """Assign each ISR change of a broker under one rule run to the request in which the broker sends it.
 
     Parameters
     ----------
     changes : pa.Table
-        ``rule``, ``params_json``, ``topic``, ``partition_id`` and ``change_us``. Equal rows are one write.
+        ``rule``, ``params_json``, ``topic``, ``partition_id`` and ``change_us`` (epoch microseconds). Equal rows count
+        as one ISR write.
 
     Returns
     -------
     pa.Table
-        The changes, sorted, with ``request`` (number of the request), ``writes`` (number of partitions in it), and
-        ``in_second`` (number of requests that the broker sends within a second, this one included).
+        The changes, sorted by time, with ``request`` (number of the request, from 0), ``writes`` (number of ISR writes
+        in it), and ``in_second`` (number of requests that the broker sends within a second from this one on).
     """
     changes = changes.sort_by([(name, "ascending") for name in ("change_us", "topic", "partition_id")])
     writes = list(zip(*(changes[name].to_pylist() for name in ("change_us", "topic", "partition_id")), strict=True))
@@ -50,7 +52,7 @@ def with_requests(changes: pa.Table) -> pa.Table:
 
 
 def _asked_us(instants_us: Sequence[int]) -> list[int]:
-    """Return when each ISR write is requested. Writes at the same instant are put `STEP_US` apart."""
+    """Return when the ISR write of each change is requested. Writes at the same time are put `STEP_US` apart."""
     asked: list[int] = []
     for us in instants_us:
         asked.append(max(us, asked[-1] + STEP_US) if asked else us)
@@ -63,16 +65,16 @@ def requests_of_writes(submits_us: Sequence[int], answer_us: int, *, batched: bo
     Parameters
     ----------
     submits_us : sequence of int
-        Times at which writes are requested, in chronological order.
+        Times at which ISR writes are requested, in microseconds and in order. There is at least one.
     answer_us : int
-        Time between a request and its response.
+        Time between a request and its response, in microseconds.
     batched : bool
         Whether a request carries all waiting writes, as since 2.7, or only one, as with ZooKeeper before.
 
     Returns
     -------
     sent_us, last : list of int
-        For each request, when it is sent, and the index of the last write in it.
+        The time at which each request is sent, and the index of the last write in each request.
     """
     sent_us: list[int] = []
     last: list[int] = []

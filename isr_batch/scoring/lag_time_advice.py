@@ -1,4 +1,4 @@
-"""Recommend the smallest lag time whose mistakes and detection time are within budget.
+"""Recommend the smallest lag time with which both mistakes and detection time are within their budgets.
 
 docs/sweep.md explains how to read the advice.
 """
@@ -17,11 +17,11 @@ Row = dict[str, Any]
 
 RECOMMENDED, NOT_ENOUGH_DATA, NONE_FITS = "recommended", "not enough data", "none fits"
 WITHIN, OPEN, OVER = "within", "open", "over"
-"""Whether a figure is within its budget: certainly, uncertain, or certainly over it."""
+"""Whether a figure is within its budget: certainly within it, not yet known, or certainly over it."""
 
 EXACT: Final = 200
-"""Up to this number of events, a Poisson interval is computed exactly. The approximation above it is accurate to 1 in
-10^5."""
+"""Up to this number of events, a Poisson interval is computed exactly. For more events, an approximation is used, which
+is accurate to 1 in 10^5."""
 NORMAL: Final = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
 
@@ -34,7 +34,7 @@ def poisson_interval_of_mistakes(events: int) -> tuple[float, float]:
     Parameters
     ----------
     events : int
-        The value that was observed.
+        The observed number of events.
     """
     if events > EXACT:
         low, high = (
@@ -45,7 +45,7 @@ def poisson_interval_of_mistakes(events: int) -> tuple[float, float]:
 
 
 def _mean_where(most: int, probability: float) -> float:
-    """Return the mean of a Poisson variable that is at most ``most`` with the given probability."""
+    """Return the mean of the Poisson distribution in which values up to ``most`` have this probability in total."""
     low, high = 0.0, 2.0 * most + 10
     while high - low > 1e-12 * high:
         mean = (low + high) / 2
@@ -58,10 +58,11 @@ def _mean_where(most: int, probability: float) -> float:
 
 
 def with_mistake_rates(row: Row) -> Row:
-    """Add the rate of mistakes per follower-day, with its 95 % interval, to a row of scores.
+    """Add the columns that only a sweep needs to a row of scores, such as mistakes per follower-day and their interval.
 
-    At each end, the wider of two intervals is used. The Poisson interval assumes that shrinks are independent. The
-    bootstrap interval in the scores accounts for bursts, but is unreliable with few shrinks.
+    Each end of the 95 % interval is from the wider of two intervals. The Poisson interval assumes that shrinks are
+    independent. The bootstrap interval, which the scores contain, accounts for bursts, but is unreliable with few
+    shrinks.
     """
     days = row["exposure_follower_hours"] / 24
     partition_days = row["exposure_partition_hours"] / 24
@@ -80,7 +81,7 @@ def with_mistake_rates(row: Row) -> Row:
 
 
 def curve_of_advice(row: Row) -> tuple[str, str, str, str]:
-    """Return the key of a row's curve: cluster, topic class, rule, and all parameters except the lag time."""
+    """Return a key that rows for different lag times share: cluster, topic class, rule, and the other parameters."""
     others = {name: value for name, value in json.loads(row["params_json"]).items() if name != LAG_TIME}
     return row["cluster_id"], row["topic_class"], row["rule"], json.dumps(others, sort_keys=True)
 
@@ -91,13 +92,14 @@ def lag_time_advice(rows: Sequence[Row], budgets: SweepBudgets) -> list[Row]:
     Parameters
     ----------
     rows : sequence of dict
-        Results of `with_mistake_rates`; with ``log_hours``, if the length of the cluster's log is known.
+        Rows of scores with the columns of `with_mistake_rates`, and with ``log_hours`` if the length of the cluster's
+        log is known.
     budgets : SweepBudgets
 
     Returns
     -------
     list of dict
-        Columns of ``sweep_advice`` except the sweep's name. Rules are in the order of their releases.
+        Rows of ``sweep_advice`` without the sweep's name. Rules are in the order of their releases.
     """
     order = {rule: position for position, rule in enumerate(REGISTRY)}
 
@@ -111,7 +113,7 @@ def lag_time_advice(rows: Sequence[Row], budgets: SweepBudgets) -> list[Row]:
 
 
 def _answer(rows: list[Row], budgets: SweepBudgets) -> Row:
-    """Recommend a lag time for one rule with its other parameters. ``rows`` are sorted by lag time."""
+    """Return the row of ``sweep_advice`` for rows that differ only in their lag time, and are sorted by it."""
     judged_rows = [(_mistakes_in_advice(row, budgets), _detection_in_advice(row, budgets), row) for row in rows]
     fitting = [row for mistakes, detection, row in judged_rows if mistakes == detection == WITHIN]
     undecided = [row for mistakes, detection, row in judged_rows if OVER not in {mistakes, detection}]
@@ -148,7 +150,7 @@ FIGURES: Final = (
 
 
 def _mistakes_in_advice(row: Row, budgets: SweepBudgets) -> str:
-    """Return whether the mistakes at a lag time are WITHIN budget, OVER it, or OPEN."""
+    """Return whether the mistakes at a lag time are `WITHIN` their budget, `OVER` it, or `OPEN`."""
     if row["mistakes_per_follower_day"] is None:
         return OPEN
     if row["mistakes_per_follower_day_high"] <= budgets.mistakes_per_follower_day:
@@ -157,7 +159,7 @@ def _mistakes_in_advice(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _detection_in_advice(row: Row, budgets: SweepBudgets) -> str:
-    """Return whether the detection time at a lag time is WITHIN budget, OVER it, or OPEN."""
+    """Return whether the detection time at a lag time is `WITHIN` its budget, `OVER` it, or `OPEN`."""
     failures = row["genuine"] + row["never_removed"]
     if not failures:
         return OPEN
@@ -167,21 +169,21 @@ def _detection_in_advice(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _needed_hours(row: Row, budgets: SweepBudgets) -> float:
-    """Return the follower-hours after which the mistakes would be within budget if no more mistakes occurred."""
+    """Return how many follower-hours of log, without further mistakes, would bring mistakes within their budget."""
     high = row["mistakes_per_follower_day_high"]
     mistakes = poisson_interval_of_mistakes(0)[1] if high is None else high * row["exposure_follower_hours"] / 24
     return float(mistakes / budgets.mistakes_per_follower_day * 24)
 
 
 def _figures(row: Row, budgets: SweepBudgets) -> str:
-    """Return words about the mistakes and the detection time at a lag time, with their budgets."""
+    """Describe the mistakes and the detection time at a lag time, with their budgets."""
     unknown = row["unknown_share"]
     judged = f"; {unknown:.0%} of its shrinks cannot be judged" if unknown else ""
     return f"{_mistake_figures(row, budgets)}; {_detection_figures(row, budgets)}{judged}"
 
 
 def _mistake_figures(row: Row, budgets: SweepBudgets) -> str:
-    """Return words about the mistakes at a lag time, with their budget."""
+    """Describe the mistakes at a lag time, with their budget."""
     rate = row["mistakes_per_follower_day"]
     if rate is None:
         return "no time in which its decisions are scored"
@@ -193,7 +195,7 @@ def _mistake_figures(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _detection_figures(row: Row, budgets: SweepBudgets) -> str:
-    """Return words about the detection time at a lag time, with its budget."""
+    """Describe the detection time at a lag time, with its budget."""
     if not row["genuine"] + row["never_removed"]:
         return "no failure to detect"
     never = f", {row['never_removed']:,} never" if row["never_removed"] else ""
@@ -206,7 +208,7 @@ def _detection_figures(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _next_smaller_advice(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> str:
-    """Return words about the next smaller lag time, and why it is not recommended."""
+    """Describe why the next smaller lag time is not recommended."""
     smaller = [entry for entry in judged_rows if entry[2][LAG_TIME] < row[LAG_TIME]]
     if not smaller:
         return "No smaller one was tried"
@@ -216,7 +218,7 @@ def _next_smaller_advice(row: Row, judged_rows: Sequence[tuple[str, str, Row]], 
 
 
 def _needed_for_advice(row: Row, budgets: SweepBudgets) -> str:
-    """Return words about how much more log is needed to decide."""
+    """Describe how much more log is needed to decide whether a lag time is within the budgets."""
     lacking = []
     if _mistakes_in_advice(row, budgets) == OPEN:
         lacking.append(
@@ -231,7 +233,7 @@ def _needed_for_advice(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _as_much_again(row: Row, budgets: SweepBudgets) -> str:
-    """Return words about how long a log is needed; if the length of this log is unknown, how many times as long."""
+    """Describe how long the log would have to be: in hours or days, or else in multiples of this log."""
     seen, hours = row["exposure_follower_hours"], row.get("log_hours")
     if not seen:
         return ""
@@ -242,7 +244,7 @@ def _as_much_again(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> tuple[Row, str]:
-    """Return the scores at the lag time that is nearest to the budgets, and words about the budget that it exceeds."""
+    """Return the scores at the lag time that comes nearest to the budgets, and a text on which budgets are exceeded."""
     fast = [row for _, detection, row in judged_rows if detection != OVER]
     calm = [row for mistakes, _, row in judged_rows if mistakes != OVER]
     parts, nearest = [], None
@@ -262,5 +264,5 @@ def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudg
 
 
 def _slowness_in_advice(row: Row) -> tuple[float, float]:
-    """Return the key by which detection is compared: share of failures never detected, then detection time."""
+    """Return the sort key for detection: share of failures that were never detected, and then detection time."""
     return row["never_removed"] / max(row["genuine"] + row["never_removed"], 1), row["detection_ms_p99"] or math.inf

@@ -1,10 +1,11 @@
-"""Find late checks: the brokers' own rule would have dropped a follower, but the log has no Shrinking line.
+"""Find checks that ran late: on schedule, they would have dropped a follower, but the log has no Shrinking line of it.
 
-A leader that is starved of CPU runs its ISR checks seconds late, whereas the replay runs them on schedule. Every check
-that drops a follower is logged. If the line is missing, the check had not run by then. The replay moves it to the next
-logged check, or to the time at which the leader resumed, and replays all rules with the moved check. If the moved check
-also drops a follower without a line, it is moved again, but never beyond the period in which the leader was late. A
-shrink that is still unmatched keeps the status ``extra``.
+A leader that is starved of CPU runs its ISR checks seconds late, whereas a replay runs them on schedule. Brokers log
+every check that drops a follower. If the replay drops a follower at a check without such a line, the leader had not run
+the check by then. It is moved to the leader's next logged check, or to the time at which the leader resumed, and the
+brokers' own rule is replayed again. If the moved check also drops a follower without a line, it is moved again, but
+never beyond the period in which the leader was late. A shrink that is still unmatched keeps the status ``extra``. Later
+replays of all rules use the moved checks.
 """
 
 from typing import Final
@@ -21,16 +22,16 @@ from isr_batch.scoring.broker_check import HELD, ask_broker_check, compared, own
 from udfs.batches.results import SET_COLUMNS
 
 ROUNDS: Final = 12
-"""Maximum number of rounds. In each round, checks that still drop a follower without a line are moved again."""
+"""Maximum number of times that checks are moved."""
 
 
 def find_late_checks(lake: Lake) -> int:
-    """Find late checks, and write them to ``late_checks``; return the number of new rows.
+    """Find late checks, write them to ``late_checks``, and return the number of new ones.
 
     Raises
     ------
     NoInputError
-        When the lake has no replay of the rule that its brokers ran.
+        If the release of the brokers is unknown, or if the rule of their release was not replayed.
     """
     with engine_for(lake, (*HELD, LATE_CHECKS.name)) as engine:
         known, changes, found = engine.table(LATE_CHECKS.name), None, 0
@@ -51,6 +52,6 @@ def find_late_checks(lake: Lake) -> int:
 
 
 def _changes_with(engine: LakeEngine, lake: Lake, known: Rows, new: Rows) -> pa.Table:
-    """Replay the partitions in which a check was just moved, and return their ISR changes."""
+    """Replay the replica sets of the ``new`` late checks with all ``known`` ones, and return their ISR changes."""
     sets = engine(f"SELECT DISTINCT {', '.join(SET_COLUMNS)} FROM {{new}} AS new", new=new)
     return own_changes(lake, own_rules(engine), late=engine.arrow(known), sets=engine.arrow(sets))

@@ -1,9 +1,10 @@
-"""Compute when a broker notifies the controller of ISR changes. Used in Spark's workers, which lack most packages.
+"""Compute when a broker notifies the controller of ISR changes.
 
-Notifications are rate-limited as in releases 0.9 to 2.6. A task runs every 2.5 s: if there are pending changes, and the
-last change is more than 5 s old or the last notification more than 60 s, it sends them in one notification
-(ReplicaManager.maybePropagateIsrChanges). A broker that changes its ISR through the controller (2.7 and later) sends no
-notifications. For such a broker, the figure is what the changes would have cost on an older release.
+Notifications are rate-limited as in releases 0.9 to 2.6: a task runs every 2.5 s, and sends all pending changes in one
+notification if the last change is more than 5 s old or the last notification more than 60 s
+(ReplicaManager.maybePropagateIsrChanges). Since 2.7, brokers send no notifications, because they write ISR changes
+through the controller. For such brokers, the result is what the changes would have caused on an older release. Spark's
+workers import this module, so it may not import packages that are only installed on the driver.
 """
 
 from collections.abc import Sequence
@@ -18,29 +19,29 @@ _FAR_US: Final = 1 << 62
 
 
 def with_notified(changes: pa.Table) -> pa.Table:
-    """Add ``notified_us``, the time of the notification, to each ISR change of a broker under one rule run.
+    """Sort a broker's ISR changes under one rule run by time, and add ``notified_us``, the time of the notification.
 
     Parameters
     ----------
     changes : pa.Table
-        ISR changes with their time in ``change_us``.
+        ISR changes with their time in ``change_us`` (epoch microseconds).
     """
     changes = changes.sort_by("change_us")
     return changes.append_column("notified_us", pa.array(notified_at_us(changes["change_us"].to_pylist()), pa.int64()))
 
 
 def notified_at_us(change_us: Sequence[int]) -> list[int]:
-    """Return when a broker's notification that includes each of its ISR changes is sent.
+    """Return, for each ISR change of a broker, when the notification that contains it is sent.
 
     Parameters
     ----------
     change_us : sequence of int
-        Times of the changes in microseconds, in order.
+        Times of the changes in epoch microseconds, in order.
 
     Returns
     -------
     list of int
-        Equal for changes in the same notification.
+        Times in epoch microseconds, equal for changes in the same notification.
     """
     sent_us: list[int] = []
     last_sent_us = -_FAR_US

@@ -1,4 +1,4 @@
-"""SQL for the rows from which scores are computed, by source; in the common subset of Spark and DuckDB."""
+"""SQL for the rows from which scores are computed, by source. Both Spark and DuckDB can run it."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ DIMENSIONS: Final = ("cluster_id", *RUN, "event_date", "topic", "leader_id", "re
 FOLLOWER: Final = ("cluster_id", "topic", "partition_id", "replica_id", *RUN)
 
 REFUSED_OR_STALLED_US: Final = "under_min_isr_us + high_watermark_stalled_us - stalled_under_min_isr_us"
-"""Time with the ISR under min.insync.replicas, or with the high watermark below the log end, or both."""
+"""SQL for the time in which the ISR is under min.insync.replicas, or the high watermark below the log end, or both."""
 
 _OF_PARTITION: Final = ", ".join(DIMENSIONS[:-1])
 _OF_FOLLOWER: Final = ", ".join(DIMENSIONS)
@@ -27,7 +27,7 @@ SOURCES: Final = {
             || ', leader epoch ' || CAST(leader_epoch AS STRING) AS first_violation
         FROM {{partition_scores}}
     """,
-    # A rule run under which every ISR was complete has no row in eligible_leaders: its times are 0, not null.
+    # If every ISR was complete under a rule run, eligible_leaders has no row for it. Its times must be 0 and not null.
     "heirs": f"""
         SELECT {_OF_PARTITION}, unix_micros(until_time) - unix_micros(from_time) AS us, size(isr) = 1 AS alone, heir_id,
           offline_if_leader_dies AS offline, lost_records_max, size(active) AS others, lost_by_first_active_max,
@@ -37,7 +37,7 @@ SOURCES: Final = {
         SELECT {_OF_PARTITION}, 0, false, NULL, false, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL
         FROM {{partition_scores}}
     """,
-    # Simulated clusters have no eligible leader replicas, and no broker of theirs is fenced.
+    # Simulated clusters do not use eligible leader replicas, and none of their brokers is ever fenced.
     "heirs_without_elr": f"""
         SELECT {_OF_PARTITION}, leader_alone_us AS us, true AS alone, CAST(NULL AS INT) AS heir_id, true AS offline,
           nullif(lost_by_heir_max, -1) AS lost_records_max, 1 AS others,
@@ -48,7 +48,7 @@ SOURCES: Final = {
           CAST(NULL AS BIGINT) AS hidden_record_us
         FROM {{partition_scores}}
     """,
-    # Partitions are summed up first, because each later aggregate reads all rows again.
+    # Partitions are summed first, because several later aggregates read all of these rows.
     "latencies": f"""
         SELECT {_OF_PARTITION}, bucket.latency_ms AS latency_ms, sum(bucket.appends) AS appends
         FROM (SELECT {_OF_PARTITION}, explode(acks_all_latencies) AS bucket FROM {{partition_scores}}) AS buckets
@@ -71,4 +71,5 @@ SOURCES: Final = {
         FROM {{shrink_verdicts}}
     """,
 }
-"""Rows by source, with DIMENSIONS (replica_id is null for whole partitions), and columns to aggregate."""
+"""The SQL of each source. Its rows contain the `DIMENSIONS` (without replica_id if they are about whole partitions),
+and the columns to aggregate."""

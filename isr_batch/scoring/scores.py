@@ -1,8 +1,8 @@
-"""Score rules: aggregate the replay's ledger and verdicts, in any grouping.
+"""Score rules: aggregate the ledger and the verdicts of a replay, in any grouping, such as by day and topic.
 
 The figures of a rule run come from several sources. Each source is aggregated separately, in all groupings at once, and
-the results are joined. Sixty aggregates over a union of all sources took two to three times as long. The SQL is valid
-in both Spark and DuckDB. docs/verdicts.md defines the figures.
+then the results are combined. Aggregating a union of all sources would take two to three times as long. Both Spark and
+DuckDB can run the SQL. docs/verdicts.md defines the figures.
 """
 
 import json
@@ -28,27 +28,28 @@ Rows = list[dict[str, Any]]
 LAG_TIME_MS: Final = "CAST(get_json_object(params_json, '$.replica_lag_time_max_ms') AS BIGINT)"
 
 REPLICATES: Final = 200
-"""Number of bootstrap replicates: enough for a 95 % interval with two digits."""
+"""Number of bootstrap replicates, enough for two digits of a 95 % interval."""
 PRIME: Final = 2**31 - 1
 RULE_OF_THREE: Final = 3.0
-"""Upper end of a 95 % interval for the number of events when none was observed."""
+"""Upper end of the 95 % interval for the expected number of events if none was observed."""
 _JUDGED: Final = "verdict IN ('spurious', 'genuine')"
 
 
 def _seconds_score(name: str) -> str:
-    """Return SQL for the sum, in seconds, of a column in microseconds."""
+    """Return the SQL for the sum of a column in microseconds, in seconds."""
     return f"sum({name}) / 1e6"
 
 
 def _percentile_score(name: str, share: float, verdict: str) -> str:
-    """Return SQL for a percentile of a column over the shrinks with the given verdict."""
+    """Return the SQL for a percentile (``share`` from 0 to 1) of a column over the shrinks with this verdict."""
     return f"percentile(CASE WHEN verdict = '{verdict}' THEN {name} END, {share})"
 
 
 def _between(share: str) -> str:
-    """Return SQL for a percentile of latencies, weighted by the number of appends.
+    """Return the SQL for a percentile (``share`` from 0 to 1) of ``latency_ms``, weighted by the number of appends.
 
-    Column ``upto`` must have the running total of appends, and ``total`` the total.
+    It needs two more columns: ``upto``, the number of appends with at most this latency, and ``total``, the number of
+    all appends.
     """
     place = f"{share} * (total - 1)"
     low, high = (f"min(CASE WHEN upto > {end}({place}) THEN latency_ms END)" for end in ("floor", "ceil"))
@@ -110,7 +111,7 @@ AGGREGATES: Final = {
                 "caught_up", "keeping_pace", "slow_leader", "unacked_only", "follower_stopped", "follower_slow",
             )
         },
-        # Whole milliseconds are stored: a true lag of the lag time and a fraction is stored as the lag time.
+        # True lags are stored in whole milliseconds, so one a fraction above the lag time is stored as equal to it.
         "precision_by_lag":
             f"(count_if({_JUDGED} AND true_lag_ms >= {LAG_TIME_MS})) / "
             f"nullif(count_if({_JUDGED} AND true_lag_ms IS NOT NULL), 0)",
@@ -140,7 +141,7 @@ AGGREGATES: Final = {
         "acks_all_latency_ms_p99": _between("0.99"),
     },
 }  # fmt: skip
-"""For each source of figures, the columns of a score that come from it, as SQL."""
+"""The figures that are computed from each source: by source, the SQL aggregate of each figure by name."""
 DERIVED: Final = {
     "exposure_follower_hours": "coalesce(exposure_follower_hours, 0)",
     "exposure_partition_hours": "coalesce(exposure_partition_hours, exposure_follower_hours)",
@@ -152,14 +153,14 @@ DERIVED: Final = {
     "mistakes_per_partition_day_low": "coalesce(low, 0) / (exposure_partition_hours / 24)",
     "mistakes_per_partition_day_high": f"coalesce(high, {RULE_OF_THREE}) / (exposure_partition_hours / 24)",
 }
-"""Columns of a score that are computed from its other columns, as SQL; each may use those before it."""
+"""SQL for figures that are computed from other figures, in this order: each may use those before it."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """The results of a replay, sweep or experiment that scores are computed from; members are named after their tables.
+    """The results of a replay, sweep or experiment from which scores are computed, by name of their table.
 
-    Simulated clusters have no eligible leader replicas.
+    ``eligible_leaders`` is None for simulated clusters.
     """
 
     isr_changes: EngineRows
@@ -173,17 +174,16 @@ TABLES: Final = tuple(field.name for field in fields(Results))
 
 
 def results_in(engine: LakeEngine, replayed: EngineRows) -> Results:
-    """Split rows of ``udfs.batches.results.RESULT_SCHEMA``, of the kinds SCORED, into the tables of `Results`."""
+    """Convert rows of ``udfs.batches.results.RESULT_SCHEMA``, of the kinds ``SCORED``, to the tables of `Results`."""
     return Results(**{table.name: rows for table, rows in scored_result_tables(engine, replayed).items()})
 
 
 Facts = Mapping[str, EngineRows]
-"""Input of scores: for each source of figures, rows with DIMENSIONS (replica_id is null for whole partitions) and
-columns to aggregate."""
+"""Input of `scores`: the rows of each source (see `SOURCES` and `BY_BROKER`)."""
 
 
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:
-    """Return the rows that scores are computed from, by source."""
+    """Return {source: rows to aggregate} for all sources (`SOURCES` and `BY_BROKER`)."""
     tables = {name: rows for name, rows in vars(results).items() if rows is not None}
     known = (source for source in SOURCES if not source.startswith("heirs"))
     heirs = engine(SOURCES["heirs" if results.eligible_leaders is not None else "heirs_without_elr"], **tables)
@@ -204,18 +204,19 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     facts : Facts
         Result of `score_inputs`.
     groups : sequence of sequence of str
-        Groupings: names in DIMENSIONS, except the rule run. Dimensions that a grouping lacks are null in its rows.
+        Each grouping is a list of names in `DIMENSIONS` by which scores are grouped in addition to the rule run.
+        Dimensions that it does not contain are null in its rows.
 
     Returns
     -------
     EngineRows
-        RUN, the dimensions of all groupings, and the columns of a score.
+        One row per grouping and group: `RUN`, the dimensions of all groupings, and the figures.
     """
     keys = [*RUN, *(name for name in DIMENSIONS if any(name in group for group in groups))]
     columns = ["low", "high", *(name for aggregates in AGGREGATES.values() for name in aggregates)]
 
     def keys_of(source: str) -> list[str]:
-        """Return the dimensions that the rows of a source have."""
+        """Return those of ``keys`` that the rows of a source contain."""
         dimensions = DIMENSIONS[:-1] if source in {"costs", "heirs", "latencies"} else DIMENSIONS
         return [name for name in keys if name in (dimensions[:-1] if source in BY_BROKER else dimensions)]
 
@@ -226,7 +227,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         return f"GROUP BY GROUPING SETS ({sets})"
 
     def side_by_side(source: str, own: Mapping[str, str]) -> str:
-        """Return SQL for the columns of all sources, null except for one source, for a union of sources."""
+        """Return the SQL of one source's columns for the union of all sources: figures of other sources are null."""
         known = keys_of(source)
         return ", ".join(
             [*(name if name in known else f"NULL AS {name}" for name in keys),
@@ -238,7 +239,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         for source in AGGREGATES
         if source in facts and source != "latencies"
     }
-    # Percentiles are expensive, except those of latencies, which have only as many rows as a group has buckets.
+    # A group has few buckets of latencies, so window functions can compute their percentiles cheaply.
     of_partition = ", ".join(keys_of("latencies"))
     parts["latencies"] = f"""
         SELECT {side_by_side("latencies", AGGREGATES["latencies"])} FROM (
@@ -255,7 +256,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     parts["intervals"] = f"SELECT {side_by_side('intervals', ends)} FROM {{sums}} GROUP BY {', '.join(keys)}"
     sources = {**facts, "sums": _sums(engine, facts["verdicts"], keys, grouped("verdicts", "block"))}
     counts = {name for of_source in AGGREGATES.values() for name, text in of_source.items() if text.startswith("count")}
-    # Each column has a value in the rows of only one source, so that max finds it.
+    # In each group, only the row of one source has a value for a figure; max returns it.
     values = (f"coalesce(max({name}), 0) AS {name}" if name in counts else f"max({name}) AS {name}" for name in columns)
     whole = f"""
         SELECT {", ".join(keys)}, {", ".join(values)} FROM ({" UNION ALL ".join(parts.values())}) AS parts
@@ -271,12 +272,12 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
 
 
 def _sums(engine: LakeEngine, verdicts: EngineRows, keys: Sequence[str], grouped: str) -> EngineRows:
-    """Count the mistakes of each group in each bootstrap replicate.
+    """Return the number of mistakes of each group in each bootstrap replicate.
 
-    Shrinks come in bursts, so blocks are drawn, not shrinks. A block has the shrinks of a pair of brokers in an hour,
-    and how many times it is drawn is a Poisson variable with mean 1. Its value is derived from a hash of the block,
-    which is multiplied by a number of the replicate and added to another, modulo a prime. It is the same in every run,
-    and independent for any two blocks (Carter and Wegman, 1979).
+    Shrinks come in bursts, so blocks of shrinks are drawn. A block contains the mistakes between a pair of brokers in
+    an hour. How often a block is drawn is a Poisson variable with mean 1. It is computed from a hash of the block,
+    which is multiplied by one number of the replicate and added to another, modulo a prime. Thus it is the same in
+    every run, and independent for any two blocks (Carter and Wegman, 1979).
     """
     numbers = random.Random(1)
     replicates = engine.rows(pa.table({
@@ -307,11 +308,11 @@ _POISSON: Final = " + ".join(
     f"CASE WHEN {{share}} > {step} THEN 1 ELSE 0 END"
     for step in (0.36787944, 0.73575888, 0.91969860, 0.98101184, 0.99634015, 0.99940582, 0.99991676)
 )
-"""SQL for a Poisson variable with mean 1, from a uniform variable by the inverse distribution function."""
+"""SQL that converts ``share``, which is uniform between 0 and 1, to a Poisson variable with mean 1."""
 
 
 def write_scores(lake: Lake) -> int:
-    """Rebuild ``rule_scores`` and ``rule_scores_by_broker`` for all rule runs and days of the lake.
+    """Compute ``rule_scores`` and ``rule_scores_by_broker`` for all rule runs and days of the lake, and replace them.
 
     Returns
     -------
@@ -330,14 +331,14 @@ def write_scores(lake: Lake) -> int:
 
 
 def scored_by(engine: LakeEngine, groups: Sequence[Sequence[str]]) -> EngineRows:
-    """Score all results in a lake in several groupings, as `scores` does."""
+    """Return the scores of all rule runs in a lake, in several groupings (see `scores`)."""
     return scores(engine, score_inputs(engine, Results(*map(engine.table, TABLES))), groups)
 
 
 def rules_side_by_side(lake: Lake) -> Rows:
-    """Return the scores of each rule run over the whole lake, with its lag time in ms as ``T``.
+    """Return one row of scores per rule run, over the whole lake, with the lag time in milliseconds as ``T``.
 
-    Rules are in the order of their releases. A rule that makes no shrink has a row, too.
+    Rows are sorted by the release of the rule. A rule run without shrinks has a row, too.
     """
     with engine_for(lake, TABLES) as engine:
         rows = engine.listed(scored_by(engine, [()]))

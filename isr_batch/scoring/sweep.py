@@ -1,6 +1,6 @@
-"""Run a sweep: replay all rule runs of a grid in one pass over the lake, score them, and recommend lag times.
+"""Run a sweep: replay all rule runs of a grid in one pass over a lake, score them, and recommend lag times.
 
-A sweep only writes its own tables. It writes no timelines, and does not change the results of `replay`.
+A sweep only writes ``sweep_scores`` and ``sweep_advice``. The lake's timelines and results stay unchanged.
 """
 
 import json
@@ -27,7 +27,7 @@ from udfs.batches.results import SCORED
 
 @dataclass(frozen=True)
 class Sweep:
-    """The outcome of a sweep: number of rows read, and rows of ``sweep_scores`` and ``sweep_advice``."""
+    """The outcome of a sweep: number of events read, and rows of ``sweep_scores`` and ``sweep_advice``."""
 
     rows_in: int
     scores: list[Row]
@@ -35,19 +35,19 @@ class Sweep:
 
 
 def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
-    """Replay the rule runs of a grid, and write ``sweep_scores`` and ``sweep_advice``, replacing the grid's old rows.
+    """Replay the rule runs of a grid, and replace the grid's rows in ``sweep_scores`` and ``sweep_advice``.
 
     Parameters
     ----------
     lake : Lake
     named : NamedGrid
     elr : {"auto", "off", "on"}
-        Whether clusters have eligible leader replicas, as for a replay.
+        Whether the clusters use eligible leader replicas: as their logs show (auto), never (off), or all the time (on).
 
     Raises
     ------
     NoInputError
-        If the lake has no term of a leader, or no fetch.
+        If the lake contains no term of a leader, or no fetch.
     """
     ready_to_replay(lake)
     with engine_of_replay(lake) as engine:
@@ -76,7 +76,10 @@ def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
 
 
 def swept_params(params_json: str, grid: SweepGrid) -> str:
-    """Return the parameters that the grid varies, except the lag time, as text."""
+    """Return as text, such as "check_period_ms=100", those parameters of a rule run that the grid varies.
+
+    The lag time is left out.
+    """
     values = json.loads(params_json)
     varied = [name for name, of_grid in grid.grid.items() if len(of_grid) > 1 and name != LAG_TIME]
     return " ".join(f"{name}={values[name]}" for name in varied if name in values)
@@ -85,7 +88,7 @@ def swept_params(params_json: str, grid: SweepGrid) -> str:
 def _without_min_isr(engine: LakeEngine, rows: Rows) -> Rows:
     """Remove min.insync.replicas from ``params_json``, so that topics with different values share a rule run.
 
-    Parameters are sorted by name, so the lag time always comes after this one.
+    Parameters are sorted by name, so the lag time always follows it, and a comma can be removed as well.
     """
     names = engine.columns(rows)
     without = """regexp_replace(params_json, '"min_insync_replicas": [0-9]+, ', '') AS params_json"""
@@ -94,7 +97,7 @@ def _without_min_isr(engine: LakeEngine, rows: Rows) -> Rows:
 
 
 def _log_hours(engine: LakeEngine) -> dict[str, float]:
-    """Return the length of each cluster's log, in hours."""
+    """Return the length of each cluster's log in hours, from the first start to the last end of a term."""
     text = """
         SELECT cluster_id, (max(unix_micros(end_time)) - min(unix_micros(start_time))) / 3.6e9 AS hours
         FROM {terms} AS terms GROUP BY cluster_id
@@ -104,7 +107,7 @@ def _log_hours(engine: LakeEngine) -> dict[str, float]:
 
 
 def _classes_of_sweep(engine: LakeEngine, grid: SweepGrid) -> Rows:
-    """Return the topics of the lake, each with its class in the grid."""
+    """Return one row per topic of the lake: ``topic``, and ``topic_class``, its class in the grid."""
     found = engine("SELECT DISTINCT topic FROM {terms} AS terms", terms=engine.table("leader_epochs", ["topic"]))
     topics = [row["topic"] for row in engine.listed(found)]
     text = pa.string()
@@ -114,7 +117,7 @@ def _classes_of_sweep(engine: LakeEngine, grid: SweepGrid) -> Rows:
 
 
 def _with_class(engine: LakeEngine, rows: Rows, classes: Rows) -> Rows:
-    """Replace the topic in each row by the topic's class."""
+    """Replace the topic in each row with the topic's class."""
     columns = ", ".join("topic_class AS topic" if name == "topic" else f"given.{name}" for name in engine.columns(rows))
     return engine(
         f"SELECT {columns} FROM {{rows}} AS given JOIN {{classes}} AS classes ON given.topic = classes.topic",

@@ -1,4 +1,4 @@
-"""Read grid files, the input of a sweep: rules, values of parameters, topic classes, and budgets."""
+"""Read grid files, which define sweeps: rules, values of their parameters, topic classes, and budgets."""
 
 import math
 import re
@@ -20,15 +20,15 @@ from udfs.rules import ALL_RULES, COMMON_PARAMS, CONTINUOUS, REGISTRY, Param
 
 LAG_TIME: Final = "replica_lag_time_max_ms"
 MOST_RUNS: Final = 200
-"""Maximum number of rule runs in one pass. Each needs about 0.8 MB for results in a task, and time for every event."""
+"""Maximum number of rule runs in a sweep. Each needs about 0.8 MB for results in a task, and time for every event."""
 EVERYTHING: Final = "all"
-"""Name of the only topic class if the grid has no classes."""
+"""Class of all topics if the grid defines no classes."""
 OTHERS: Final = "other"
 """Class of the topics that match no class of the grid."""
 
 
 class SweepBudgets(BaseModel):
-    """Upper limits for mistakes and detection time. docs/sweep.md has the reasons for the defaults."""
+    """Upper limits for mistakes and detection time. docs/sweep.md explains the defaults."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -45,15 +45,15 @@ class SweepGrid(BaseModel):
         ["all"], min_length=1, validate_default=True
     )
     grid: dict[str, list[int | str]]
-    """Values to replay of each parameter, by Kafka's name or ours."""
+    """The values of each parameter to replay. A parameter has Kafka's name (with dots) or ours (with underscores)."""
     topic_classes: dict[str, str] = {}
-    """Regular expression of each class. A topic belongs to the first class whose expression matches its name."""
+    """Regular expression by class. A topic belongs to the first class whose expression is found in the topic's name."""
     budgets: SweepBudgets = SweepBudgets()
 
     @field_validator("rules")
     @classmethod
     def _rules_known(cls, rules: list[str]) -> list[str]:
-        """Expand ``all``, and raise an error for unknown rules."""
+        """Replace ``all`` with all rules, and raise a ValueError for unknown rules."""
         if rules == ["all"]:
             return ALL_RULES
         _refuse_grid([f"no rule {rule}; {did_you_mean(rule, REGISTRY)}" for rule in rules if rule not in REGISTRY])
@@ -62,7 +62,7 @@ class SweepGrid(BaseModel):
     @field_validator("grid")
     @classmethod
     def _params_known(cls, grid: dict[str, list[int | str]], info: ValidationInfo) -> dict[str, list[int]]:
-        """Convert names of parameters to ours and their values to numbers. Raise an error for unknown ones."""
+        """Convert parameter names to ours and values to numbers. Raise a ValueError that lists all mistakes."""
         known = {name: param for rule in info.data.get("rules", REGISTRY) for name, param in _params(rule).items()}
         wrong: list[str] = []
         read: dict[str, list[int]] = {}
@@ -87,7 +87,7 @@ class SweepGrid(BaseModel):
     @field_validator("topic_classes")
     @classmethod
     def _expressions(cls, classes: dict[str, str]) -> dict[str, str]:
-        """Raise an error if a topic class has an invalid regular expression."""
+        """Raise a ValueError if the regular expression of a topic class is invalid."""
         wrong = []
         for name, expression in classes.items():
             try:
@@ -98,7 +98,7 @@ class SweepGrid(BaseModel):
         return classes
 
     def class_of(self, topic: str) -> str:
-        """Return the class of a topic."""
+        """Return the class of a topic: the first that matches, else `OTHERS`, or `EVERYTHING` without classes."""
         if not self.topic_classes:
             return EVERYTHING
         return next((name for name, part in self.topic_classes.items() if re.search(part, topic)), OTHERS)
@@ -106,7 +106,7 @@ class SweepGrid(BaseModel):
 
 @dataclass(frozen=True)
 class NamedGrid:
-    """A grid, the name of its file, and its rule runs."""
+    """A grid, with the name of its file (without ending) and its rule runs."""
 
     name: str
     grid: SweepGrid
@@ -114,12 +114,13 @@ class NamedGrid:
 
 
 def load_grid(file: Path) -> NamedGrid:
-    """Read a grid file, and list its rule runs.
+    """Read a grid file, and expand it to its rule runs.
 
     Raises
     ------
     UsageError
-        If the file has mistakes (the message lists all of them), or more than `MOST_RUNS` rule runs.
+        If the file cannot be read, if it contains mistakes (the message lists them all), or if it has more than
+        `MOST_RUNS` rule runs.
     """
     hint = f"{examples('conf/grids')} has an example"
     if not re.fullmatch(r"[\w.-]+", file.stem):
@@ -144,12 +145,12 @@ def load_grid(file: Path) -> NamedGrid:
 
 
 def require_lag_times_in_grid(file: Path, named: NamedGrid) -> NamedGrid:
-    """Return the grid. Raise an error if it has no lag times, because `sweep` could not give advice.
+    """Return the grid unchanged, after checking that it lists lag times, without which a sweep cannot recommend one.
 
     Raises
     ------
     UsageError
-        If the grid has no lag times.
+        If the grid lists no lag times.
     """
     if LAG_TIME not in named.grid.grid:
         raise UsageError(
@@ -169,25 +170,25 @@ def _grid_runs(grid: SweepGrid) -> list[RuleRun]:
 
 
 def _own_values(grid: SweepGrid, rule: str) -> dict[str, dict[int, None]]:
-    """Return the grid's values for each parameter that the rule has, without duplicates."""
+    """Return the grid's distinct values (as keys) for each parameter that the rule has."""
     return {name: dict.fromkeys(map(int, values)) for name, values in grid.grid.items() if name in _params(rule)}
 
 
 def _params(rule: str) -> dict[str, Param]:
-    """Return the parameters of a rule. Those of the periodic check are only included if the rule has such a check."""
+    """Return a rule's parameters by name. Those of the periodic check are left out if the rule has no such check."""
     continuous = REGISTRY[rule].checks_per_lag_time == CONTINUOUS
     common = {n: p for n, p in COMMON_PARAMS.items() if not (continuous and n in {"check_period_ms", "check_phase_ms"})}
     return common | REGISTRY[rule].params
 
 
 def _refuse_grid(wrong: list[str]) -> None:
-    """Raise an error that lists the mistakes, if there are any."""
+    """Raise a ValueError that lists the mistakes, if there are any."""
     if wrong:
         raise ValueError("; ".join(wrong))
 
 
 def _mistake_in_grid(error: dict[str, Any]) -> str:
-    """Return a mistake as a sentence, with the key in the file."""
+    """Describe an error of pydantic in one sentence, which begins with the key in the file."""
     where = ".".join(map(str, error["loc"])) or "the file"
     if error["type"] == "extra_forbidden":
         model = SweepBudgets if len(error["loc"]) > 1 else SweepGrid

@@ -1,7 +1,8 @@
-"""Run experiments, which simulate a scenario under a grid of rules and parameters.
+"""Run experiments, which simulate a scenario under each combination (cell) of rules, parameters and seeds.
 
-The rules decide in the simulation. Each cell of the grid is simulated separately, and scored like a replay, because
-the simulation has the same counters. Few cells are simulated in this process, many by Spark's workers.
+In the simulation, the rule decides on the ISR, and its decisions affect what happens next. Each cell is simulated
+separately. It is scored like a replay, because the simulation keeps the same counters. A few cells are simulated in
+this process, and many by Spark's workers.
 """
 
 import re
@@ -38,12 +39,12 @@ from udfs.simulation.groups import score_group
 
 SIMULATED: Final = (*LOOPED, *FLEETS)
 FEW_HOURS: Final = 100
-"""Up to this many simulated hours in all cells (for fleets, partition hours), this process simulates; Spark would take
-as long to start."""
+"""Up to this many simulated hours in all cells (for fleets, partition-hours), this process does the simulation, which
+takes no longer than starting Spark."""
 
 
 class Experiment(BaseModel):
-    """Content of an experiment file."""
+    """The content of an experiment file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -54,13 +55,13 @@ class Experiment(BaseModel):
     """Number of partitions in a fleet."""
     seeds: list[int] = Field([1], min_length=1)
     grid: dict[str, list[int | str]] = {}
-    """For each parameter, by Kafka's or our name, the values; each combination is one cell."""
+    """The values of each parameter, by Kafka's name or ours. Each combination of values is simulated."""
     outcome: str
-    """Template of a cell's result in one line, with columns of ``experiment_results`` in braces."""
+    """Template for a line that describes a cell's result. It contains columns of ``experiment_results`` in braces."""
 
     @model_validator(mode="after")
     def _known(self) -> "Experiment":
-        """Refuse unknown scenarios, rules and parameters."""
+        """Raise a ValueError for an unknown scenario, rule or parameter, or a value that a parameter cannot have."""
         wrong = [(self.scenario, SIMULATED)] if self.scenario not in SIMULATED else []
         wrong += [(rule, tuple(REGISTRY)) for rule in self.rules if rule not in REGISTRY]
         for rule, (name, values) in product([r for r in self.rules if r in REGISTRY], self.grid.items()):
@@ -75,13 +76,13 @@ class Experiment(BaseModel):
 
 
 def _own_param_name(name: str) -> str:
-    """Convert a parameter's name to our spelling, with underscores."""
+    """Convert a parameter's name from Kafka's spelling, with dots, to ours, with underscores."""
     return name.replace(".", "_").replace("-", "_")
 
 
 @dataclass(frozen=True)
 class ExperimentCell:
-    """One simulation of an experiment, with one rule, one set of parameters and one seed."""
+    """One simulation of an experiment: one rule with one set of parameters and one seed."""
 
     number: int
     fleet: FleetOfGroups
@@ -93,7 +94,7 @@ def load_experiment(file: Path) -> Experiment:
     Raises
     ------
     UsageError
-        If the file cannot be read or has mistakes; the message lists all mistakes.
+        If the file cannot be read, or contains mistakes. The message lists all mistakes.
     """
     hint = f"{examples('conf/experiments')} has examples"
     if not re.fullmatch(r"[\w.-]+", file.stem):
@@ -110,7 +111,7 @@ def load_experiment(file: Path) -> Experiment:
 
 
 def experiment_cells(experiment: Experiment) -> list[ExperimentCell]:
-    """Return one cell per rule, combination of parameters, and seed of an experiment."""
+    """Return the cells of an experiment: all combinations of a rule, a seed, and values of the parameters."""
     names = list(experiment.grid)
     found: list[ExperimentCell] = []
     for rule, seed in product(experiment.rules, experiment.seeds):
@@ -126,18 +127,18 @@ def experiment_cells(experiment: Experiment) -> list[ExperimentCell]:
 
 
 def engine_of_experiment(lake: Lake, grid: Sequence[ExperimentCell]) -> LakeEngine:
-    """Choose the engine by the number of simulated hours, this process for few and Spark for many."""
+    """Return the engine for these cells: this process for at most `FEW_HOURS` simulated hours, else Spark."""
     hours = sum(of.hours * (of.partitions if of.scenario in FLEETS else 1) for of in (cell.fleet for cell in grid))
     return InProcess(lake) if hours <= FEW_HOURS else BySpark(lake)
 
 
 def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[str, Any]]:
-    """Simulate every cell, and replace the experiment's rows in ``experiment_results``.
+    """Simulate and score every cell, and replace the experiment's rows in ``experiment_results``.
 
     Returns
     -------
     list of dict
-        The rows of the experiment, in the order of the cells.
+        The rows of the experiment, sorted by rule (in the experiment's order), seed and parameters.
     """
     grid = experiment_cells(experiment)
     cells = pa.table({
@@ -166,15 +167,15 @@ def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[s
 
 
 def experiment_outcome(experiment: Experiment, row: dict[str, Any]) -> str:
-    """Format the result of a cell with the experiment's ``outcome`` template."""
+    """Format a row of ``experiment_results`` with the experiment's template ``outcome``. Null is shown as 0."""
     return experiment.outcome.format(**{name: 0 if value is None else value for name, value in row.items()})
 
 
 def _cells_simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell]) -> Rows:
-    """Simulate all cells, each as a task under Spark, and return rows of ``results.RESULT_SCHEMA``."""
+    """Simulate all cells, and return rows of ``results.RESULT_SCHEMA``. In Spark, each cell is a task."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Simulate the cells of a task."""
+        """Simulate the cells whose numbers are in column ``id``."""
         keep_compiled()
         for number in [number for batch in batches for number in batch.column("id").to_pylist()]:
             for plan, _ in plan_groups(grid[number].fleet):
@@ -185,7 +186,7 @@ def _cells_simulated(engine: LakeEngine, lake: Lake, grid: list[ExperimentCell])
         return pa.Table.from_batches(simulate(iter([numbers])), RESULT_SCHEMA)
     simulated = lake.spark.range(0, len(grid), 1, len(grid)).mapInArrow(simulate, from_arrow_schema(RESULT_SCHEMA))
     kept = engine.keep(simulated)
-    kept.count()  # computed here: as a broadcast, it would fail after Spark's timeout of 300 s
+    kept.count()  # compute it now: in a later broadcast, Spark's timeout of 300 s would apply
     return kept
 
 
@@ -205,4 +206,4 @@ _COURSE: Final = f"""
     ) AS shrinks
     GROUP BY cluster_id
 """
-"""SQL for each cell's time of the last ISR change, and the times between two shrinks of a follower."""
+"""SQL for each cell: the simulated time of the last ISR change, and the median time between shrinks of a follower."""

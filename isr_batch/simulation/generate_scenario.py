@@ -1,7 +1,8 @@
-"""Simulate a scenario, and write its log to a lake as the input tables of a separate cluster.
+"""Simulate a scenario, and write its log to the input tables of a lake, as a separate cluster.
 
-A story (example from a proposal) has a few rows. A fleet is simulated one group of brokers at a time; if it is large,
-Spark's workers do so.
+A scenario is one of three kinds: a story (a short log from a Kafka proposal, written by hand), a simulation of a single
+group of brokers (`proposal_scenarios`), or a fleet of many groups, which are simulated one by one. A large fleet is
+simulated by Spark's workers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,10 +43,10 @@ from udfs.simulation.groups import CHANGES, SCHEMA, broker_of_group, simulate_gr
 from udfs.simulation.world import APPEND_COLUMNS, EVENT_COLUMNS, EVENT_KINDS, FETCH_COLUMNS, TERM_COLUMNS
 
 SHRINK_PRINTS = ("high_watermark", "leader_log_end_offset", "follower_log_end_offset", "last_caught_up_time_ms")
-"""Columns with figures that a leader logs in a Shrinking line; they are null for other changes."""
+"""Columns for the figures in a leader's Shrinking line. They are null for other ISR changes."""
 FEW_PARTITION_HOURS = 3
-"""Maximum number of partition hours for which this process simulates a fleet. Each has about 300,000 rows, which take
-300 MB of memory."""
+"""Up to this number of partition-hours, this process simulates a fleet itself. A partition-hour is about 300,000 rows,
+which need 300 MB of memory."""
 SCENARIOS = tuple(dict.fromkeys((*STORIES, *LOOPED, *FLEETS)))
 
 _DATED_BY = (
@@ -65,11 +66,11 @@ def generate_scenario(lake: Lake, fleet: FleetOfGroups, cluster_id: str | None =
     Parameters
     ----------
     lake : Lake
-        Lake to write to.
+        The lake to which the rows are written.
     fleet : FleetOfGroups
-        For a story (example from a proposal), only the name is used, unless a rule is set.
+        The scenario's name and settings. For a story, only the name is used, unless a rule is set.
     cluster_id : str, optional
-        By default the scenario's name.
+        Name of the cluster; by default, the scenario's name.
 
     Returns
     -------
@@ -93,19 +94,20 @@ def generate_scenario(lake: Lake, fleet: FleetOfGroups, cluster_id: str | None =
 
 
 def engine_of_fleet(lake: Lake, fleet: FleetOfGroups) -> LakeEngine:
-    """Choose the engine by the number of simulated partition hours, this process for few and Spark for many."""
+    """Return the engine for a fleet: this process for at most `FEW_PARTITION_HOURS`, else Spark."""
     return InProcess(lake) if fleet.partitions * fleet.hours <= FEW_PARTITION_HOURS else BySpark(lake)
 
 
 def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, DataFrame | pa.Table]) -> RunCounts:
-    """Replace all input rows of a cluster by the rows of ``tables``.
+    """Replace all input rows of a cluster with the rows in ``tables``.
 
     Parameters
     ----------
     lake : Lake
     cluster_id : str
     tables : mapping of str to DataFrame or pyarrow.Table
-        Rows of input tables, by table name. Columns that are missing become null, tables that are missing become empty.
+        Rows by name of the input table. Missing columns become null. If a table is missing, the cluster has no rows in
+        it afterwards.
 
     Returns
     -------
@@ -128,8 +130,8 @@ def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, Data
 
 
 def _whole_rows(table: Table, rows: pa.Table, time: str) -> pa.Table:
-    """Add to rows the columns of a table that they lack, namely the day of column ``time``, and nulls."""
-    # Days are computed from numbers, because Arrow would look up the time zone's rules for each instant.
+    """Return rows with all columns of a table. ``event_date`` is the day of column ``time``; other new ones, null."""
+    # The zone is dropped before the cast to days. Otherwise Arrow would look up the zone's rules for each value.
     given = {name: rows[name] for name in rows.column_names} | {
         "event_date": rows[time].cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).cast(pa.date32())
     }
@@ -139,7 +141,7 @@ def _whole_rows(table: Table, rows: pa.Table, time: str) -> pa.Table:
 
 
 def _with_null_columns(table: Table, rows: DataFrame) -> DataFrame:
-    """Add to rows, as nulls, the columns of a table that they lack."""
+    """Return rows with all columns of a table. Missing columns are added as nulls."""
     return rows.withColumns(
         {column.name: F.lit(None).cast(column.type) for column in table.columns if column.name not in rows.columns}
     )
@@ -149,7 +151,7 @@ def _groups_simulated(engine: LakeEngine, fleet: FleetOfGroups) -> Rows:
     """Simulate all groups of a fleet, and return rows of ``udfs.simulation.groups.SCHEMA``."""
 
     def simulate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Simulate the groups of a task."""
+        """Simulate the groups whose numbers are in column ``number``."""
         keep_compiled()
         numbers = {number for batch in batches for number in batch.column("number").to_pylist()}
         for plan, _ in plan_groups(fleet):
@@ -163,10 +165,13 @@ def _groups_simulated(engine: LakeEngine, fleet: FleetOfGroups) -> Rows:
 def _fleet_rows(
     engine: LakeEngine, fleet: FleetOfGroups, cluster_id: str, rows: Rows
 ) -> dict[str, DataFrame | pa.Table]:
-    """Convert the simulated rows of a fleet to rows of each input table."""
+    """Convert the simulated rows of a fleet to rows of input tables, by name of the table."""
 
     def of_table(table: Table, name: str, given: Sequence[str], where: str = "true", **columns: str) -> Rows:
-        """Return the simulated rows of one table."""
+        """Return the rows for a table: those simulated rows whose column ``table`` is ``name`` and that meet ``where``.
+
+        ``given`` are the simulated columns to keep, and ``columns`` are SQL expressions of further columns.
+        """
         known = [column for column in given if column in table.column_names]
         times = {column: f"timestamp_micros({column})" for column in known if column.endswith("_time")}
         columns = {"cluster_id": engine.literal(cluster_id), **{each: each for each in known}, **times, **columns}
@@ -227,26 +232,26 @@ def _planted_rows(fleet: FleetOfGroups, cluster_id: str) -> pa.Table:
 
 
 def _release_of_scenario(fleet: FleetOfGroups) -> str | None:
-    """Return the first release that has the simulated rule.
+    """Return the first Kafka release with the simulated rule.
 
-    Returns None if no release has the rule, or if its parameters are set.
+    Returns None if no release uses the rule, or if the scenario overrides the rule's default parameters.
     """
     first = {rule.id: numbers for numbers, rule in RELEASED_RULES}.get(fleet.rule or BASELINE)
     return ".".join(map(str, first)) if first and not fleet.params else None
 
 
 def _sql_if_known(name: str, text: str = "") -> str:
-    """Return SQL for ``text`` (by default the column), or null if column ``name`` is negative."""
+    """Return the SQL for ``text`` (by default the column ``name``), or for null where ``name`` is negative."""
     return f"CASE WHEN {name} >= 0 THEN {text or name} END"
 
 
 def _sql_name_of_code(code: str, names: Sequence[str]) -> str:
-    """Return SQL that converts a code, the index of a name in ``names``, to that name."""
+    """Return the SQL that converts column ``code``, an index of ``names``, to the name."""
     return "CASE {} {} END".format(code, " ".join(f"WHEN {number} THEN '{name}'" for number, name in enumerate(names)))
 
 
 def _story_rows(name: str, story: ExampleTerm) -> dict[str, pa.Table]:
-    """Convert an example that was written by hand to rows of each input table."""
+    """Convert a story to rows of input tables, by name of the table. ``name`` is the cluster's."""
     fetches: dict[str, list[Any]] = {
         "replica_id": [fetch.replica_id for fetch in story.fetches],
         "fetch_offset": [fetch.fetch_offset for fetch in story.fetches],
@@ -289,7 +294,7 @@ def _story_rows(name: str, story: ExampleTerm) -> dict[str, pa.Table]:
 
 
 def _generated_rows_of_story(cluster_id: str, leader: int, columns: dict[str, list[Any]]) -> pa.Table:
-    """Return rows of a table for the only partition of an example."""
+    """Return the columns of a story as rows of an input table, with the story's only replica set added."""
     instants = pa.timestamp("us", "UTC")
     arrays = {name: pa.array(values, instants if name.endswith("_time") else None) for name, values in columns.items()}
     rows = len(next(iter(columns.values())))
@@ -298,5 +303,5 @@ def _generated_rows_of_story(cluster_id: str, leader: int, columns: dict[str, li
 
 
 def _us_after_start(ms: int) -> int:
-    """Convert milliseconds after the start of an example to microseconds since 1970."""
+    """Convert milliseconds after the start of a story to epoch microseconds."""
     return (START_MS + ms) * 1000

@@ -1,4 +1,4 @@
-"""Plan the groups of brokers that a fleet, or a scenario from a proposal, consists of."""
+"""Plan the groups of brokers for a simulation: many groups for fleets, but only one for scenarios from proposals."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ ISR_WRITE_MS: Final = 10
 
 @dataclass(frozen=True)
 class FleetOfGroups:
-    """Size, duration and rule of a simulation.
+    """The settings of a simulation: scenario, size, duration, load and rule.
 
-    Scenarios from proposals use only ``hours``, ``seed`` and ``rule``.
+    Scenarios from proposals define their own size and load.
     """
 
     scenario: str
@@ -28,11 +28,11 @@ class FleetOfGroups:
     hours: float = 0.5
     seed: int = 1
     rule: str | None = None
-    """Rule that decides in the simulation; by default the baseline. If it is set, a scenario from a proposal is
-    simulated where possible, instead of using the example written by hand."""
+    """The rule that decides on the ISR in the simulation; by default the baseline. If it is set, a scenario that exists
+    both as a story (written by hand) and as a simulation is simulated."""
     idle_share: float = 0.4
     busiest_rate: float = 20.0
-    """Produce requests per second of the busiest partition."""
+    """Produce requests per second to the busiest partition of a group."""
     records: int = 10
     """Records per produce request."""
     acks_all_share: float = 0.5
@@ -40,11 +40,11 @@ class FleetOfGroups:
     replica_lag_time_max_ms: int = 10_000
     min_insync_replicas: int = 2
     params: Mapping[str, int] = field(default_factory=dict)
-    """Parameters of the simulated rule, by our names."""
+    """Parameters of the simulated rule, by our names (with underscores)."""
 
 
 def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedFault]]]:
-    """Yield the plan and the faults of each group, which depend only on the fleet's settings and the group's number."""
+    """Yield (plan, planted faults) of each group. Both depend only on the settings and the group's number."""
     start_us = START_MS * 1000
     end_us = start_us + round(fleet.hours * 3600 * SECOND_US)
     if fleet.scenario in LOOPED:
@@ -53,7 +53,7 @@ def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedF
     for number, first in enumerate(range(0, fleet.partitions, fleet.partitions_a_group)):
         partitions = min(fleet.partitions_a_group, fleet.partitions - first)
         random = np.random.default_rng([fleet.seed, number])
-        # On real brokers, too, few partitions have most of the load.
+        # As on real brokers, a few partitions get most of the load.
         rank = random.permutation(partitions)
         idle = (random.random(partitions) < fleet.idle_share) & (rank > 0)
         gap_us = np.where(idle, 0, (1 + rank) * SECOND_US / fleet.busiest_rate).astype(np.int64)

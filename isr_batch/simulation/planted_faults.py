@@ -1,4 +1,4 @@
-"""Plant faults in a simulated fleet, each with the cause that the resulting shrinks must get."""
+"""Generate faults for a simulated fleet, each with the cause that a replay must find for the resulting shrinks."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,12 +23,16 @@ from udfs.simulation.world import (
 BROKERS: Final = 3
 SECOND_US: Final = 1_000_000
 QUIET_S: Final = 60
-"""Seconds without a fault between two faults of a group, so that each shrink has one cause."""
+"""Number of seconds without a fault between two faults of a group, so that each shrink has only one cause."""
 
 
 @dataclass(frozen=True)
 class PlantedFault:
-    """A fault in a simulation, with the primary cause that its shrinks must get."""
+    """A fault in a simulation, with the primary cause that a replay must find for its shrinks.
+
+    ``who`` is the number of the faulty broker within its group. ``steps`` are what the simulation does: (time in epoch
+    microseconds, kind of step, broker's number, value).
+    """
 
     what: str
     who: int
@@ -42,14 +46,14 @@ Maker = Callable[[np.random.Generator, int, int, int], PlantedFault]
 
 
 def _faulty_follower_at_random(random: np.random.Generator, leader: int) -> int:
-    """Choose at random a broker other than the leader."""
+    """Return a random broker of the group other than the leader."""
     return (leader + int(random.integers(1, BROKERS))) % BROKERS
 
 
 def _paused_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Pause a follower for 0.6, 1.25 or 2.5 lag times.
+    """Return a fault that pauses a follower for 0.6, 1.25 or 2.5 lag times.
 
-    At 1.25 lag times, the phase of the check decides whether the follower is dropped.
+    With 1.25 lag times, it depends on the time of the leader's check whether the follower is dropped.
     """
     until_us = from_us + int(lag_us * random.choice([0.6, 1.25, 2.5]))
     who = _faulty_follower_at_random(random, leader)
@@ -58,7 +62,7 @@ def _paused_follower(random: np.random.Generator, from_us: int, lag_us: int, lea
 
 
 def _dead_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Stop a follower for a long time, until it is replaced."""
+    """Return a fault that stops a follower for 20 lag times, as if it had died and was then replaced."""
     until_us = from_us + 20 * lag_us
     who = _faulty_follower_at_random(random, leader)
     step = (from_us, int(PAUSE_FOLLOWER), who, until_us)
@@ -66,7 +70,7 @@ def _dead_follower(random: np.random.Generator, from_us: int, lag_us: int, leade
 
 
 def _slow_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Slow a follower's writes below the produce rate, with small fetches that follow one another without a pause."""
+    """Return a fault that slows a follower's writes below the produce rate, while it keeps sending small fetches."""
     until_us = from_us + 3 * lag_us
     who = _faulty_follower_at_random(random, leader)
     steps = (
@@ -79,9 +83,9 @@ def _slow_follower(random: np.random.Generator, from_us: int, lag_us: int, leade
 
 
 def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Slow two followers, one more than the other.
+    """Return a fault that slows two followers, one of them more than the other.
 
-    With acks=all, records that the faster follower lacks are not acknowledged.
+    With acks=all, the records that the less slow follower lacks are not acknowledged either.
     """
     until_us = from_us + 4 * lag_us
     who = _faulty_follower_at_random(random, leader)
@@ -94,11 +98,10 @@ def _slow_followers(random: np.random.Generator, from_us: int, lag_us: int, lead
 
 
 def _lossy_link(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Delay some requests by seconds, as a link that loses packets does.
+    """Return a fault that delays some requests of a follower by seconds, as a link that loses packets does.
 
-    A request waits for data for half a second, so a link that is bad for slightly longer delays just one. If the delay
-    is
-    longer than the lag time, the leader does not hear from a follower that was caught up before.
+    A fetch waits for data for half a second, so a link that is bad for slightly longer delays just one fetch. If the
+    delay is longer than the lag time, the leader does not hear from a follower that was caught up before.
     """
     who = _faulty_follower_at_random(random, leader)
     steps = []
@@ -111,7 +114,7 @@ def _lossy_link(random: np.random.Generator, from_us: int, lag_us: int, leader: 
 
 
 def _replication_quota(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Throttle a follower, so that it fetches rarely and gets one record at a time."""
+    """Return a fault that throttles a follower, so that it fetches rarely and gets one record at a time."""
     until_us = from_us + 3 * lag_us
     who = _faulty_follower_at_random(random, leader)
     steps = (
@@ -124,7 +127,7 @@ def _replication_quota(random: np.random.Generator, from_us: int, lag_us: int, l
 
 
 def _slow_storage(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Slow the leader's storage twice, so that reads and appends take longer than the lag time."""
+    """Return a fault that slows the leader's storage, so that reads and appends take longer than the lag time."""
     held_us = int(lag_us * random.uniform(1.6, 2.5))
     until_us = from_us + held_us + 2 * SECOND_US
     steps = (from_us, int(STORAGE), leader, held_us), (until_us, int(STORAGE), leader, 0)
@@ -132,7 +135,7 @@ def _slow_storage(random: np.random.Generator, from_us: int, lag_us: int, leader
 
 
 def _slow_queue(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Slow the leader's request queue twice, so that requests wait longer than the lag time."""
+    """Return a fault that slows the leader's request queue, so that requests wait longer than the lag time."""
     held_us = int(lag_us * random.uniform(1.6, 2.5))
     until_us = from_us + held_us + 2 * SECOND_US
     steps = (from_us, int(QUEUE), leader, held_us), (until_us, int(QUEUE), leader, 0)
@@ -140,14 +143,14 @@ def _slow_queue(random: np.random.Generator, from_us: int, lag_us: int, leader: 
 
 
 def _stopped_leader(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Pause the whole leader process, whose check drops followers when it wakes up."""
+    """Return a fault that pauses the leader's process. When it resumes, its check drops followers."""
     until_us = from_us + int(lag_us * random.choice([0.6, 1.3, 2.5]))
     step = (from_us, int(PAUSE_LEADER), leader, until_us)
     return PlantedFault("stopped leader", leader, from_us, until_us + SECOND_US, "slow_leader", (step,))
 
 
 def _leader_change(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Move the leadership to another broker and back."""
+    """Return a fault that moves the leadership to another broker, and back after a lag time."""
     until_us = from_us + lag_us
     steps = (
         (from_us, int(CHANGE_LEADER), _faulty_follower_at_random(random, leader), 0),
@@ -157,7 +160,10 @@ def _leader_change(random: np.random.Generator, from_us: int, lag_us: int, leade
 
 
 def _restarted_follower(random: np.random.Generator, from_us: int, lag_us: int, leader: int) -> PlantedFault:
-    """Restart a follower with a controlled shutdown; the controller removes it from the ISR until it is back."""
+    """Return a fault that restarts a follower with a controlled shutdown.
+
+    The controller removes the follower from the ISR, which the follower may not rejoin until the restart is complete.
+    """
     who = _faulty_follower_at_random(random, leader)
     until_us = from_us + 2 * lag_us
     steps = (
@@ -188,16 +194,16 @@ FLEETS: Final = ("quiet-fleet", *MAKERS, "mixed-fleet")
 def plant_faults(
     scenario: str, random: np.random.Generator, start_us: int, end_us: int, lag_us: int
 ) -> Iterator[PlantedFault]:
-    """Yield the faults of a group, one after the other, with quiet time in between.
+    """Yield the faults of a group in chronological order, with at least `QUIET_S` seconds between two faults.
 
     Parameters
     ----------
     scenario : str
-        Name of a fleet.
+        A name in `FLEETS`.
     random : numpy.random.Generator
-        Chooses times, followers and, in a mixed fleet, kinds of faults.
+        Generator for the times, the followers and, in a mixed fleet, the kinds of faults.
     start_us, end_us : int
-        Start and end of the simulation, in microseconds since 1970.
+        Start and end of the simulation, in epoch microseconds.
     lag_us : int
         replica.lag.time.max.ms, in microseconds.
     """

@@ -1,6 +1,6 @@
-"""Examples from proposals, written by hand as logs of one partition and one term each.
+"""Examples from Kafka proposals (KIPs and issues), written by hand as logs of one partition in one term each.
 
-Times are milliseconds from the start of the term. Times that a proposal leaves open are chosen here.
+Times are milliseconds from the start of the term. If a proposal does not state a time, it is chosen here.
 """
 
 from collections.abc import Callable
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 
 START_MS: Final = 1_704_067_200_000
-"""Start of every term, 2024-01-01. It is a multiple of every check period used here, so that checks come at round
-times."""
+"""Start of every term (2024-01-01) in epoch milliseconds. It is a multiple of every check period used here, so that
+checks run at round times."""
 HOUR_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True)
 class ExampleAppend:
-    """An append; the leader's log then ends at ``log_end_offset``."""
+    """An append, after which the leader's log ends at ``log_end_offset``."""
 
     time_ms: int
     log_end_offset: int
@@ -24,11 +24,11 @@ class ExampleAppend:
 
 @dataclass(frozen=True)
 class ExampleFetch:
-    """Offset and times of a follower's fetch.
+    """A follower's fetch: its offset, and the times of its steps in the leader.
 
-    The leader receives the fetch, an I/O thread handles it, its offset is recorded for the follower, and it is
-    completed
-    after a wait for data.
+    The leader receives the fetch (``arrival_ms``), an I/O thread picks it up (``handled_ms``), the leader records the
+    offset for the follower (``recorded_ms``), the wait for data ends (``released_ms``), and the response is sent
+    (``completed_ms``).
     """
 
     arrival_ms: int
@@ -42,7 +42,11 @@ class ExampleFetch:
 
 @dataclass(frozen=True)
 class ExampleTerm:
-    """A leader's term, in which the first replica leads, and everything before ``log_end_offset`` is committed."""
+    """A leader's term with its appends and fetches.
+
+    The first of ``replicas`` is the leader. At the start, its log ends at ``log_end_offset``, and all records are
+    committed. If ``isr`` is empty, the term starts with all replicas in the ISR.
+    """
 
     says: str
     replicas: tuple[int, ...]
@@ -56,7 +60,11 @@ class ExampleTerm:
 
 
 def _fetch(ms: int, replica: int, offset: int, **later: int) -> ExampleFetch:
-    """Return a fetch that is handled, recorded and answered at ``ms``, or later at the given times."""
+    """Return a fetch that is handled, recorded and completed at ``ms``.
+
+    ``later`` gives later times: ``handled``, ``recorded``, and ``waited`` (the end of the wait for data). Each also
+    applies to the steps after it.
+    """
     handled = later.get("handled", ms)
     recorded = later.get("recorded", handled)
     waited = later.get("waited", recorded)
@@ -66,9 +74,9 @@ def _fetch(ms: int, replica: int, offset: int, **later: int) -> ExampleFetch:
 def kip_501_example() -> ExampleTerm:
     """Return KIP-501's example: a leader takes 25 s to read for two followers that keep pace.
 
-    At tx = 1 s, each follower fetches from 950 (log end 1002), and at ty = 1.5 s from 1002 (log end 1100). The second
-    fetch
-    takes 25 s. Before tx, each follower was at the log end once, at 0 s; after those 25 s, each has all records.
+    At 1 s (tx in KIP-501), each follower fetches from offset 950, while the log ends at 1002. At 1.5 s (ty), each
+    fetches from 1002, while the log ends at 1100. This second fetch takes 25 s. Before tx, each follower was at the log
+    end only once, at 0 s. After those 25 s, each has all records.
     """
     fetches = []
     for again_ms, follower in (26_510, 1002), (26_520, 1003):
@@ -89,9 +97,9 @@ def kip_501_example() -> ExampleTerm:
 
 
 def kafka_7152_example(rounds: int = 3) -> ExampleTerm:
-    """Return KAFKA-7152's example: an idle partition whose fetches are all answered 20 s late.
+    """Return KAFKA-7152's example: an idle partition whose fetches all get their response 20 s late.
 
-    The ISR writes of 2 000 partitions, of 10 ms each, delay each response.
+    Each response is delayed by the ISR writes of 2 000 partitions, which take 10 ms each.
     """
     held_ms = 2000 * 10
     fetches = [
@@ -112,7 +120,8 @@ def kafka_7152_example(rounds: int = 3) -> ExampleTerm:
 def kafka_4485_example(batches: int = 300) -> ExampleTerm:
     """Return KAFKA-4485's example: a follower that is always one batch behind.
 
-    A record is appended every 100 ms. 50 ms later, the follower fetches from the log end at its previous fetch.
+    A record is appended every 100 ms. The follower fetches 50 ms after each append, from the offset at which the log
+    ended at the time of its previous fetch.
     """
     return ExampleTerm(
         "KAFKA-4485's example: a follower that is always one batch behind",
@@ -125,7 +134,10 @@ def kafka_4485_example(batches: int = 300) -> ExampleTerm:
 
 
 def kafka_10853_example() -> ExampleTerm:
-    """Return KAFKA-10853's example: the leader's storage stalls for a minute, after an append that followers lack."""
+    """Return KAFKA-10853's example: the leader's storage stalls for a minute after an append.
+
+    The followers' fetches of the new record are held up by the leader.
+    """
     fetches = []
     for follower in 2, 3:
         fetches += [_fetch(0, follower, 100, waited=100), _fetch(210, follower, 100, handled=60_210)]
@@ -141,9 +153,9 @@ def kafka_10853_example() -> ExampleTerm:
 
 
 def kafka_10853_price_example(acks: int = -1) -> ExampleTerm:
-    """Return an example of the disadvantage of KAFKA-10853: a follower dies while producers wait for all replicas.
+    """Return an example of what KAFKA-10853's proposal costs: a follower dies while producers use acks=all.
 
-    One record is appended per second. Follower 2 fetches at once, follower 3 dies after its first fetch.
+    One record is appended per second. Follower 2 fetches each record at once. Follower 3 dies after its first fetch.
     """
     appends = []
     fetches = [_fetch(0, 2, 100, waited=500), _fetch(0, 3, 100, waited=500), _fetch(510, 2, 100, waited=1000)]
@@ -163,9 +175,9 @@ def kafka_10853_price_example(acks: int = -1) -> ExampleTerm:
 
 
 def lag_messages_burst_example() -> ExampleTerm:
-    """Return an example of replica.lag.max.messages at high throughput: 10 000 messages at once, just before a check.
+    """Return an example of replica.lag.max.messages with a burst of 10 000 messages just before a check.
 
-    The follower has them within a second.
+    The follower has all messages within a second.
     """
     fetches = [_fetch(at_ms, 2, 0, waited=at_ms + 490) for at_ms in range(0, 9_500, 500)]
     fetches += [_fetch(9_600, 2, 3_000), _fetch(10_500, 2, 10_000)]
@@ -180,9 +192,9 @@ def lag_messages_burst_example() -> ExampleTerm:
 
 
 def lag_messages_trickle_example(hours: int = 48) -> ExampleTerm:
-    """Return an example of replica.lag.max.messages at low throughput: one message per hour for two days.
+    """Return an example of replica.lag.max.messages with one message per hour, for two days.
 
-    The follower fetches every 9 s, but gets no messages.
+    The follower fetches every 9 s, but never gets a message.
     """
     return ExampleTerm(
         "replica.lag.max.messages at low throughput: one message per hour, and a follower that gets none",

@@ -1,7 +1,8 @@
-"""Load and faults of scenarios that proposals describe, for simulations in which a rule decides.
+"""Scenarios from Kafka proposals (KIPs and issues): the load and the faults for simulations in which a rule decides.
 
-Seconds count from the start of the log. They suit the default lag time of 10 s: checks run at multiples of 5 s under
-rule kafka-0.10.2 and later ones, which check twice per lag time, and at multiples of 10 s under earlier rules.
+Every function gets the start and the end of the simulation in epoch microseconds. The times of faults are chosen for
+the default lag time of 10 s. With it, rules from kafka-0.10.2 on check at multiples of 5 s (twice per lag time), and
+earlier rules at multiples of 10 s.
 """
 
 from collections.abc import Callable
@@ -14,10 +15,10 @@ from udfs.simulation.world import LINK, PACE, PAUSE_FOLLOWER, QUOTA, STORAGE
 
 @dataclass(frozen=True)
 class LoopOfScenario:
-    """Produce load and faults of a scenario; broker 0 leads first."""
+    """The produce load and the faults of a scenario. The first leader is broker 0."""
 
     gap_us: list[int]
-    """Mean time between two produce requests, for each partition; 0 means no producer."""
+    """For each partition, the mean time between two produce requests in microseconds; 0 for no producer."""
     acks: list[int]
     planted: list[PlantedFault] = field(default_factory=list)
     records: int = 1
@@ -26,10 +27,10 @@ class LoopOfScenario:
 
 
 def idle_churn_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """KAFKA-7152: a follower joins 2 000 partitions, 100 of them active, at 10 ms per write: a round takes 20 s.
+    """Return KAFKA-7152's scenario: a follower joins the ISRs of 2 000 partitions, and each ISR write takes 10 ms.
 
-    Each append answers a fetch of all 2 000, so that an active partition with more than one in 10 s only takes longer
-    to simulate.
+    A round of writes thus takes 20 s. 100 partitions have producers. Each append completes a fetch of all 2 000
+    partitions, so more than one append per 10 s in a partition would only make the simulation slower.
     """
     gaps = [10 * SECOND_US if p % 20 == 0 else 0 for p in range(2000)]
     planted = PlantedFault("blocking writes", 0, start_us, end_us, "caught_up", ())
@@ -37,7 +38,7 @@ def idle_churn_scenario(start_us: int, end_us: int) -> LoopOfScenario:
 
 
 def storage_fault_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """Return KAFKA-10853's scenario: each access to the leader's storage takes two minutes, with acks=all."""
+    """Return KAFKA-10853's scenario: with acks=all, each access to the leader's storage takes two minutes."""
     from_us = start_us + 60 * SECOND_US
     step = (from_us, int(STORAGE), 0, 120 * SECOND_US)
     return LoopOfScenario(
@@ -46,7 +47,7 @@ def storage_fault_scenario(start_us: int, end_us: int) -> LoopOfScenario:
 
 
 def cut_off_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """KAFKA-10853's other fault: no fetch reaches the leader any more, but the producer's requests do."""
+    """Return the other fault in KAFKA-10853: fetches no longer reach the leader, while produce requests do."""
     from_us = start_us + 62 * SECOND_US
     steps = tuple((from_us, int(PAUSE_FOLLOWER), who, end_us + 1) for who in (1, 2))
     planted = PlantedFault("leader cut off", 0, from_us, end_us, "follower_stopped", steps)
@@ -54,7 +55,7 @@ def cut_off_scenario(start_us: int, end_us: int) -> LoopOfScenario:
 
 
 def dead_follower_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """Return a scenario of the disadvantage of KAFKA-10853: a follower dies for good, with acks=all."""
+    """Return a scenario of what KAFKA-10853's proposal costs: with acks=all, a follower dies for good."""
     from_us = start_us + 62 * SECOND_US
     step = (from_us, int(PAUSE_FOLLOWER), 2, end_us + 1)
     planted = PlantedFault("dead follower", 2, from_us, end_us, "follower_stopped", (step,))
@@ -62,17 +63,17 @@ def dead_follower_scenario(start_us: int, end_us: int) -> LoopOfScenario:
 
 
 def always_behind_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """Return KAFKA-4485's scenario: 20 appends during each round trip, so that fetches are never at the log end."""
+    """Return KAFKA-4485's scenario: 20 appends per round trip of a fetch, so that fetches are never at the log end."""
     step = (start_us, int(LINK), 1, 100_000)
     planted = PlantedFault("long link", 1, start_us, end_us, "keeping_pace", (step,))
     return LoopOfScenario([10_000], acks=[1], planted=[planted], brokers=2)
 
 
 def in_and_out_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """KAFKA-4485's first problem: a fetch at the log end, which lets a follower join, comes every 15 s or so.
+    """Return the first problem of KAFKA-4485: a fetch at the log end, after which a follower may join, is rare.
 
-    The follower keeps pace, with five fetches a second. One finds no new record since the last if none is appended
-    within 0.2 s, at 22 appends a second: one in eighty.
+    The follower keeps pace, with five fetches per second. There are 22 appends per second, so only about one in eighty
+    fetches, or one every 15 s, comes after 0.2 s without an append, and is at the log end.
     """
     step = (start_us, int(LINK), 1, 100_000)
     planted = PlantedFault("long link", 1, start_us, end_us, "keeping_pace", (step,))
@@ -82,7 +83,7 @@ def in_and_out_scenario(start_us: int, end_us: int) -> LoopOfScenario:
 def kip_501_scenario(start_us: int, end_us: int) -> LoopOfScenario:  # noqa: ARG001
     """Return KIP-501's scenario: for a minute, each read or write of the first leader takes 25 s.
 
-    Other leaders are not slow.
+    If the leadership moves, the next leader is not slow.
     """
     from_us, until_us = start_us + 60 * SECOND_US, start_us + 120 * SECOND_US
     steps = (from_us, int(STORAGE), 0, 25 * SECOND_US), (until_us, int(STORAGE), 0, 0)
@@ -91,9 +92,9 @@ def kip_501_scenario(start_us: int, end_us: int) -> LoopOfScenario:  # noqa: ARG
 
 
 def thrash_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """Return a scenario of KIP-501's disadvantage: storage is slow on one broker after the other.
+    """Return a scenario of what KIP-501's proposal costs: storage is slow on one broker after the other.
 
-    Reads take 0.7 s, for 5 s of every 10 s.
+    In each period of 10 s, reads on one broker take 0.7 s for the first 5 s.
     """
     planted = []
     for turn, from_us in enumerate(range(start_us + 60 * SECOND_US, end_us - 10 * SECOND_US, 10 * SECOND_US)):
@@ -106,7 +107,7 @@ def thrash_scenario(start_us: int, end_us: int) -> LoopOfScenario:
 def burst_scenario(start_us: int, end_us: int) -> LoopOfScenario:
     """Return a scenario of 10 000 messages every 2 s, with a healthy follower.
 
-    Each of its fetches gets 5 000 messages, which it writes in 0.1 s.
+    Each of the follower's fetches gets 5 000 messages, which it writes in 0.1 s.
     """
     step = (start_us, int(PACE), 1, 20)
     planted = PlantedFault("bursts", 1, start_us, end_us, "keeping_pace", (step,))
@@ -114,7 +115,7 @@ def burst_scenario(start_us: int, end_us: int) -> LoopOfScenario:
 
 
 def trickle_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """Return a scenario of one message per minute, with a follower that fetches every 8 s and gets no messages."""
+    """Return a scenario of one message per minute, with a follower that fetches every 8 s and never gets a message."""
     steps = (start_us, int(QUOTA), 1, 0), (start_us, int(LINK), 1, 4 * SECOND_US)
     planted = PlantedFault("starved follower", 1, start_us, end_us, "follower_slow", steps)
     return LoopOfScenario([60 * SECOND_US], acks=[1], planted=[planted], brokers=2)

@@ -25,7 +25,7 @@ def commit(
     actions_on: Callable[[DeltaTable], Actions],
     transactions: Sequence[Transaction] = (),
 ) -> None:
-    """Commit a change of a Delta table's files as one version. Without actions, nothing is committed.
+    """Commit added and removed files to a Delta table as one version. After a conflict, try again.
 
     Parameters
     ----------
@@ -33,17 +33,18 @@ def commit(
     table : Table
         Contract of the table.
     actions_on : callable
-        Returns the actions to commit, given the table's current version. It is called again after a conflict.
+        Called with the table's current version, before each attempt. Returns the actions to commit. Without actions,
+        nothing is committed.
     transactions : sequence of Transaction
         Application transactions (``txn`` actions) to record with the commit.
 
     Raises
     ------
     WriteConflictError
-        If another process writes to the same files.
+        If another process committed first at every attempt.
     """
     for attempt in range(RETRIES + 1):
-        to.was_written()  # the log is read again: another process may have committed
+        to.was_written()  # read the log again: another process may have committed
         there = to.log()
         renew_constraints(table, there)
         actions = list(actions_on(there))
@@ -71,9 +72,9 @@ def renew_constraints(table: Table, there: DeltaTable) -> None:
 
 
 def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction:
-    """Return the Delta log's action that adds a file.
+    """Return the ``add`` action of Delta's log for a file that this process or a worker has written.
 
-    ``moved`` means that the file's rows come from files that are removed in the same commit.
+    ``moved`` means that the commit changes no data: the rows come from files that the same commit removes.
     """
     instants = {column.name for column in table.columns if column.type == "TIMESTAMP"}
     least, most = ({name: _instant_in_commit(value, up) if name in instants else value for name, value in of.items()}
@@ -84,9 +85,9 @@ def added(file: FileOfWorker, table: Table, *, moved: bool = False) -> AddAction
 
 
 def removed(file: Mapping[str, Any], *, moved: bool = False) -> RemoveAction:
-    """Return the Delta log's action that removes a file.
+    """Return the ``remove`` action of Delta's log for a file, given as listed by `data_files`.
 
-    ``moved`` means that the same commit adds the file's rows in another file.
+    ``moved`` means that the commit changes no data: the same commit adds the rows in another file.
     """
     of = {name.removeprefix("partition."): value for name, value in file.items() if name.startswith("partition.")}
     return RemoveAction(file["path"], not moved, now_ms(), file["size_bytes"], of or None)
@@ -98,8 +99,8 @@ def now_ms() -> int:
 
 
 def _instant_in_commit(us: int, up: int) -> str:
-    """Return an instant as text for the statistics in Delta's log, in whole milliseconds.
+    """Return an instant, in epoch microseconds, as text for the statistics in Delta's log.
 
-    It is rounded down, or up if ``up`` is 999.
+    Statistics are in whole milliseconds. The instant is rounded down if ``up`` is 0, and up if it is 999.
     """
     return f"{np.datetime64((us + up) // 1000, 'ms')}Z"

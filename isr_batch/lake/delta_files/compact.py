@@ -1,7 +1,7 @@
-"""Merge small data files of a table into large files.
+"""Merge small data files of a table into large ones.
 
-delta-rs could compact as well, but it neither writes nor verifies checksums, so it would turn a damaged file into a
-valid one.
+delta-rs can compact as well, but it neither verifies nor writes checksums. It would copy damaged rows into a new file
+that looks valid.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ LARGE: Final = 1 << 27
 
 
 def compact_files(there: DirectTable, table: Table) -> None:
-    """Merge the small files of each partition of a table, in one commit that changes no row.
+    """Merge the small files of each of a table's partitions, in one commit. The rows stay the same.
 
     Raises
     ------
@@ -38,14 +38,14 @@ def compact_files(there: DirectTable, table: Table) -> None:
 
 
 def _compacted_files(table: Table, store: Store, there: deltalake.DeltaTable) -> Actions:
-    """Write the merged files, and return the actions that replace the small files by them."""
+    """Write the merged files, and return the actions that replace the small files with the merged ones."""
     groups = [*_files_to_merge(data_files(there, None, "modification_time"))]
     new = [added(_as_one_file(table, store, files), table, moved=True) for files in groups]
     return [*new, *(removed(file, moved=True) for files in groups for file in files)]
 
 
 def _files_to_merge(files: Sequence[File]) -> Iterator[list[File]]:
-    """Yield the groups of small files to merge, by partition and in the order of their commits."""
+    """Yield groups of small files to merge. Each group is from one partition, in the order of the files' commits."""
     of_partition = defaultdict(list)
     for file in sorted(files, key=lambda file: (file["modification_time"], file["path"])):
         if file["size_bytes"] < LARGE:

@@ -1,8 +1,9 @@
 """Create Delta tables without Spark, by writing the first commit, in a folder, on S3 or on HDFS.
 
-Spark takes a second to create a table. deltalake takes some milliseconds, but refuses constraints with functions that
-it does not know (``size``, ``array_contains``). The commit is a file of three lines, which Delta's protocol describes
-(PROTOCOL.md of delta-io/delta: change metadata, protocol evolution, commit provenance).
+Spark takes a second to create a table. The package deltalake takes some milliseconds, but refuses constraints with
+functions that it does not know (``size``, ``array_contains``). Therefore this module writes the commit itself: a file
+of three lines as in Delta's protocol (PROTOCOL.md of delta-io/delta: change metadata, protocol evolution, commit
+provenance).
 """
 
 import json
@@ -20,16 +21,16 @@ _NAMES = {"INT": "integer", "BIGINT": "long"}
 
 
 def create_table(table: Table, store: Store, metadata: str) -> None:
-    """Create an empty table by its contract, unless it exists.
+    """Create an empty table with the columns and properties of its contract. An existing table is left unchanged.
 
     Parameters
     ----------
     table : Table
     store : Store
-        Where to create it. If two processes create it at the same time outside a local folder, the later one wins; the
-        two tables only differ in their id.
+        Where to create the table. If two processes create it at the same time on S3 or HDFS, the later one overwrites
+        the first one's commit, which differs only in the table's id.
     metadata : str
-        Metadata of the commit, as JSON.
+        User metadata of the commit, as JSON.
     """
     properties = table_properties(table)
     now_ms = int(time.time() * 1000)
@@ -50,18 +51,18 @@ def create_table(table: Table, store: Store, metadata: str) -> None:
     if store.is_folder:
         _write_commit_once(Path(store.uri, path), text)
     elif not store.has_table():
-        # delta-rs's streams accept bytes but not Arrow's buffers, which Arrow's own stream accepts.
+        # delta-rs' stream accepts only bytes. With a buffer that holds all of the text, Arrow's stream passes it bytes.
         with store.files().open_output_stream(path, buffer_size=2 * len(text)) as out:
             out.write(text.encode())
 
 
 def _write_commit_once(path: Path, text: str) -> None:
-    """Write the first commit of a local table, unless another process has written it."""
+    """Write the first commit of a local table atomically, unless another process has already written it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.parent / f".{uuid.uuid4()}.tmp"
     written.write_text(text, encoding="utf-8")
     try:
-        os.link(written, path)  # fails if another process has created it, which is fine
+        os.link(written, path)  # raises if another process was first
     except FileExistsError:
         pass
     finally:
@@ -69,7 +70,7 @@ def _write_commit_once(path: Path, text: str) -> None:
 
 
 def _writers(table: Table) -> dict[str, Any]:
-    """Return the writer version and features to declare in a table's first commit, as Spark would."""
+    """Return the writer version and features that a table's first commit must declare. Spark declares the same."""
     if table.change_feed:
         constraints = ["checkConstraints"] if table.constraints else []
         return {"minWriterVersion": 7, "writerFeatures": [*constraints, "invariants", "changeDataFeed", "appendOnly"]}
@@ -77,7 +78,7 @@ def _writers(table: Table) -> dict[str, Any]:
 
 
 def _type(name: str) -> str | dict[str, Any]:
-    """Convert a column's type to its form in a Delta log."""
+    """Convert a contract's type, such as "BIGINT" or "ARRAY<INT>", to its JSON form in Delta's log."""
     if name.startswith("ARRAY<"):
         return {"type": "array", "elementType": _type(name[6:-1]), "containsNull": True}
     if name.startswith("MAP<"):

@@ -13,7 +13,7 @@ from isr_batch.lake.delta_files.read import dataset_of, read_file
 from isr_batch.lake.delta_files.stores import Store
 
 Days = tuple[str, str]
-"""First and last day, as text, because a log line may have the year 0, which Python's dates do not support."""
+"""First and last day as text, such as "2026-01-31". A log line may contain the year 0, which `date` cannot hold."""
 
 
 class DirectTable:
@@ -24,7 +24,7 @@ class DirectTable:
     store : Store
         Location of the table, which may not exist yet.
     metadata : callable
-        Returns the metadata for a commit, as JSON.
+        Returns the user metadata for the next commit, as JSON.
     """
 
     def __init__(self, store: Store, metadata: Callable[[], str]) -> None:
@@ -46,7 +46,8 @@ class DirectTable:
     def log(self) -> deltalake.DeltaTable:
         """Return the newest version of the table's Delta log.
 
-        It is cached until this process writes to the table (`was_written`); in a local folder, until any process does.
+        It is cached until this process writes to the table (see `was_written`). In a local folder, commits of other
+        processes are noticed too.
         """
         with self._reading:
             seen = self.store.files_of_log()
@@ -58,11 +59,11 @@ class DirectTable:
             return self._log
 
     def was_written(self) -> None:
-        """Invalidate the cached Delta log, because this process has written to the table."""
+        """Invalidate the cached Delta log. Called after this process has written to the table."""
         self._is_old = True
 
     def data_files(self, days: Days | None = None) -> list[dict[str, Any]]:
-        """Return the table's data files, by default of all days (see the function `data_files`)."""
+        """Return the data files of the newest version, by default of all days (see the function `data_files`)."""
         return data_files(self.log(), days)
 
     @property
@@ -71,7 +72,7 @@ class DirectTable:
         return sum(int(file["size_bytes"]) for file in self.data_files())
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
-        """Read columns of the rows in which text columns have one of their values in ``wanted``.
+        """Read the columns in ``schema``, of rows that match ``wanted``: the allowed values of each text column there.
 
         Raises
         ------
@@ -83,13 +84,17 @@ class DirectTable:
         return pa.concat_tables([schema.empty_table(), *read])
 
     def open(self, schema: pa.Schema) -> ds.Dataset | pa.Table:
-        """Open columns of all rows, so that they can be read batch by batch."""
+        """Open the columns in ``schema`` of all rows. A dataset can then be read batch by batch."""
         files = self.data_files()
         return dataset_of(self.store, self.store.files(), files, schema) if files else schema.empty_table()
 
 
 def data_files(there: deltalake.DeltaTable, days: Days | None, *more: str) -> list[dict[str, Any]]:
-    """Return the data files of one version of a table, by default of all days. ``more`` names further fields."""
+    """Return the data files of a version of a table, in partitions of these days or, if ``days`` is None, in all.
+
+    Each is a dict with ``path``, ``size_bytes``, ``partition.NAME`` for each partition column, and those fields of
+    Delta's add action that ``more`` names.
+    """
     files = pa.table(there.get_add_actions(flatten=True))
     partitions = [name for name in files.column_names if name.startswith("partition.")]
     for name in partitions:

@@ -1,6 +1,7 @@
-"""Read a table's data files: whole files, batches, row groups, or single rows by their location.
+"""Read a table's data files: whole files, batches, row groups, or single rows by location (file and row number).
 
-For rows with large columns, Spark only moves the locations of the rows. Its workers then read the columns themselves.
+If rows have large columns, Spark only shuffles the locations of the rows. Its workers then read these columns from the
+files.
 """
 
 from collections import OrderedDict
@@ -24,26 +25,28 @@ from isr_batch.lake.delta_files.stores import Store
 
 ROWS_AT_ONCE: Final = 1 << 17
 HELD_BYTES: Final = 1 << 25
-"""Maximum size in bytes of the row groups that a worker caches. A replica set's rows of one day are in one row group,
-which often also has rows of the next replica set."""
+"""Maximum size in bytes of the row groups that a worker caches. The cache helps because a row group often contains the
+rows of several replica sets."""
 
 PLACE: Final = pa.struct([("path", pa.string()), ("row", pa.int64())])
 """Location of a row: the path of its file within the table, and its row number in the file, from 0."""
 OPEN_FILES: Final = 64
 """Maximum number of files that a worker keeps open."""
 Group = tuple[str, int]
-"""A row group: the path of its file, and its number in the file."""
+"""A row group: the path of its file, and its number in the file, from 0."""
 File = Mapping[str, Any]
 """A data file, as listed by `DirectTable.data_files`."""
 
 
 def dataset_of(store: Store, folder: FileSystem, files: Sequence[File], schema: pa.Schema) -> ds.Dataset:
-    """Open columns of several files as one dataset. If a file lacks a column, the partition value is used, or null.
+    """Open the columns in ``schema`` of several files as one dataset.
+
+    Columns that a file does not store have the value of its partition, or null.
 
     Raises
     ------
     SchemaError
-        If the footer of a file is damaged. Other damage is noticed when the rows are read.
+        If the footer of a file is damaged. Damage elsewhere in a file is only noticed when its rows are read.
     """
     fragments = []
     for file in files:
@@ -61,7 +64,7 @@ def dataset_of(store: Store, folder: FileSystem, files: Sequence[File], schema: 
 def read_file(
     store: Store, folder: FileSystem, file: File, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]
 ) -> pa.Table:
-    """Read columns of those rows of a file in which text columns have one of their values in ``wanted``.
+    """Read the columns in ``schema`` of a file, of rows that match ``wanted``: the allowed values by text column.
 
     Raises
     ------
@@ -76,7 +79,7 @@ def read_file(
 
 
 def some_rows_of(store: Store, file: File, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of a file in batches of `ROWS_AT_ONCE`."""
+    """Yield the columns in ``schema`` of all rows of a file, in batches of up to `ROWS_AT_ONCE`."""
     rows = dataset_of(store, store.files(), [file], pa.schema([field.with_nullable(True) for field in schema]))
     with damaged_files_explained(store, file["path"]):
         for batch in rows.to_batches(batch_size=ROWS_AT_ONCE, batch_readahead=1):
@@ -86,7 +89,10 @@ def some_rows_of(store: Store, file: File, schema: pa.Schema) -> Iterator[pa.Tab
 def rows_of_groups(
     store: Store, path: str, columns: Sequence[str], share: tuple[int, int], rows_at_once: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of every n-th row group of a file, with text as dictionaries. ``share`` is (first row group, n).
+    """Yield columns of every n-th row group of a file, so that n tasks can share the file.
+
+    ``share`` is (number of the first row group, n). ``cluster_id`` and ``topic`` are dictionary-encoded. Columns that
+    the file lacks are null.
 
     Raises
     ------
@@ -101,14 +107,14 @@ def rows_of_groups(
         groups = list(range(share[0], file.num_row_groups, share[1]))
         there = [name for name in columns if name in file.schema_arrow.names]
         for batch in file.iter_batches(rows_at_once, groups, there, use_threads=False):
-            missing = pa.nulls(batch.num_rows)  # this file is older than the column
+            missing = pa.nulls(batch.num_rows)  # the file was written before the table had the column
             arrays = [batch.column(name) if name in there else missing for name in columns]
             yield pa.RecordBatch.from_arrays(arrays, list(columns))
 
 
 @contextmanager
 def damaged_files_explained(store: Store, path: str) -> Iterator[None]:
-    """Convert an error while a table's file is read to one that names the remedy.
+    """Convert an error that occurs while the block reads a table's file to a SchemaError with a remedy.
 
     Raises
     ------
@@ -124,7 +130,7 @@ def damaged_files_explained(store: Store, path: str) -> Iterator[None]:
 
 
 def _open_data_file(store: Store, folder: FileSystem, path: str, **options: Any) -> pq.ParquetFile:  # noqa: ANN401 those of Arrow
-    """Open a Parquet file after its footer has been verified."""
+    """Verify the footer of a Parquet file, and open the file. ``options`` are those of `pq.ParquetFile`."""
     require_sound_footer(store, path)
     return pq.ParquetFile(path, filesystem=folder, pre_buffer=not store.is_folder, **READ, **options)
 
@@ -134,12 +140,12 @@ def _partition_name(field: pa.Field) -> str:
 
 
 def _value_of_partition(file: File, field: pa.Field) -> pa.Scalar:
-    """Return the value of a column that a file does not store: the partition value, or null."""
+    """Return the value of a partition column in a file, with the field's type. It is null in the default partition."""
     return pa.scalar(file[_partition_name(field)], pa.string()).cast(field.type)
 
 
 class FileRows:
-    """Reads rows of a table by their locations: the path of the file, and the row number in it.
+    """Reads rows of a table by their locations (`PLACE`). It keeps files open, and caches row groups.
 
     Parameters
     ----------
@@ -157,7 +163,7 @@ class FileRows:
         self._held_bytes = 0
 
     def at(self, places: pa.StructArray) -> pa.StructArray:
-        """Read the rows at some locations.
+        """Return the columns of the rows at these locations.
 
         Parameters
         ----------
@@ -167,7 +173,7 @@ class FileRows:
         Returns
         -------
         pa.StructArray
-            The columns; null where the location is null.
+            One struct of the columns per location, in the same order; null where the location is null.
 
         Raises
         ------
@@ -187,7 +193,7 @@ class FileRows:
         return found
 
     def _of_file(self, path: str, rows: npt.NDArray[np.int64]) -> Iterator[pa.Array]:
-        """Yield rows of one file, given their row numbers."""
+        """Yield the rows of one file with these row numbers, in slices of consecutive rows."""
         if path not in self._opened:
             if len(self._opened) >= OPEN_FILES:
                 del self._opened[next(iter(self._opened))]
@@ -204,7 +210,7 @@ class FileRows:
             yield self._held[path, number].slice(int(some[0] - starts[number]), len(some))
 
     def _read(self, path: str, file: pq.ParquetFile, numbers: Sequence[int]) -> None:
-        """Read row groups of a file into the cache, with few requests to the store."""
+        """Read row groups of a file into the cache. One read for all of them needs fewer requests to the store."""
         if not numbers:
             return
         columns = file.read_row_groups(numbers, self._schema.names, use_threads=False).select(self._schema.names)
@@ -218,6 +224,6 @@ class FileRows:
             begin += count
 
     def _let_go(self) -> None:
-        """Remove the oldest row groups from the cache until it has at most HELD_BYTES."""
+        """Remove the least recently used row groups from the cache until at most `HELD_BYTES` are left."""
         while self._held_bytes > HELD_BYTES:
             self._held_bytes -= self._held.popitem(last=False)[1].nbytes

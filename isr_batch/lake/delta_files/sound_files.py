@@ -1,9 +1,9 @@
 """Write and verify checksums of data files, so that a flipped bit causes an error instead of a wrong number.
 
-Parquet pages have checksums, which all readers verify. Footers have none, and reading a damaged footer may return
-anything or crash the process. Object stores and HDFS verify their own data. In a local folder, the checksums of each
-file are in a second file next to it. Its name and format are those of Hadoop's local file system, which writes and
-verifies such files for Spark.
+Parquet pages contain checksums, which all readers here verify. Footers contain none, and a reader of a damaged footer
+may return wrong values or crash. Object stores and HDFS verify their own data. In a local folder, a second file next to
+each data file contains the checksums of the whole data file. Its name and format are those of Hadoop's local file
+system, which writes and verifies such files for Spark.
 """
 
 import zlib
@@ -22,10 +22,10 @@ FORMAT: Final = ds.ParquetFileFormat(
     coerce_int96_timestamp_unit="us",
 )
 CHUNK: Final = 1 << 16
-"""Number of bytes per checksum. Hadoop writes one per 512 bytes, and can read any size."""
+"""Number of bytes per checksum. Hadoop writes a checksum per 512 bytes, but reads files with any number."""
 _MAGIC, _HEAD = b"crc\0", 8
 _TAIL: Final = 8
-"""Number of bytes at the end of a Parquet file with the footer's length and the magic number."""
+"""Size in bytes of the end of a Parquet file, which contains the footer's length and the magic number."""
 
 
 class UnsoundFileError(pa.ArrowInvalid):  # type: ignore[misc]
@@ -33,12 +33,12 @@ class UnsoundFileError(pa.ArrowInvalid):  # type: ignore[misc]
 
 
 def checksums_beside(file: Path) -> Path:
-    """Return the path of the file with the checksums of a local file."""
+    """Return the path of the file with the checksums of ``file``: ``.NAME.crc`` in the same folder."""
     return file.with_name(f".{file.name}.crc")
 
 
 def write_checksums(store: Store, path: str) -> None:
-    """Write the checksums of a complete file to the file next to it. Do nothing outside a local folder."""
+    """Write the checksums of a complete data file to the file next to it. Outside local folders, do nothing."""
     if not store.is_folder:
         return
     file = Path(store.uri, path)
@@ -48,12 +48,12 @@ def write_checksums(store: Store, path: str) -> None:
 
 
 def require_sound_footer(store: Store, path: str) -> None:
-    """Verify a file's footer against its checksums. A file without checksums, from an earlier release, is accepted.
+    """Verify the footer of a data file in a local folder. A file of an earlier release, without checksums, is accepted.
 
     Raises
     ------
     UnsoundFileError, OSError
-        If the footer has changed since it was written, or if the file was deleted.
+        If the footer or the file's length has changed since the file was written, or if the file was deleted.
     """
     file = Path(store.uri, path)
     if not store.is_folder or not checksums_beside(file).exists():

@@ -1,6 +1,7 @@
-"""Access a table from workers and delta-rs: in a local folder, on HDFS, or in an object store.
+"""Let workers and delta-rs access tables in local folders, on HDFS, and in object stores.
 
-Spark takes endpoints and credentials from Hadoop's configuration. delta-rs needs them as separate options.
+Spark gets endpoints and credentials from Hadoop's configuration. delta-rs does not read this configuration, so this
+module converts it to delta-rs' options.
 """
 
 import logging
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Setting = Callable[[str], str | None]
-"""Looks up a setting of Hadoop's configuration by name, and returns None if it is not set."""
+"""Function that returns the value of a setting in Hadoop's configuration by its name; None if it is not set."""
 
 WITHOUT: Final = "--timelines none replays without timelines; `isr-batch timeline` computes those of one partition"
 S3: Final = ("s3", "s3a", "s3n")
@@ -33,13 +34,13 @@ S3: Final = ("s3", "s3a", "s3n")
 _AZURE: Final = ("abfs", "abfss")
 _HDFS: Final = ("hdfs", "viewfs")
 DIRECT: Final = (*S3, *_HDFS)
-"""Schemes for which small tables are read and committed with delta-rs instead of Spark. They are tested with real
-servers."""
+"""Schemes of stores in which small tables are read and committed with delta-rs instead of Spark. These stores are
+tested with real servers."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """Location of a table, and the options with which this process accesses it without Spark.
+    """Location of a table, and the options that delta-rs needs to access it without Spark.
 
     Attributes
     ----------
@@ -67,7 +68,7 @@ class Store:
         return deltalake.DeltaTable.is_deltatable(self.uri, self.options or None)
 
     def is_reached(self) -> bool:
-        """Whether delta-rs can reach the store. If not, the reason is logged, without credentials."""
+        """Whether delta-rs can reach the store. If not, the type of the error is logged, without credentials."""
         try:
             self.has_table()
         except (OSError, DeltaError) as error:
@@ -99,18 +100,18 @@ class Store:
             ) from error
 
     def files_of_log(self) -> object:
-        """Return a value that changes when the Delta log in a local folder changes.
+        """Return a value that changes with each commit to a table in a local folder, to see whether a cache is stale.
 
-        For other stores it is None, because a look at the log would be a request.
+        For other stores it is always None, because listing the log would cost a request.
         """
         log = Path(self.uri, "_delta_log")
         if not self.is_folder or not log.is_dir():
             return None
-        folder = log.stat()  # after a table was deleted and created again, names of log files may be equal
+        folder = log.stat()  # if a table was deleted and created again, its log files may have the same names as before
         return folder.st_ino, folder.st_mtime_ns, sorted(file.name for file in log.iterdir())
 
     def files(self) -> "FileSystem":
-        """Return the table's folder as a file system for reading and writing. Paths are relative to it."""
+        """Return a file system for reading and writing whose root is the table's folder."""
         from deltalake.fs import DeltaStorageHandler
         from pyarrow.fs import LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
@@ -119,12 +120,12 @@ class Store:
         return PyFileSystem(DeltaStorageHandler(self.uri, self.options or None))
 
     def address(self, path: str) -> str:
-        """Return the address of a file of the table, for messages."""
+        """Return the full address of a file, for messages. ``path`` is relative to the table's folder."""
         return f"{self.uri}/{path}"
 
 
 def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
-    """Return a setting of Hadoop's configuration; None if it is not set, or over Spark Connect, which hides it."""
+    """Return a setting of Hadoop's configuration; None if it is not set. Over Spark Connect, it is always None."""
     try:
         hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 there is no public way
     except (AttributeError, PySparkException):
@@ -134,23 +135,23 @@ def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
 
 
 def log_store(spark: "SparkSession", scheme: str) -> str | None:
-    """Return the class of the configured log store if it allows several writers, else None.
+    """Return the class name of the log store configured for a scheme; None without one, or if it is unsafe.
 
-    Delta's own log store for S3 only allows one.
+    Delta's own log store for S3 is unsafe: it only allows one writer.
     """
     name = spark.conf.get(f"spark.delta.logStore.{scheme}.impl", None)
     return None if name and name.endswith(".S3SingleDriverLogStore") else name
 
 
 def store_of(location: str, setting: Setting) -> Store:
-    """Return the `Store` for an address that Spark uses, with Hadoop's settings converted to options for delta-rs.
+    """Convert an address that Spark uses, and Hadoop's settings for it, to a `Store`.
 
     Parameters
     ----------
     location : str
         Address with its scheme, such as ``file:/tmp/lake/replica_states``.
     setting : callable
-        Looks up a setting of Hadoop's configuration.
+        Returns a setting of Hadoop's configuration by name.
 
     Raises
     ------

@@ -1,8 +1,9 @@
-"""Write rows to new Parquet files of a table, in this process or in workers. One commit then adds the files.
+"""Write rows to new Parquet files of a table, in this process or in workers. One commit of the driver adds all files.
 
-With Spark's own writer, each row would be copied from the Python worker to the JVM (docs/adr/0020). Here a task writes
-one file per day itself, and reports the files to the driver. Files of a failed task are never committed, and VACUUM
-deletes them. Rows are checked against their contract before they are written, because the commit does not check them.
+Spark's own writer would copy each row from the Python worker to the JVM (docs/adr/0020). Here each task writes one file
+per day in the Python worker, and reports the files to the driver. Files of a failed task are never committed, and
+VACUUM deletes them. The commit does not check rows, so a task counts the rows that break their contract, and the driver
+refuses files that contain such rows.
 """
 
 import json
@@ -28,15 +29,16 @@ REPORTS = pa.schema([("file", pa.string())])
 """Schema of the reports that a task sends to the driver. Each report is a `FileOfWorker` as JSON."""
 
 GROUP_BYTES = 1 << 25
-"""Size in bytes of a day's rows that a task collects before it checks and writes them."""
+"""A task collects this many bytes of a day's rows before it checks and writes them."""
 BINARIES_BYTES = 1 << 20
-"""Size in bytes of a row group if the table has binary columns (`isr_batch.lake.delta_files.read`)."""
+"""Size in bytes of a row group if the table has binary columns. It is small, because single rows of such tables are
+read by location (`isr_batch.lake.delta_files.read`)."""
 BINARIES_OF_FILE = 1 << 28
-"""Maximum size in bytes of a file with binary columns. Readers of single rows hold the metadata of all row groups of a
-file in memory."""
+"""A file with binary columns is closed once it has this size in bytes. Readers of single rows hold the metadata of all
+row groups of a file in memory."""
 BYTES_WAITING = 1 << 27
-"""Maximum size in bytes of the rows that a task collects for all days, so that its memory does not grow with its share
-of the log."""
+"""Maximum size in bytes of the rows that a task has collected for all days and not written yet. It limits the task's
+memory."""
 
 DAY = "event_date"
 """The column by which tables are partitioned."""
@@ -46,12 +48,12 @@ _BITS: Final = "runs"
 
 @dataclass(frozen=True)
 class FileOfWorker:
-    """A data file in a table's folder that this process or a worker has written, and that is not committed yet.
+    """A data file that this process or a worker has written to a table's folder, and that is not committed yet.
 
     Attributes
     ----------
     path : str
-        Path of the file within the table.
+        Path of the file relative to the table's folder.
     size_bytes : int
     day : str
         Value of event_date in all rows; empty if the table is not partitioned.
@@ -74,7 +76,7 @@ class FileOfWorker:
 def with_files_written(
     table: Table, store: Store, where: str, open_sql: Callable[[], ArrowSql], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a task to files, one per day, and yield reports of the files.
+    """Write the rows of a task to files, at least one per day, and yield reports of the files.
 
     Parameters
     ----------
@@ -85,14 +87,14 @@ def with_files_written(
     where : str
         SQL condition that the rows must meet in addition to the contract.
     open_sql : callable
-        Returns the engine that evaluates the condition.
+        Returns the engine that checks the rows. It is called in the task.
     batches : iterator of RecordBatch
         Batches of any length with the contract's columns.
 
     Yields
     ------
     RecordBatch
-        Reports of the written files (`REPORTS`).
+        At most one batch: the reports of the written files (`REPORTS`).
     """
     assert table.partitioned_by == (DAY,)
     files = TaskFiles(table, store, where, open_sql())
@@ -105,14 +107,15 @@ def with_files_written(
 
 
 def reported_files(reports: pa.Table) -> list[FileOfWorker]:
-    """Parse workers' reports of files (`REPORTS`)."""
+    """Return the files that tasks have written, parsed from their reports (`REPORTS`)."""
     return [FileOfWorker(**json.loads(text)) for text in reports["file"].to_pylist()]
 
 
 def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
-    """Return the options for writing a table's columns to Parquet.
+    """Return the options of `pq.ParquetWriter` for a table. ``stored`` is the schema of its files.
 
-    Times and offsets grow in small steps. For them, delta encoding takes half the space and time of a dictionary.
+    Times and offsets grow in small steps, so they are delta-encoded, which takes half the space and time of a
+    dictionary.
     """
     growing = (pa.int64(), pa.timestamp("us", "UTC"))
     steps = [field.name for field in stored if field.type in growing and field.name != _BITS]
@@ -124,25 +127,28 @@ def parquet_options(table: Table, stored: pa.Schema) -> dict[str, Any]:
 
 
 def has_binaries(table: Table) -> bool:
-    """Whether a table has binary columns. Its rows are then large, and are read by location."""
+    """Whether a table has binary columns. The rows of such a table are large, and are read by location."""
     return any(column.type == "BINARY" for column in table.columns)
 
 
 def rows_a_group(table: Table, rows: pa.Table) -> int:
-    """Return the number of rows per row group, which is small if the table has binary columns."""
+    """Return the number of rows per row group: all rows, or as many as `BINARIES_BYTES` if there are binary columns."""
     if not has_binaries(table):
         return max(1, int(rows.num_rows))
     return max(1, int(rows.num_rows * BINARIES_BYTES // max(1, rows.nbytes)))
 
 
 def skipped_by(table: Table) -> list[str]:
-    """Return the columns whose minimum and maximum are stored per file: as in the contract, or non-null times."""
+    """Return the columns whose minimum and maximum each file stores, so that readers can skip the file.
+
+    The contract lists them in ``skipped_by``. By default, they are the timestamp columns that are never null.
+    """
     instants = [column.name for column in table.columns if column.type == "TIMESTAMP" and not column.nullable]
     return list(table.skipped_by) or instants
 
 
 class TaskFiles:
-    """The files that a task is writing, one per day.
+    """Writes the rows of a task to files, at least one per day.
 
     Parameters
     ----------
@@ -151,15 +157,14 @@ class TaskFiles:
     store : Store
         Location of the table.
     where : str
-        SQL condition that the rows must meet.
+        SQL condition that the rows must meet in addition to the contract.
     sql : ArrowSql
-        Engine that evaluates the condition.
+        Engine that checks the rows.
     """
 
     def __init__(self, table: Table, store: Store, where: str, sql: ArrowSql) -> None:
         self.table, self.store, self.where, self.sql = table, store, where, sql
-        # Columns are nullable here: a row with a null in a NOT NULL column is counted as broken, and its file not
-        # committed.
+        # Columns are nullable here, so that a row with a null in a NOT NULL column is counted instead of raising.
         self.schema = pa.schema([field.with_nullable(True) for field in arrow_schema(table)])
         self.waiting: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
         self.bytes_waiting: defaultdict[int, int] = defaultdict(int)
@@ -167,7 +172,7 @@ class TaskFiles:
         self.full: list[FileOfWorker] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add rows, with the columns of the table's contract."""
+        """Collect rows, which have the columns of the contract, and write each day that has `GROUP_BYTES` of rows."""
         days = np.asarray(batch.column(DAY).cast(pa.int32()).fill_null(0))
         for day in np.unique(days).tolist():
             rows = batch.filter(pa.array(days == day)) if (days[0], days[-1]) != (day, day) else batch
@@ -179,7 +184,7 @@ class TaskFiles:
             self._write(max(self.bytes_waiting, key=self.bytes_waiting.__getitem__))
 
     def _write(self, day: int) -> None:
-        """Write a day's collected rows to its file. Close the file if it is large and has binary columns."""
+        """Check a day's collected rows, and write them to its file. Close the file if it reached `BINARIES_OF_FILE`."""
         rows = pa.Table.from_batches(self.waiting.pop(day)).cast(self.schema).combine_chunks()
         del self.bytes_waiting[day]
         if day not in self.files:
@@ -233,7 +238,7 @@ class DayFile:
             self.writer.write_table(rows.select(self.stored.names), row_group_size=rows_a_group(self.table, rows))
 
     def close(self) -> FileOfWorker:
-        """Finish the file, and return its report."""
+        """Finish the file, write its checksums, and return its report."""
         with self._abandoned_if_failed():
             self.writer.close()
         write_checksums(self.store, self.path)
@@ -250,7 +255,7 @@ class DayFile:
 
     @contextmanager
     def _abandoned_if_failed(self) -> Iterator[None]:
-        """Abandon the file if the block fails with an error of the disk."""
+        """Abandon the file if the block raises an OSError, such as for a full disk."""
         try:
             yield
         except OSError:
@@ -258,7 +263,7 @@ class DayFile:
             raise
 
     def abandon(self) -> None:
-        """Close an incomplete file without writing its footer, because a full disk has no space for a footer."""
+        """Stop writing without a footer, because a full disk has no space for one. The file stays incomplete."""
         self.writer.is_open = False  # otherwise its destructor would write a footer
 
 

@@ -14,12 +14,12 @@ class Column:
 
     @property
     def ddl_type(self) -> str:
-        """The type for DDL: TIMESTAMP becomes TIMESTAMP_LTZ, because a session setting defines TIMESTAMP."""
+        """The type to write in DDL. It is TIMESTAMP_LTZ for TIMESTAMP, whose meaning depends on a session setting."""
         return "TIMESTAMP_LTZ" if self.type == "TIMESTAMP" else self.type
 
 
 def columns(ddl: str) -> tuple[Column, ...]:
-    """Parse the columns of a table, one per line: ``name TYPE [NOT NULL] -- comment``.
+    """Parse column definitions, one per line: ``name TYPE [NOT NULL] -- comment``.
 
     A line that begins with ``--`` continues the comment of the previous line.
     """
@@ -37,7 +37,7 @@ def columns(ddl: str) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table's contract: its columns in order, constraints by name, and the columns that define its layout."""
+    """A table's contract: its columns in order, its SQL constraints by name, and the columns that define its layout."""
 
     name: str
     comment: str
@@ -45,8 +45,8 @@ class Table:
     constraints: dict[str, str] = field(default_factory=dict)
     partitioned_by: tuple[str, ...] = ()
     skipped_by: tuple[str, ...] = ()
-    """Columns whose minimum and maximum Delta stores for each file. If empty, these are the first 32 columns (Delta's
-    default)."""
+    """Columns whose minimum and maximum Delta stores for each file. If it is empty, Delta's default applies: the first
+    32 columns."""
     change_feed: bool = False
     """Whether Delta's change data feed records the rows that each commit adds and removes."""
 
@@ -57,12 +57,12 @@ class Table:
 
     @property
     def schema_ddl(self) -> str:
-        """Names and types of the columns as DDL, which ``spark.createDataFrame`` and ``cast`` accept."""
+        """Names and types of the columns as Spark DDL, such as ``cluster_id STRING, topic STRING``."""
         return ", ".join(f"{column.name} {column.ddl_type}" for column in self.columns)
 
 
 def key_columns(*names: str) -> tuple[Column, ...]:
-    """Return the columns with these names, which identify rows, with their common types and comments."""
+    """Return the key columns with these names. They are NOT NULL, with the same types and comments in all tables."""
     known = {
         "cluster_id": ("STRING", "name of the cluster, as the ingest was given it or found it in the names of folders"),
         "topic": ("STRING", "topic name; its id if no log has the name"),

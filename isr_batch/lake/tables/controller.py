@@ -1,4 +1,4 @@
-"""Table of the controller's metadata records that affect which brokers may lead a partition."""
+"""The contract of ``controller_records``: metadata records that affect which brokers may lead a partition."""
 
 from isr_batch.lake.tables.contract import DATE, SOURCE, Table, columns, key_columns
 

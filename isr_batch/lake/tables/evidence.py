@@ -1,4 +1,4 @@
-"""Tables of evidence that is derived from server.log, state-change.log and gc.log alone."""
+"""Contracts of the tables that are derived from server.log, state-change.log and gc.log alone, without a replay."""
 
 from isr_batch.lake.tables.contract import DATE, SOURCE, Table, columns, key_columns
 

@@ -1,4 +1,4 @@
-"""Table of the brokers that could become the leader of a partition if its leader died (heirs), under each rule."""
+"""The contract of ``eligible_leaders``: the broker (heir) that would become leader under a rule if a leader died."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, columns
 

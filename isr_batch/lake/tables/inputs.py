@@ -1,8 +1,8 @@
 """Contracts of the input tables: columns, their meaning, and constraints.
 
-The DDL, the check of an existing table, and the documentation page are all derived from these contracts. Types are
-Spark's. Columns named ``*_time`` are UTC with microseconds. Columns named ``*_ms`` are durations, or times since 1970,
-in milliseconds. Offsets are record offsets.
+The DDL, the check of existing tables, and docs/tables.md are generated from these contracts. Types are Spark's. Columns
+named ``*_time`` are UTC times in microseconds. Columns named ``*_ms`` are milliseconds: a duration, or a time since
+1970. Offsets are record offsets.
 """
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, SET, SOURCE, Column, Table, columns, key_columns

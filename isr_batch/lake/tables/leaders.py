@@ -1,4 +1,4 @@
-"""Tables of leaders' terms, and of the periods that the logs cover."""
+"""Contracts of the tables of leaders' terms, and of the periods that logs cover."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, SET, Table, columns, key_columns
 

@@ -32,9 +32,9 @@ DEPENDS_ON = {
     "not_logged": "something that the logs do not show: the brokers' own rule makes this change here, and they "
     "logged none",
 }
-"""For each value of depends_on (why a shrink is only possible), its description."""
+"""Descriptions of the values of column ``depends_on``, which says why a shrink is only possible."""
 SHOWN_ERROR_MS = 100
-"""Smallest error of a shrink's time, in ms, for which texts describe the time as uncertain."""
+"""From this ``time_error_ms`` on, reports call the time of a shrink uncertain."""
 
 _CHANGE = columns("""
     change_time TIMESTAMP NOT NULL -- when the rule changed the ISR

@@ -1,4 +1,4 @@
-"""Tables for clusters whose fetches come from a user's own table: mappings, sources, and sums per day."""
+"""Contracts of tables for clusters whose fetches come from a user's own table: mappings, sources, and daily sums."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, SET, Column, Table, columns, key_columns
 from isr_batch.lake.tables.leaders import LEADER_EPOCHS

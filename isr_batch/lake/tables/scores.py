@@ -1,15 +1,15 @@
-"""Tables with the accuracy and cost of each rule: ledger and scores (see docs/verdicts-reasoning.md)."""
+"""Contracts of the tables with each rule's accuracy and cost: ledger and scores (see docs/verdicts-reasoning.md)."""
 
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Column, Table, columns, key_columns
 
 
 def _count_columns(**comments: str) -> tuple[Column, ...]:
-    """Return one BIGINT column per count, given the comment on each count by name."""
+    """Return BIGINT columns, given their comments by column name."""
     return tuple(Column(name, "BIGINT", comment) for name, comment in comments.items())
 
 
 def _measure_columns(**comments: str) -> tuple[Column, ...]:
-    """Return one DOUBLE column per measure, given the comment on each measure by name."""
+    """Return DOUBLE columns, given their comments by column name."""
     return tuple(Column(name, "DOUBLE", comment) for name, comment in comments.items())
 
 

@@ -1,7 +1,7 @@
-"""Tables and views of timelines.
+"""Contracts of the tables and views of timelines.
 
-In a table, all rule runs with the same state share one row; a view has one row per rule run.
-docs/adr/0024-timelines-once.md has the reason.
+In the tables, all rule runs with the same state share one row (docs/adr/0024-timelines-once.md explains why). The views
+return one row per rule run.
 """
 
 from typing import Literal
@@ -9,8 +9,8 @@ from typing import Literal
 from isr_batch.lake.tables.contract import DATE, KEY_CHECKS, RULE, SET, Table, columns
 
 Timelines = Literal["all", "around-shrinks", "none"]
-"""Which timelines a replay writes: all, the rows around shrinks (docs/adr/0025-timelines-around-shrinks.md), or none.
-"""
+"""Which timelines a replay writes: all rows, only rows around shrinks (docs/adr/0025-timelines-around-shrinks.md), or
+none."""
 
 _RUNS = columns("""
     run_set STRING NOT NULL -- identifies the rule runs that the bits of `runs` represent, listed in table rule_runs
@@ -66,7 +66,7 @@ PARTITION_STATES = Table(
     ("topic", "partition_id", "time", "run_set"),
 )
 TIMELINES = {"replica": REPLICA_STATES, "partition": PARTITION_STATES}
-"""For each kind of timeline in the kernel's results, its table."""
+"""The table of each kind of timeline that the kernel returns."""
 
 RULE_RUNS = Table(
     "rule_runs",
@@ -117,4 +117,4 @@ VIEWS = {
     REPLICA_CHANGES.name: (REPLICA_CHANGES, (REPLICA_STATES.name, RULE_RUNS.name)),
     PARTITION_TIMELINE.name: (PARTITION_TIMELINE, (PARTITION_STATES.name, RULE_RUNS.name)),
 }
-"""For each view that is read like a table: its contract, and the tables in its query."""
+"""For each view that can be read like a table: its contract, and the names of the tables that its query reads."""
