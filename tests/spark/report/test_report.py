@@ -83,7 +83,7 @@ def test_the_first_screen_has_the_numbers_of_the_tables(page: str, sample_lake: 
     assert "Your brokers dropped no follower." not in sections["leader-stop"]
     assert "Your brokers dropped no follower." in sections["restart"]
     for name, section in sections.items():
-        matrix = re.search(r'<table class="matrix">.*?</table>', section, re.DOTALL)
+        matrix = re.search(r'<table class="matrix".*?</table>', section, re.DOTALL)
         drawn = re.findall(r'<b class="v-(\w+)"[^>]*>(\d+)</b>', matrix[0]) if matrix else []
         for verdict in ("spurious", "genuine"):
             assert sum(int(number) for kind, number in drawn if kind == verdict) == judged[name, verdict]
