@@ -213,7 +213,10 @@ def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table
 
 
 def with_deletions(sql: ArrowSql, logged: pa.Table, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
-    """Add deletions of replicas that only the metadata log shows to ``logged``, the rows of `forms.DELETED`."""
+    """Return ``logged``, the rows of `forms.DELETED`, and the deletions that only the metadata log shows.
+
+    ``topic_names`` maps topic ids to names.
+    """
     return sql(
         f"""
         WITH replicas AS (

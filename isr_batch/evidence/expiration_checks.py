@@ -66,7 +66,7 @@ class CheckBurst:
 
 
 def _near_checks(one: tuple[int, int], other: tuple[int, int], within: int) -> bool:
-    """Whether two periods overlap, or are at most ``within`` apart."""
+    """Whether two periods (start, end) overlap, or are at most ``within`` apart, all in the same unit."""
     return one[0] - within <= other[1] and other[0] - within <= one[1]
 
 

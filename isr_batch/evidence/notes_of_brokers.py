@@ -90,7 +90,10 @@ def _note_of_storm(storm: Storm, absence: Row) -> str:
 
 
 def _of_no_jvm(absences: Sequence[Row]) -> str:
-    """Say that no JVM pause of the suspected brokers explains the shrinks, and name the longest pause."""
+    """Say that no JVM pause of the suspected brokers explains the shrinks, and name the longest pause.
+
+    ``absences`` are the times at which the brokers did not fetch or answer, as `troubles_of_absences` returns them.
+    """
     longest = max(absences, key=lambda row: row["longest_us"])
     of = brokers_text(sorted({row["broker_id"] for row in absences}))
     if not longest["pauses"]:

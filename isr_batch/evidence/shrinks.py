@@ -226,9 +226,9 @@ class _ShrinkHistory:
         return (last_us - attempt.at_us) // 1000 if failures > 1 else None
 
     def _known_epochs(self) -> list[int]:
-        """Return for each line the highest partition epoch in the lines before it, and at the end that of all lines.
+        """Return for each line the highest partition epoch in the lines before it, and as last item that of all lines.
 
-        It is -1 as long as no line shows an epoch.
+        The epoch is -1 as long as no line shows one.
         """
         known, highest = [], -1
         for event in self._events:

@@ -210,7 +210,7 @@ def what_to_check(incident: Row) -> str:
 
 
 def _card_next_of_nobody(incident: Row, when: str) -> str:
-    """Return what to check if no broker is at fault."""
+    """Return what to check if no broker is at fault. ``when`` is the time of the incident as text."""
     if incident["spurious"] + incident["genuine"]:
         return f"The missing server.log of other brokers, {when}: whether they dropped the same followers."
     if incident["droppers"]:
@@ -233,7 +233,7 @@ def _card_next_on_host(incident: Row) -> str:
 
 
 def _card_next_of_controller(incident: Row, host: str) -> str:
-    """Return what to check if the controller removed the replicas."""
+    """Return what to check if the controller removed the replicas. ``host`` names the broker to look at."""
     if incident["reassigned"] == incident["excluded"]:
         return "Nothing, if this reassignment was planned."
     if "fenced" in (incident["events"] or ()):

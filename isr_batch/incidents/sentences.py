@@ -278,7 +278,7 @@ def _incidents_of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple
 
 
 def _moments(incidents: Sequence[Row], form: str, name: str = "since_us") -> str:
-    """List the times at which incidents began; only the first and the last of more than `NAMED`."""
+    """List the times at which incidents began (format ``form``); only the first and the last of more than `NAMED`."""
     early = sorted(incidents, key=itemgetter(name))
     begun = [f"{'by ' if one['late'] else ''}{time_text(one[name], form)}" for one in early]
     if len(begun) > NAMED:
@@ -287,7 +287,7 @@ def _moments(incidents: Sequence[Row], form: str, name: str = "since_us") -> str
 
 
 def clock_format(cluster: Row) -> str:
-    """Return the strftime format of times in sentences. It has no date if all logs of the cluster are of one day."""
+    """Return the strftime format of times in sentences, without a date if all logs of the cluster are of one day."""
     day = "%Y-%m-%d"
     return (
         "%H:%M:%S" if time_text(cluster["first_us"], day) == time_text(cluster["last_us"], day) else f"{day} %H:%M:%S"

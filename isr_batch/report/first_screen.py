@@ -69,7 +69,8 @@ def _screen(
 ) -> dict[str, Any]:
     """Return the variables that ``report.html.j2`` needs for one cluster.
 
-    ``worst`` are its incidents, the worst first, and ``cells`` the variables for each of them.
+    ``scores`` are the rows of rule_scores, ``worst`` the cluster's incidents, the worst first, and ``cells`` the
+    variables for each incident.
     """
     name = cluster["cluster_id"]
     listed = {
@@ -228,7 +229,10 @@ def _incident_on_first_screen(
 
 
 def _cells_of_choice(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict[str, str]:
-    """Return the cells of a choice's row in the table of rules, by heading. ``yours`` is the brokers' own choice."""
+    """Return the cells of a choice's row in the table of rules, by heading.
+
+    ``yours`` is the brokers' own choice, and ``known`` whether the brokers' own rule is known.
+    """
     others = ", ".join(run for run in one.runs if run not in one.yours)
     alike = f"; {others} alike" if others else ""
     note = " (a reference: no broker can know this much)" if one.reference else ""

@@ -85,7 +85,10 @@ def draw_pictures(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[DrawnP
 
 
 def _values_of_picture(ran: Mapping[str, str]) -> dict[str, Sequence[tuple[str, ...]]]:
-    """Return what to substitute for ``:own`` (rows of cluster and rule) and ``:rules`` in the queries."""
+    """Return what to substitute for ``:own`` and ``:rules`` in the queries, given ``ran``, the rule of each cluster.
+
+    The values are the rows (cluster, rule), and one row per distinct rule.
+    """
     return {"own": [*ran.items()], "rules": [(rule,) for rule in sorted(set(ran.values()))]}
 
 

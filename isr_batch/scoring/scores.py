@@ -227,7 +227,10 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         return f"GROUP BY GROUPING SETS ({sets})"
 
     def side_by_side(source: str, own: Mapping[str, str]) -> str:
-        """Return the SQL of one source's columns for the union of all sources: figures of other sources are null."""
+        """Return the SQL of one source's columns for the union of all sources: columns of other sources are null.
+
+        ``own`` is the SQL of the source's own columns, by name.
+        """
         known = keys_of(source)
         return ", ".join(
             [*(name if name in known else f"NULL AS {name}" for name in keys),

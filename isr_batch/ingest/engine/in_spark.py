@@ -342,10 +342,7 @@ def _packed_for_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 def _packed_with(
     asked: Mapping[str, Query], batches: Iterator[pa.RecordBatch], *, with_rows: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield packets of the queries' results and, if ``with_rows`` is true, packets of the rows.
-
-    If ``with_rows``, also yield packets of the rows.
-    """
+    """Yield packets of the results of the queries ``asked`` and, if ``with_rows`` is true, packets of the rows."""
     for rows in _some_batches(batches):
         answers = {name: cast_rows(worker_sql()(query.text, rows=rows), query.schema) for name, query in asked.items()}
         for name, table in (({"": rows} if with_rows else {}) | answers).items():

@@ -25,6 +25,10 @@ _GETTING_LOGS = (
 def require_follower_fetches(given: str, found: Iterable[LogFolder]) -> None:
     """Raise an error if no log contains a follower's fetch, because there would be nothing to replay.
 
+    ``given`` is the value of ``--logs``, for the message.
+
+    ``given`` is the option with which the user named the logs, for the message.
+
     Raises
     ------
     NothingToReplayError

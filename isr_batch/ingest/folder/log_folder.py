@@ -369,7 +369,7 @@ def _add_file(found: LogFolder, kind: str, name: str, path: str, broker_id: int 
 
 
 def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path, name: str, path: str) -> None:
-    """Add the settings in a properties file to ``known`` or, if it cannot be read, the file to the refused ones."""
+    """Add the settings in a properties file to ``known``, with key ``place``, or an unreadable file to ``found``."""
     try:
         known[place] = read_properties(path)
     except BadFileError as bad:

@@ -40,7 +40,7 @@ class Tally:
 
 
 def total_lines(account: Iterable[Tally], became: str) -> int:
-    """Return the number of lines with an outcome, such as `SKIPPED`, in all kinds of log."""
+    """Return the number of lines with the outcome ``became``, such as `SKIPPED`, in all kinds of log."""
     return sum(tally.lines for tally in account if tally.became == became)
 
 

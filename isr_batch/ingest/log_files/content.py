@@ -161,7 +161,7 @@ def head_of(path: str) -> bytes:
 
 
 def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
-    """Yield the content of a file, decompressed.
+    """Yield the content of a file, decompressed. Of an uncompressed file, only the bytes from ``start`` to ``end``.
 
     Raise BadFileError if it is binary, damaged, unreadable or too large.
     """

@@ -194,7 +194,7 @@ def _nested_export(row: Mapping[str, object]) -> Event:
 
 
 def _events_of(document: object, deep: int = 0) -> list[Event]:
-    """Return the events in a JSON document.
+    """Return the events in a JSON document, or in a part of it ``deep`` levels below the top.
 
     A list contains events if its elements are objects, rows of a table, Loki streams or OpenTelemetry batches. Of an
     object, the value that contains the most events is used.

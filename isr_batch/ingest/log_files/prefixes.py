@@ -124,7 +124,7 @@ def prefix_of(lines: Sequence[str]) -> str | None:
 
 
 def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: int) -> bool:
-    """Return whether more lines begin like a log line without the prefix than with it."""
+    """Return whether more lines begin like a log line after the prefix is removed (``begins``) than with the prefix."""
     if not found[0]["rest"]:
         return False
     own = sum(bool(re.match(r"\[\d{4}-\d\d-\d\d[ T]", line)) for line in lines)

@@ -41,7 +41,7 @@ def columns_of_tab_table(text: str) -> list[str] | None:
 
 
 def _name_of_column(values: Sequence[str], number: int) -> str:
-    """Return the name of a column, recognised by its values, or ``column N``."""
+    """Return the name of column ``number``, recognised by its values, or "column" with the number."""
     forms: dict[str, Callable[[str], object]] = {
         STAMP: _is_time, LEVEL: re.compile(LEVELS).fullmatch, LOGGER: is_kafkas_logger,
         HOST: lambda text: _POD.fullmatch(text) and is_source(text),
@@ -80,7 +80,7 @@ def rows_of_tab_table(lines: Iterable[str], columns: Sequence[str]) -> Iterator[
 
 
 def _ends_tab_row(line: str, columns: Sequence[str], after: int) -> bool:
-    """Return whether a line ends with the columns that follow the message."""
+    """Return whether a line ends with the columns that follow the message, ``after`` in number."""
     last = line.split("\t")[-after:]
     return len(last) == after and all(
         _is_time(text) for text, name in zip(last, columns[-after:], strict=True) if name == STAMP

@@ -219,9 +219,10 @@ def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:
 def _by_other_evidence(
     stretch: Stretch, limit_us: int, lines: Sequence[int], led: Sequence[tuple[int, int, int, str]]
 ) -> list[tuple[int, int, str]]:
-    """For a partition without fetches, find its term, using metadata records, listings, or log lines about its ISR.
+    """Return the term of a partition that a broker led without fetches: [(start time, leader epoch, source)], or [].
 
-    Return (time, leader epoch, source); an empty list if the broker does not seem to lead the partition.
+    ``led`` are its leaders as in `Signs`. The last one up to the start of the period ``stretch`` decides, or else a
+    listing. Without both, a log line about its ISR before ``limit_us`` (times ``lines``) shows an unknown leader epoch.
     """
     known = [entry for entry in led if entry[0] <= stretch.first_us] or [
         entry for entry in led if entry[3] == SNAPSHOT
