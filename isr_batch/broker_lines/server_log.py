@@ -117,7 +117,7 @@ def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Return one row per start of a broker process: the columns in `SOURCE` of the first line that shows the start."""
+    """Return one row per start of a broker process, as server.log shows it: the `SOURCE` columns of the first line."""
     return sql(
         f"""
         WITH marks AS (

@@ -216,7 +216,7 @@ class _ShrinkHistory:
         return lag is None or other.at_us - one.at_us >= lag * 1000
 
     def _failing_ms(self, n: int, attempt: AttemptLine) -> int | None:
-        """Return how long after an attempt its ISR write last failed, in ms; None if it failed at most once."""
+        """Return ms from ``attempt``, event ``n``, to its last failed ISR write; None if it failed at most once."""
         last_us, failures = attempt.at_us, 0
         for event in self._events[n + 1 :]:
             if event.leader_id == attempt.leader_id and isinstance(event, FailedWriteLine):

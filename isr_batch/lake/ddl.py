@@ -61,6 +61,8 @@ def _types_of_contract(columns: Iterable[Column]) -> dict[str, str]:
 def create_statement(table: Table, identifier: str) -> str:
     """Return the ``CREATE TABLE`` statement for a contract: columns, comments, constraints and partitioning.
 
+    ``identifier`` is the table as Spark SQL names it.
+
     Constraints are set as table properties, in which Delta stores them, because an ALTER TABLE for each would be a
     separate commit. Delta refuses a row for which a constraint is NULL, whereas contracts follow standard SQL, which
     accepts it. Therefore each constraint is wrapped in ``coalesce(..., true)``.
@@ -102,7 +104,7 @@ def table_properties(table: Table) -> dict[str, str]:
 
 
 def constraints_since(table: Table, known: Mapping[str, str]) -> dict[str, str]:
-    """Return those constraints of a contract, as properties, that an existing table's properties ``known`` lack."""
+    """Return those constraints of a contract, as {property: value}, that the properties ``known`` of a table lack."""
     wanted = table_properties(table).items()
     return {key: value for key, value in wanted if key.startswith(_CONSTRAINT) and known.get(key) != value}
 

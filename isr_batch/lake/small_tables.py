@@ -189,7 +189,7 @@ class SmallTables:
         return None
 
     def select(self, rows: pa.Table, where: str) -> pa.Table:
-        """Return the rows that meet a condition in Spark SQL."""
+        """Return those of ``rows`` that meet ``where``, a condition in Spark SQL."""
         return rows_that_meet(self.sql, rows, where)
 
     def count_broken(self, table: Table, rows: pa.Table, where: str = "true") -> int:

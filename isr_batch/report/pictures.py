@@ -124,7 +124,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
     own = "the rule that the brokers ran"
 
     def made(name: str, title: str, how: str, draw: Callable[[Rows], Spec]) -> Picture:
-        """Define a chart. Its query is the file ``name`` with the values for ``ran``."""
+        """Define a chart. Its query is the file ``name`` with the values for ``ran``, and ``how`` explains it."""
         return Picture(name, title, how, lake_sql_for_spark(sql_of_picture(name), **_values_of_picture(ran)), draw)
 
     return [

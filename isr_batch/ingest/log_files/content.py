@@ -119,7 +119,7 @@ def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterato
 def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Convert an export or OTLP batches to lines, and reverse a text with the latest line first.
 
-    Leave others unchanged.
+    ``chunks`` are the file's content. Other content is returned unchanged.
     """
     head = next(chunks, b"")
     chunks = chain([head] if head else [], chunks)

@@ -199,7 +199,7 @@ def layout_of(
 def _inner_layout(
     lines: Sequence[str], stamp_format: str | None, given: EventFields | None
 ) -> Layout | UnreadableLayout:
-    """Detect the layout of lines without prefixes, which can be JSON events, text, or both."""
+    """Detect the layout of lines without prefixes: JSON events, text, or both. Users can give ``stamp_format``."""
     events = _events(lines, given, stamp_format)
     if events is None:
         return _plain_layout(lines, stamp_format)

@@ -267,7 +267,7 @@ def _reason_not_read(path: str) -> BadFileError | None:
 
 
 def _first_lines(path: str) -> tuple[list[str], bool]:
-    """Return the complete lines in the first HEAD_BYTES of a file, and whether the file continues after them."""
+    """Return the complete lines in the first HEAD_BYTES of a file, and whether the file continues after these lines."""
     read = b""
     try:
         for chunk in content_chunks(path):

@@ -48,7 +48,7 @@ class FetchDay:
     def add(
         self, leader_id: npt.NDArray[np.int32], replica_id: npt.NDArray[np.int32], handled_us: npt.NDArray[np.int64]
     ) -> None:
-        """Add fetches. Raise `ValueError` if one of them was not handled on this day.
+        """Add fetches. Raise `ValueError` if any fetch was not handled on this day.
 
         Parameters
         ----------

@@ -167,7 +167,7 @@ def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str
 
 
 def _same_instants_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
-    """Return, for each instant of a fetch that is not mapped, the other instant that is used in its place."""
+    """Return {instant of a fetch that is not mapped: the other instant that is used in its place}."""
     if table is not FETCH_LOG:
         return {}
     same = {}

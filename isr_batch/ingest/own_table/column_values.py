@@ -236,7 +236,7 @@ def _instant_as_sql(given: InstantSource, column: str, kind: pa.DataType) -> str
 
 
 def _column_instant_in_zone(naive: str, time_zone: str | None) -> str:
-    """Return SQL that converts a timestamp without a zone from ``time_zone`` (by default UTC) to UTC."""
+    """Return SQL that converts ``naive``, a timestamp without a zone, from ``time_zone`` (by default UTC) to UTC."""
     naive = f"CAST({naive} AS TIMESTAMP)"
     return naive if time_zone in (None, "UTC") else f"timezone({quoted(time_zone or '')}, {naive})"
 

@@ -116,7 +116,7 @@ class RowsOfCluster:
         return rows
 
     def counts_by_leader(self, rows: pa.Table, places: Ints | None = None) -> dict[int, int]:
-        """Count rows by leader: all rows, or those at the given indices."""
+        """Return the number of rows by leader id: of all rows, or of those at the indices ``places``."""
         leaders = self.with_constants(rows, "leader_id")["leader_id"].to_numpy()
         found = np.unique(leaders if places is None else leaders[places], return_counts=True)
         return dict(zip(*(values.tolist() for values in found), strict=True))

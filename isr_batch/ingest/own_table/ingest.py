@@ -240,7 +240,7 @@ class _Work:
 
 
 def _spread_own_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> "SpreadTable":
-    """Read and check a table in Spark's workers, because it is too large for this process."""
+    """Read and check a table of fetches in Spark's workers, because the table is too large for this process."""
     from isr_batch.ingest.own_table.in_workers import spread_table  # imports Spark
 
     return spread_table(lake, fetches)
@@ -300,7 +300,10 @@ def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
 
 
 def _require_no_rows_lost(accounts: Mapping[str, Account], pending: Sequence[AddedRows]) -> None:
-    """Raise an error if `--replace` would delete more rows than it adds, because the source may be incomplete."""
+    """Raise an error if `--replace` would delete more rows than it adds, because the source may be incomplete.
+
+    ``accounts`` count the rows of each section. On an error, the files in ``pending`` are discarded.
+    """
     gone, new = (sum(counter.total() for counter in each) for each in zip(
         *((account.gone, account.new) for account in accounts.values()), strict=True,
     ))  # fmt: skip

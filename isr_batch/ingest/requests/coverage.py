@@ -199,7 +199,10 @@ def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
 def with_stretch_number(
     table: pa.Table, stretches: Sequence[Stretch], broker: str, us: str, name: str = "log_stretch"
 ) -> pa.Table:  # fmt: skip
-    """Add column ``name``: the number of the covered period of each row, as `stretch_number` computes it."""
+    """Add column ``name``: the number of the covered period of each row, as `stretch_number` computes it.
+
+    ``broker`` and ``us`` are the columns with the broker id and the time of a row.
+    """
     brokers, times = table[broker].to_numpy(), table[us].to_numpy()
     numbers = np.zeros(table.num_rows, np.int32)
     for broker_id, ends in _ends_of_gaps(stretches).items():

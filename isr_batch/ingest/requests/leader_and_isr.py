@@ -161,7 +161,7 @@ _NOT_ANSWERED = -1
 
 
 def _errors(answer: str) -> dict[tuple[str | None, str], int]:
-    """Return the error codes in a response, by (topic name or id, partition)."""
+    """Return the error codes in ``answer``, the text of a response, by (topic name or id, partition)."""
     topic_id, errors = None, {}
     for part in _ANSWERED.finditer(answer):
         named_id, topic, index, code = part.groups()

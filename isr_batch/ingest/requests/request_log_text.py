@@ -165,7 +165,7 @@ def _header_of_text_line(text: str) -> str:
     """Return the JSON members with a fetch's API version, correlation id and client id, which identify the fetcher."""
 
     def value(pattern: re.Pattern[str], quote: str = "") -> str:
-        """Return the first group of the match, enclosed in ``quote``; "null" without a match."""
+        """Return the first group of the pattern's match, enclosed in ``quote``; "null" without a match."""
         found = pattern.search(text)
         return f"{quote}{found.group(1)}{quote}" if found else "null"
 
@@ -180,7 +180,7 @@ def _api_version_in_text(text: str) -> int:
 
 
 def _replaced_in_text(text: str, steps: tuple[Step, ...]) -> str:
-    """Apply replacements to a text, one after another. Each step is a pattern or text, and what to replace it by."""
+    """Apply replacements to a text, one after another. Each is a tuple: a pattern or text, and its replacement."""
     for what, by in steps:
         if not isinstance(what, str):
             text = what.sub(by, text)

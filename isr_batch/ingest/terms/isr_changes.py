@@ -285,7 +285,7 @@ def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.T
 
 
 def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) -> pa.Table:
-    """Return the ISR changes that LeaderAndIsr requests show: their ISR differs from the last known one.
+    """Return the ISR changes that LeaderAndIsr requests show: requests whose ISR differs from the last known ISR.
 
     The requests are only logged at TRACE. Without them, removals are derived from the next ISR line of a leader, which
     shows the ISR before its change.

@@ -251,7 +251,10 @@ def _offsets_at_term_start(sql: ArrowSql, listed: pa.Table, topics: pa.Table, te
 
 
 def _terms_with_min_isr_and_replicas(spans: pa.Table, sources: ParsedLogs, followers: pa.Table) -> pa.Table:
-    """Add min.insync.replicas and the assigned replicas to each term."""
+    """Add min.insync.replicas and the assigned replicas to each term in ``spans``.
+
+    ``followers`` lists the followers that fetched in each term, for terms whose assignment is not logged.
+    """
     return sources.sql(
         """
         SELECT * EXCLUDE (at_start, replicas, fetched) REPLACE (at_start AS min_insync_replicas),

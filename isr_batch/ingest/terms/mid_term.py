@@ -51,7 +51,7 @@ def partition_of(row: Row) -> Partition:
 
 
 def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetched: Iterable[Row]) -> bool:
-    """Return whether terms may have begun before the log.
+    """Return whether terms may have begun before the log, given logged starts of terms and fetches (as in `Signs`).
 
     If the log covers each broker from its start, this requires fetches without a logged term.
     """

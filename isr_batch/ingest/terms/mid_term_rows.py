@@ -339,7 +339,7 @@ def _held_by_follower(
 
 
 def _first_fetches(sql: ArrowSql, fetched: pa.Table, term: pa.Table) -> pa.Table:
-    """Summarise the first fetches of each follower in each term.
+    """Summarise the first fetches of each follower in each term, given all fetches (``fetched``).
 
     Returns
     -------

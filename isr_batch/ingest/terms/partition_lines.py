@@ -115,7 +115,7 @@ def gather_partition_lines(
 
 
 def _add_lines_of_server_log(evidence: PartitionEvidence, sources: ParsedLogs) -> None:
-    """Add the lines in which leaders show their ISRs to the evidence."""
+    """Add to the evidence the lines of server.log in which leaders show their ISRs."""
     shrinks = sources.shrinks.to_pylist()
     for row in shrinks:
         evidence.shrinks[row["broker_id"], partition_of(row)].append(row)
@@ -152,7 +152,7 @@ def _add_metadata_records(evidence: PartitionEvidence, sources: ParsedLogs) -> N
 
 
 def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: int) -> None:
-    """Add a partition in a listing to the evidence where other sources lack it. Its time is the log's beginning."""
+    """Add a partition in a listing, as of the time ``log_begins_us``, to the evidence where other sources lack it."""
     key = partition.topic, partition.partition_id
     evidence.replicas.setdefault(key, (list(partition.replicas), SNAPSHOT))
     if not evidence.led[key]:
