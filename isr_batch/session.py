@@ -235,7 +235,7 @@ def _local_options() -> dict[str, str]:
 
 
 def _empty_folder() -> str:
-    """Create an empty temporary folder with an unpredictable name. It is deleted when this process exits."""
+    """Create an empty temporary folder with an unpredictable name, which is deleted when this process exits."""
     folder = tempfile.mkdtemp(prefix="isr-batch-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

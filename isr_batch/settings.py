@@ -39,7 +39,7 @@ def _settings_switch(value: object) -> object:
 
 
 class _Section(BaseModel):
-    """Base class of the sections of the settings. It refuses unknown keys."""
+    """Base class of the sections of the settings. Unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -99,7 +99,7 @@ def frames_read(
 
 
 def without_fetches(refused: int, first: pa.Table) -> QualityGateError:
-    """Return the error for an input without a fetch. It shows how many rows were refused, and the row of ``first``."""
+    """Return the error for an input without a fetch: how many rows were refused, and why the row ``first`` was."""
     if not refused:
         return QualityGateError("no follower fetch is left", "check `where` and replica_id in the mapping")
     (row,) = first.to_pylist()
@@ -108,7 +108,7 @@ def without_fetches(refused: int, first: pa.Table) -> QualityGateError:
 
 
 def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
-    """Add the derived tables to input tables in memory, and return the facts about brokers that they contain."""
+    """Add the derived tables to input tables in memory, and return the facts about brokers in all these tables."""
     derive_in_memory(lake, sql)
     engine = InProcess(lake, sql)
     return BrokerFacts(engine.arrow(stream_facts(engine)))

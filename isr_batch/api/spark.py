@@ -217,7 +217,7 @@ class _NearSilences(MemoryLake):
         return None if name == FETCH_LOG.name else super().direct(name)
 
     def read(self, name: str) -> DataFrame:
-        """Return ``fetch_log`` as a Spark frame. It is the only table that is not in memory."""
+        """Return ``fetch_log``, the only table that is not in memory, as a Spark frame."""
         assert name == FETCH_LOG.name
         return self._fetch_log()
 

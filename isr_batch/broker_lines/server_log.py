@@ -134,7 +134,7 @@ def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def brokers_without_processes(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
-    """Return the brokers without lines at INFO in server.log. Their starts are unknown."""
+    """Return the brokers without lines at INFO in server.log, whose starts are therefore unknown."""
     return sql(
         """
         SELECT broker_id FROM settings ANTI JOIN (SELECT broker_id FROM server WHERE contains(message, '] INFO '))

@@ -233,7 +233,7 @@ def _card_next_on_host(incident: Row) -> str:
 
 
 def _card_next_of_controller(incident: Row, host: str) -> str:
-    """Return what to check if the controller removed the replicas. ``host`` names the broker to look at."""
+    """Return what to check if the controller removed the replicas. ``host`` says on which broker's host, and when."""
     if incident["reassigned"] == incident["excluded"]:
         return "Nothing, if this reassignment was planned."
     if "fenced" in (incident["events"] or ()):

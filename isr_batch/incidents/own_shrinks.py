@@ -1,4 +1,4 @@
-"""Join the brokers' own shrinks with the replay's verdicts, and group them into incidents. This needs no Spark."""
+"""Join the brokers' own shrinks with the replay's verdicts, and group the shrinks into incidents, without Spark."""
 
 from collections import defaultdict
 from typing import Any, Final, NamedTuple

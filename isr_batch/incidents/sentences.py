@@ -226,7 +226,7 @@ def _sentence_healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom:
 
 
 def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
-    """Return the sentence on genuine drops: which leaders could not be reached, and which followers stopped."""
+    """Return the sentence on the ``number`` genuine drops: leaders that were unreachable, followers that stopped."""
     begin = f"{number:,} {_was_or_were(number)} really"
     if sum(one["stopped"] for one in incidents) == number:
         return f"{begin} stopped or behind: {_moments_by_broker(incidents, 'stopped', form)}."
@@ -257,7 +257,7 @@ def _moments_by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
 
 
 def _narrowing_words(incident: Row, kind: str) -> str:
-    """Return details to print after a number of drops: reassignments, events, a suspected link, a late return."""
+    """Return details on drops of a kind, to print after their number, such as reassignments or a suspected link."""
     if kind == "excluded":
         all_of_them = incident["reassigned"] == incident["excluded"]
         number = "" if all_of_them else f"{incident['reassigned']} of them "

@@ -1,4 +1,4 @@
-"""Run SQL over Arrow tables with DuckDB in this process. It is used for tables that are too small for Spark jobs."""
+"""Run SQL over Arrow tables with DuckDB in this process, for tables that are too small for Spark jobs."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -53,7 +53,7 @@ SPARK_FUNCTIONS = (
 
 @dataclass(frozen=True)
 class ArrowView:
-    """A SELECT statement that other queries of `ArrowSql` can use like a table. It is not computed yet.
+    """A SELECT statement, not computed yet, that other queries of `ArrowSql` can use like a table.
 
     Attributes
     ----------
@@ -198,7 +198,10 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
 
 @cache
 def _engine_of_process(macros: tuple[str, ...], threads: int, _process: int) -> "duckdb.DuckDBPyConnection":
-    """Return this process' DuckDB engine with these macros. It is cached, because opening an engine takes 35 ms."""
+    """Return this process' DuckDB engine with these macros. The engine is cached, as opening one takes 35 ms.
+
+    ``threads`` is the number of its threads.
+    """
     import duckdb  # a large library, which most processes that import this module do not use
 
     engine = duckdb.connect(":memory:", config=_OPTIONS | {"threads": threads})

@@ -118,7 +118,7 @@ def constraint_statements(identifier: str, constraints: Mapping[str, str]) -> It
 
 
 def sql_literal(text: str) -> str:
-    """Return a text as a literal in Spark SQL. It may contain any character."""
+    """Return a text as a literal in Spark SQL. The text may contain any character."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

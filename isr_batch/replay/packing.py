@@ -164,7 +164,7 @@ def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
 
 
 def _chunks_in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Sort chunks by replica set and time, as `pack_segments` needs them, and return batches of `PIECES_HERE`."""
+    """Sort the chunks by replica set and time, as `pack_segments` needs them. Return batches of `PIECES_HERE`."""
     order = [(name, "ascending") for name in (*SET_COLUMNS, "first_us")]
     pieces = pa.Table.from_batches(list(made), PIECES).sort_by(order).combine_chunks()
     return list(pieces.to_batches(max_chunksize=PIECES_HERE))
@@ -244,7 +244,7 @@ def _segments_written(
 
 
 def _load_kernels() -> None:
-    """Let numba load the functions that pack segments. As this is slow, it is only called if there is work for them."""
+    """Let numba load the functions that pack segments. Loading is slow, so call this only if there are rows to pack."""
     from isr_batch.replay.kernel_cache import keep_packing_compiled
 
     keep_packing_compiled()

@@ -94,7 +94,7 @@ def _storms_on_evidence_page(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def _whole_evidence_page(after_ms: int | None, *, at_most: bool) -> str:
-    """Format the time in milliseconds after which the ISRs were complete again."""
+    """Format the time in milliseconds after which the ISRs were complete again, or its upper bound (``at_most``)."""
     if after_ms is None:
         return "not in the log"
     return f"at most {after_ms}" if at_most else str(after_ms)

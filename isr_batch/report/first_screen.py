@@ -138,10 +138,11 @@ def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, 
 
 
 def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, str] | None:
-    """Name the broker at fault for more than half of the healthy followers dropped, and its number of drops.
+    """Return the broker at fault for more than half of the drops of healthy followers, and its number of drops.
 
-    If no single broker is, the first text says so, and the second names those with most drops. If no healthy follower
-    was dropped, genuine drops are counted, or else unjudged ones. None without drops.
+    If no single broker is, the first text says so, and the second names the brokers with most drops. If no healthy
+    follower was dropped, genuine drops are counted or, if there are none either, unjudged ones. Without drops, None is
+    returned.
     """
     kinds = {"spurious": "healthy", "genuine": "behind", "unknown": "not judged"}
     verdict = next((verdict for verdict in kinds if counts[verdict]), None)

@@ -27,7 +27,7 @@ NORMAL: Final = 1.959963984540054
 
 
 def poisson_interval_of_mistakes(events: int) -> tuple[float, float]:
-    """Return the exact 95 % interval for the mean of a Poisson variable, with 2.5 % in each tail.
+    """Return the ends of the exact 95 % interval for the mean of a Poisson variable, with 2.5 % in each tail.
 
     Above `EXACT` events, the cube root approximation of Wilson and Hilferty (1931) is used.
 

@@ -1,4 +1,4 @@
-"""Check, before Spark is started, whether logs can be replayed. This requires follower fetches in a request log."""
+"""Check before Spark is started whether a request log contains follower fetches, without which there is no replay."""
 
 import re
 from collections.abc import Iterable

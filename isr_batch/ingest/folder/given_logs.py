@@ -103,7 +103,7 @@ def shown_places(places: Sequence[str]) -> str:
 
 
 def _stream(place: str) -> tuple[str, str] | None:
-    """Return name and source of a stream (``NAME=SOURCE``, or ``-`` for stdin); None for a folder or an address."""
+    """Return (name, source) of a stream, given as ``NAME=SOURCE`` or ``-`` (stdin); None for a folder or an address."""
     if place == STDIN:
         return "stdin", STDIN
     found = None if Path(place).exists() or is_address(place) else _NAMED.fullmatch(place)

@@ -218,7 +218,7 @@ def _packed_content(path: str) -> Iterator[bytes]:
 
 
 def _unpacked(name: str, file: str | IO[bytes]) -> Iterator[bytes]:
-    """Decompress a file on disk or an open file in an archive. Its name shows the format."""
+    """Decompress a file on disk or an open file in an archive. The file's name shows the format."""
     if name.endswith(".zst"):
         if isinstance(file, str) and not os.stat(file).st_size:  # noqa: PTH116
             return

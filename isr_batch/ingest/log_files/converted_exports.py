@@ -198,7 +198,7 @@ def _times_of_exports(some: Sequence[Event], named: str | None) -> tuple[str, St
 
 
 def _times_in_export(events: Sequence[Event], timed: tuple[str, StampForm] | None) -> Ints:
-    """Return the time of each event in milliseconds since 1970; 0 for an event without a time."""
+    """Return the time of each event, from the field ``timed``, in milliseconds since 1970; 0 for events without it."""
     if timed is None:
         return np.zeros(len(events), np.int64)
     path, form = timed

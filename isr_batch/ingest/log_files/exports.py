@@ -120,7 +120,7 @@ class _ExportStream(io.RawIOBase):
 
 
 def events_of_table_export(chunks: Iterator[bytes]) -> Iterator[Event]:
-    """Parse a table (CSV, or separated by tabs without a header), and yield its rows as events."""
+    """Parse the content of a file with a table (CSV, or tabs and no header), and yield its rows as events."""
     first = next(chunks, b"")
     head = first.decode("utf-8-sig", "replace")
     is_escaped = bool(_ESCAPED_QUOTE.search(head)) and not _DOUBLED_QUOTE.search(head)

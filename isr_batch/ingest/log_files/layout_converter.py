@@ -77,7 +77,7 @@ class LayoutConverter:
         return self._of_writer(lines)
 
     def _of_writer(self, lines: LinesInKafkasLayout) -> LinesInKafkasLayout:
-        """Select the source's lines, and those that continue them, if only the text of lines shows their broker."""
+        """If lines must be assigned by their text, select the lines of the source and those that continue them."""
         if not self.layout.by_writer or self.source is None:
             return lines
         writers = pa.array(list(map(_writer_of, lines.values.to_pylist())), pa.string())
@@ -154,13 +154,13 @@ class LayoutConverter:
         return LinesInKafkasLayout(pc.coalesce(result, values), numbers)
 
     def _level(self, found: pa.StructArray) -> pa.StringArray:
-        """Return the level of each matched line. In a layout without levels, it is INFO."""
+        """Return the level of each line, one of the parts ``found`` in it. In a layout without levels, it is INFO."""
         if "<level>" in self.pattern:
             return pc.struct_field(found, "level")
         return pc.if_else(pc.is_valid(found), pa.scalar("INFO"), None)
 
     def _message(self, found: pa.StructArray) -> pa.StringArray:
-        """Return the message of each line, given the parts that the pattern matched, without the name of the thread."""
+        """Return the message of each line, one of the parts ``found`` in it, without the name of the thread."""
         message = pc.struct_field(found, "message")
         return pc.replace_substring_regex(message, THREAD, "") if self.layout.has_thread else message
 

@@ -186,7 +186,7 @@ def begins_with_time(text: str) -> bool:
 
 
 def envelope_prefix(lines: Sequence[str]) -> str:
-    """Return the name of the prefix of lines in JSON envelopes. It includes the paths of the fields to use."""
+    """Return the name of the prefix of lines in JSON envelopes. The name includes the paths of the fields to use."""
     fields = _envelope_fields(lines)
     assert fields is not None
     return f"{ENVELOPE} {json.dumps(fields)}"

@@ -139,7 +139,7 @@ def _stamp_offset_us(text: str) -> int | None:
 
 
 def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | None = None) -> pa.StringArray:
-    """Convert timestamps to text like ``2026-11-21 16:30:12,613`` in UTC. Those of another form become null.
+    """Convert timestamps to text like ``2026-11-21 16:30:12,613`` in UTC. Timestamps of another form become null.
 
     Parameters
     ----------

@@ -127,7 +127,7 @@ def _constant_as_sql(constant: object) -> str:
 
 
 def _find_mapped_column(schema: pa.Schema, name: str) -> tuple[str, pa.DataType]:
-    """Return the SQL expression and the type of a mapped column. A name with dots may denote a nested field."""
+    """Return the SQL expression of a mapped column, and its type. A name with dots may denote a nested field."""
     fields = {field.name: field.type for field in schema if field.name != CORRUPT}
     if name in fields:
         return quoted_name(name), fields[name]

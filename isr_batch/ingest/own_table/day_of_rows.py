@@ -108,7 +108,7 @@ class RowsOfCluster:
         return MergedRows(rows, order, is_first, there.num_rows, has_changed and there.num_rows > 0)
 
     def with_constants(self, rows: pa.Table, *names: str) -> pa.Table:
-        """Return ``rows`` with the named columns. Those that are missing are added with their constant value."""
+        """Return ``rows`` with the named columns. Missing columns are added with their constant value."""
         for name in names:
             if name not in rows.column_names:
                 constant = pa.scalar(self.checked.constants[name], arrow_schema(self.checked.table).field(name).type)

@@ -215,7 +215,7 @@ def _checked_rows_by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple
 def _packets_by_day_and_bucket(
     cluster_id: str, rows: pa.Table, checked: Checked, buckets: int, kind: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a cluster's rows in packets, one packet per day and bucket."""
+    """Yield a cluster's rows in packets of one day and bucket. ``kind`` is that of the packets, such as GIVEN."""
     if not rows.num_rows:
         return
     day = rows[TIMES[checked.table.name]].to_numpy() // DAY_US
@@ -230,7 +230,7 @@ def _packets_by_day_and_bucket(
 
 
 def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
-    """Return the bucket of each row, a hash of its replica set. It must be the same in all tasks."""
+    """Return the bucket of each row, a hash of its replica set, which must be the same in all tasks."""
     bucket = np.zeros(rows.num_rows, np.int64)
     for name in ("topic", "partition_id", "leader_id"):
         if name not in rows.column_names:

@@ -211,7 +211,10 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
 
 
 def _require_few_refused(read: Mapping[str, ReadTable], most: float) -> None:
-    """Raise an error if the share of refused rows exceeds ``most``. The message shows the most frequent reasons."""
+    """Raise an error if the share of refused rows exceeds ``most``. The message lists the most frequent reasons.
+
+    ``read`` are the rows of each section.
+    """
     refused = pa.concat_tables(each.refused for each in read.values())
     rows_in = sum(each.rows_in for each in read.values())
     if refused.num_rows <= most * rows_in:

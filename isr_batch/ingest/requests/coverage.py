@@ -251,7 +251,10 @@ def _ends_of_gaps(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
 
 
 def _is_gap_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> bool:
-    """Return whether no line is missing in a gap, because the request numbers of some follower continue across it."""
+    """Return whether a gap misses no line, because it is in a period in ``spanned``.
+
+    In these periods, the request numbers of some follower have no gap.
+    """
     return any(since <= gap[0] + NEAR_US and until >= gap[1] - NEAR_US for since, until in spanned)
 
 
@@ -309,7 +312,10 @@ def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NU
 
 
 def _signs_of_gaps(sql: ArrowSql, fetches: pa.Table, before: pa.Table) -> pa.Table:
-    """Return the rows of `request_number_signs` for some fetch sessions."""
+    """Return the rows of `request_number_signs` for some fetch sessions.
+
+    ``before`` are the last requests of sessions in earlier logs.
+    """
     # In releases without fetch sessions, a fetcher's requests for offsets use the same sequence of numbers. A fetcher
     # has at most one request in flight, so its requests are sorted by time. On a new connection, numbers restart at 0.
     return sql(

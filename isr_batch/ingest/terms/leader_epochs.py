@@ -166,7 +166,7 @@ def term_starts(sources: ParsedLogs) -> pa.Table:
 
 
 def _with_offsets(spans: pa.Table, sources: ParsedLogs) -> pa.Table:
-    """Derive start_offset and start_high_watermark from fetches for terms whose lines do not show them.
+    """Derive start_offset and start_high_watermark from fetches for terms (``spans``) whose lines do not show them.
 
     The log end offset at the start is at least the highest offset from which a follower fetched before the term. The
     high watermark is at most the lowest offset in the first fetches of ISR members in the term.
@@ -288,7 +288,10 @@ def _metadata_delays(sources: ParsedLogs) -> pa.Table:
 
 
 def _assignments(sources: ParsedLogs, spans: pa.Table) -> pa.Table:
-    """Return the last known assignment in each term: broker_id, topic, partition_id, stamp_us, replicas."""
+    """Return the last known assignment in each term of ``spans``.
+
+    The columns are broker_id, topic, partition_id, stamp_us and replicas.
+    """
     return sources.sql(
         """
         WITH every AS (

@@ -164,7 +164,7 @@ def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: i
 def _add_partition_line(
     evidence: PartitionEvidence, row: Mapping[str, Any], before: Sequence[int] | None, after: Sequence[int]
 ) -> None:
-    """Add a leader's line to the evidence, with the ISR that it shows and, if it shows it, the ISR before."""
+    """Add a leader's line to the evidence, with the ISR that it shows and, if known, the ISR ``before``."""
     key = partition_of(row)
     evidence.isr[key].append(IsrReport(row["stamp_us"], tuple(before) if before else None, tuple(after), LOGGED))
     evidence.named.append(
