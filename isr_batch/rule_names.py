@@ -46,7 +46,7 @@ def rule_names_sort_key(run: str) -> tuple[int, str]:
 
 
 def rule_names_by_release(rules: Iterable[str]) -> list[str]:
-    """Return the distinct names, sorted by release. Of a list "a, b", the first counts. Other names come last."""
+    """Return the distinct names, sorted by release. A list "a, b" is sorted by its first. Other names come last."""
     from udfs.rules import REGISTRY
 
     known = {rule: position for position, rule in enumerate(REGISTRY)}

@@ -221,7 +221,7 @@ def _bars_in_leader(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
 
 
 def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.LayerChart:
-    """Return the lane that shows when ``replica`` was in the ISR, with a row for the brokers and one for each rule run.
+    """Return the lane that shows when ``replica`` was in the ISR, with rows for the brokers and for the rule runs.
 
     Rule runs under which the follower was in the ISR at the same times share a row.
     """

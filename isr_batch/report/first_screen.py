@@ -141,7 +141,7 @@ def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, 
     """Return the broker at fault for more than half of the drops of healthy followers, and its number of drops.
 
     If no single broker is, the first text says so, and the second names the brokers with most drops. If no healthy
-    follower was dropped, genuine drops are counted or, if there are none either, unjudged ones. Without drops, None is
+    follower was dropped, genuine drops are counted or, without these, unjudged ones. Without any drops, None is
     returned.
     """
     kinds = {"spurious": "healthy", "genuine": "behind", "unknown": "not judged"}

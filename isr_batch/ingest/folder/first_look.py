@@ -1,4 +1,4 @@
-"""Check before Spark is started whether a request log contains follower fetches, without which there is no replay."""
+"""Check before Spark is started whether logs can be replayed: a request log must contain follower fetches."""
 
 import re
 from collections.abc import Iterable

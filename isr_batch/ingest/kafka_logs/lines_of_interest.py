@@ -177,7 +177,7 @@ def _choose_lines_of_interest(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the lines of interest in batches of lines, and summaries of all lines, as rows of `_FOUND`.
 
-    ``overlapping`` are the brokers of which several files may contain the same lines.
+    ``overlapping`` are the brokers with several files that may contain the same lines.
     """
     for batch in batches:
         yield from _chosen_lines(read_as_log_lines(batch), overlapping)
@@ -323,7 +323,7 @@ def _other_state_changes(sql: ArrowSql, figures: pa.Table) -> int:
 def _other_lines_by_file(sql: ArrowSql, figures: pa.Table, records: pa.Table) -> pa.Table:
     """Combine the summaries of batches (``figures``) into one row per file, as `LinesOfInterest.files` describes.
 
-    ``records`` are the metadata records. They count as lines of their file.
+    The metadata records (``records``) are counted with the lines of their file.
     """
     return sql(
         f"""

@@ -161,9 +161,9 @@ def head_of(path: str) -> bytes:
 
 
 def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
-    """Yield the content of a file, decompressed. Of an uncompressed file, only the bytes from ``start`` to ``end``.
+    """Yield the content of a file, decompressed. An uncompressed file is read from ``start`` to ``end`` only.
 
-    Raise BadFileError if it is binary, damaged, unreadable or too large.
+    Raise BadFileError if the file is binary, damaged, unreadable or too large.
     """
     try:
         unpacked = 0
