@@ -66,7 +66,7 @@ def seconds_text(times_ms: Sequence[int]) -> str:
 
 
 def from_asked_time(after_us: int, what: str) -> list[str]:
-    """Return a list with a sentence on how far the nearest result is from the requested time; [] below one second.
+    """Return a list with a sentence on how far the nearest result is from the requested time; [] if under a second.
 
     ``after_us`` is the result's time minus the requested time, in microseconds, and ``what`` names the result.
     """

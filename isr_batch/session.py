@@ -247,7 +247,10 @@ def _session_options(settings: SparkSettings) -> dict[str, str]:
 
 
 def _submitted_session(settings: SparkSettings, tasks: int | None) -> SparkSession:
-    """Return the session of a job under spark-submit, with our options where the job's configuration sets none."""
+    """Return the session of a job under spark-submit, with our options where the job's configuration sets none.
+
+    ``tasks`` is the number of shuffle tasks if the settings contain none.
+    """
     # SparkConf contains the options of spark-submit only after this call; there is no public API for it.
     SparkContext._ensure_initialized()  # noqa: SLF001
     conf = SparkConf()

@@ -130,7 +130,7 @@ class ExpirationCheck:
 
 
 def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[ExpirationCheck]:
-    """Group the shrinks that leaders made by check. Return the checks, numbered in chronological order.
+    """Return the checks in which leaders dropped followers, numbered in chronological order, each with its shrinks.
 
     Parameters
     ----------

@@ -117,7 +117,7 @@ def _lost_records_of_choice(row: Row) -> int | None:
 
 
 def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
-    """Group rule runs that have the same lag time, decisions and costs. Groups are in the order of their first runs."""
+    """Return groups of rule runs that have the same lag time, decisions and costs, in the order of their first runs."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         price = (

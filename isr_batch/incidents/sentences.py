@@ -372,7 +372,7 @@ def span_of_terms(cluster: Row) -> str:
 
 
 def clusters_worst_first(own: OwnShrinks) -> list[Row]:
-    """Sort clusters by their number of healthy followers dropped, then by their number of drops, largest first."""
+    """Return the clusters, sorted by healthy followers dropped, then by all drops, largest first."""
 
     def drops(cluster: Row) -> tuple[int, int]:
         of = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]

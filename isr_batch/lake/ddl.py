@@ -110,7 +110,10 @@ def constraints_since(table: Table, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def constraint_statements(identifier: str, constraints: Mapping[str, str]) -> Iterator[str]:
-    """Yield ALTER TABLE statements that add constraints, given as properties. Those with the same name are replaced."""
+    """Yield ALTER TABLE statements that add constraints, given as properties, in place of any with the same name.
+
+    ``identifier`` is the table as Spark SQL names it.
+    """
     for key, condition in constraints.items():
         name = key.removeprefix(_CONSTRAINT)
         yield f"ALTER TABLE {identifier} DROP CONSTRAINT IF EXISTS {name}"

@@ -290,7 +290,7 @@ class Lake:
         self.was_written(table.name)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
-        """Copy ``columns`` from ``rows`` to existing rows with the same ``key``, if the first of them differs."""
+        """Copy ``columns`` from ``rows`` to existing rows with the same ``key`` if the first of ``columns`` differs."""
         retrying(lambda: amend(self.identifier(table.name), rows, key, columns), table.name)
         self.was_written(table.name)
 

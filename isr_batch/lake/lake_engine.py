@@ -136,7 +136,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """Copy ``columns`` from ``rows`` to existing rows with the same ``key``, if the first of them differs."""
+        """Copy ``columns`` from ``rows`` to existing rows with the same ``key`` if the first of ``columns`` differs."""
 
 
 def appends_text(days: Days) -> str:

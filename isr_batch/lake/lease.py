@@ -145,7 +145,7 @@ def _write_turn_of_lease(lake: Lake, number: int, what: str, *, given_back: bool
 
 
 def _beat_of_lease(lake: Lake, number: int, ended: threading.Event) -> None:
-    """Append a heartbeat to the lease table every `BEAT`, until ``ended`` is set. This runs in a thread."""
+    """Append a heartbeat for turn ``number`` to the lease table every `BEAT`, until ``ended`` is set, in a thread."""
     beats = 0
     while not ended.wait(BEAT.total_seconds()):
         beats += 1
@@ -203,7 +203,7 @@ def _this_process_of_lease() -> _LeaseProcess:
 
 
 def _started(pid: int) -> str:
-    """Return the start time of a process, in ticks since boot; empty if it is not running."""
+    """Return the start time of a process, in ticks since boot; empty if no such process is running."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:

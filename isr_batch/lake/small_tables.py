@@ -193,7 +193,7 @@ class SmallTables:
         return rows_that_meet(self.sql, rows, where)
 
     def count_broken(self, table: Table, rows: pa.Table, where: str = "true") -> int:
-        """Return the number of rows that break the contract of a table or do not meet a condition."""
+        """Return the number of rows that break the contract of a table or do not meet the SQL condition ``where``."""
         return count_breaking_contract(self.sql, table, rows, where)
 
     def _replaced(self, store: Store, table: Table, file: dict[str, Any], where: str) -> int:

@@ -160,7 +160,7 @@ def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
 
 
 def _segments_in_window(engine: LakeEngine, window: Window, where: str) -> Rows:
-    """Return the packed segments of a window as rows of the kernel's input."""
+    """Return the packed segments in a window that meet the condition ``where``, as rows of the kernel's input."""
     columns = (*SET_COLUMNS, "first_time", "event_date")
     segments = engine.with_struct("fetch_segments", columns, "segment", SEGMENT.names, window.handled_days)
     of_days = f"(SELECT * FROM {{segments}} AS segments WHERE {window.handled_in} AND {where}) AS of_days"

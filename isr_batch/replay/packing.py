@@ -148,7 +148,7 @@ def _files_to_pack(lake: Lake, table: Table, days: Sequence[date]) -> list[DataF
 
 
 def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
-    """Read the rows of data files in this process, and return them as batches of sorted chunks.
+    """Read the rows of data files in this process, group the rows into chunks, and return batches of sorted chunks.
 
     None if the files are too large (`sizes.PACKED_BYTES`), or if only Spark can read a table.
     """
@@ -239,7 +239,10 @@ def _conformed_segments(
 def _segments_written(
     conform: OfBatches, store: Store, where: str, segments: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Write segments to files of the table ``fetch_segments``, in a worker, and yield reports of the files."""
+    """Write segments to files of the table ``fetch_segments``, in a worker, and yield reports of the files.
+
+    ``conform`` converts segments to rows of the table, and ``where`` is the condition that these rows must meet.
+    """
     return with_files_written(FETCH_SEGMENTS, store, where, ArrowSql, conform(segments))
 
 

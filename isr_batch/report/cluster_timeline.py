@@ -159,7 +159,7 @@ def share_of_timeline(us: float, within: tuple[int, int]) -> float:
 
 
 def brokers_in_view(brokers: Collection[int], pairs: Sequence[Row]) -> tuple[list[int], list[int]]:
-    """Choose the brokers that a page shows one by one. Return their ids, and those of all others, which share a lane.
+    """Choose the brokers that a page shows one by one. Return their ids, and the ids of all other brokers.
 
     If there are more than `MOST_LANES` brokers, those with the most drops of healthy followers are chosen. Of brokers
     with equally many, those with the most drops of any kind are chosen.

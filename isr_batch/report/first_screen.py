@@ -32,7 +32,7 @@ MOST: Final = 100
 def first_screens(
     own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, ShrinkOnPage], fetches: Sequence[Row]
 ) -> list[dict[str, Any]]:
-    """Return for each cluster what ``report.html.j2`` shows of it, most healthy followers dropped first.
+    """Return for each cluster the variables that ``report.html.j2`` needs, most healthy followers dropped first.
 
     Parameters
     ----------

@@ -125,7 +125,7 @@ def figure_of_draws(values: Floats) -> Figure:
 
 
 def _sums_of_leaders(rows: Sequence[Row]) -> list[Row]:
-    """Return the sums of each leader's rows, to draw these together: a leader that stops drops all its followers."""
+    """Sum the rows of each leader. Its pairs are drawn together, because a leader that stops drops all followers."""
     sums: dict[tuple[object, object], dict[str, float]] = {}
     for row in rows:
         of_leader = sums.setdefault((row["cluster_id"], row["leader_id"]), dict.fromkeys(SUMMED, 0.0))

@@ -167,7 +167,9 @@ def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
 def _isr_commits(
     changes: Iterable[Mapping[str, Any]], term: Mapping[str, Any], writes: Mapping[int, int]
 ) -> Iterator[tuple[int, frozenset[int]]]:
-    """Yield (time, ISR) for each time at which a new ISR is committed.
+    """Yield (time, ISR) for each time at which a new ISR is committed in a term.
+
+    ``writes`` are the times at which the response to an ISR write arrives, by the time of its request.
 
     A change that the rule requested is committed when the response to its ISR write arrives, unless another change came
     first. In that case, the ISR before the next change is not the requested one.
@@ -254,7 +256,10 @@ def _isr_path_of_term(
 def _row(
     term: Mapping[str, Any], known: _Known, state: _IsrPathState, cluster: ControlledCluster
 ) -> dict[str, Any] | None:
-    """Return a row of `spans_outside_isr` without its times; None if all replicas are in the ISR and an heir exists."""
+    """Return a row of `spans_outside_isr` without its times; None if all replicas are in the ISR and an heir exists.
+
+    ``state`` has the ISR and both ELRs, and ``known`` what the controller has said up to then.
+    """
     order = [replica for replica in term["assigned"] if replica not in known.inactive and replica != term["leader_id"]]
     isr = state.among(term["assigned"], state.isr)
     if order and len(isr) == len(term["assigned"]):

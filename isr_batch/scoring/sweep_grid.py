@@ -62,7 +62,7 @@ class SweepGrid(BaseModel):
     @field_validator("grid")
     @classmethod
     def _params_known(cls, grid: dict[str, list[int | str]], info: ValidationInfo) -> dict[str, list[int]]:
-        """Convert parameter names to ours and values to numbers. Raise a ValueError that lists all mistakes."""
+        """Convert a grid's parameter names to ours, and values to numbers. Raise a ValueError listing all mistakes."""
         known = {name: param for rule in info.data.get("rules", REGISTRY) for name, param in _params(rule).items()}
         wrong: list[str] = []
         read: dict[str, list[int]] = {}

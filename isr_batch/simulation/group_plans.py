@@ -68,7 +68,7 @@ def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedF
 def _plan_group(
     fleet: FleetOfGroups, number: int, seed: int, loop: LoopOfScenario, end_us: int
 ) -> tuple[GroupPlan, list[PlantedFault]]:
-    """Return the plan and the faults of one group."""
+    """Return the plan of group ``number``, and its planted faults. ``seed`` is that of the group's simulation."""
     plan = GroupPlan(
         number=number,
         seed=seed,

@@ -240,7 +240,7 @@ def _collected_from_spark(packets: DataFrame, schema: pa.Schema) -> pa.Table:
 
 
 def _kept_in_spark(packets: DataFrame, schemas: Mapping[str, pa.Schema], few: int) -> dict[str, Rows]:
-    """Compute and store the packets. Return each table in them, as an Arrow table if it has at most ``few`` rows.
+    """Compute and store the packets. Return each table in them by name, in Arrow if it has at most ``few`` rows.
 
     Later stages start from the stored packets instead of the log text. The packets are stored on the executors' disks,
     because they would fill the heap. If an executor is lost, the ingest therefore fails and must be repeated.
@@ -377,7 +377,10 @@ def _unpacked_in_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 def _worked_by_key(
     work: OfTables, schemas: dict[str, pa.Schema], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Call ``work`` once, with all rows of the Spark task as one table per input, and yield its result."""
+    """Call ``work`` once, with all rows of the Spark task as one table per input, and yield the rows that it returns.
+
+    ``schemas`` are the schemas of the inputs by name, and ``schema`` is that of the result.
+    """
     parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
     for batch in batches:
         for name in schemas:

@@ -27,8 +27,6 @@ def require_follower_fetches(given: str, found: Iterable[LogFolder]) -> None:
 
     ``given`` is the value of ``--logs``, for the message.
 
-    ``given`` is the option with which the user named the logs, for the message.
-
     Raises
     ------
     NothingToReplayError

@@ -74,7 +74,7 @@ def require_balance(account: Iterable[Tally]) -> None:
 
 
 def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, refused_lines: pa.Table) -> list[Tally]:
-    """Count the lines of each kind of log that were read, used, skipped and refused.
+    """Return, as one `Tally` per number, how many lines of each kind of log were read, used, skipped and refused.
 
     Parameters
     ----------

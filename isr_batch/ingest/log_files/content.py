@@ -299,7 +299,7 @@ class Fingerprinter:
         self.last = chunk[-1:]
 
     def _cut(self, chunk: bytes) -> None:
-        """If the current range is long enough, begin a new range at the next line with a timestamp."""
+        """If the current range is long enough, begin a new range at the next line in ``chunk`` that has a timestamp."""
         next_cut = max(self.cuts[-1][0] + self.range_bytes - self.size, 0)
         # A range begins with a line that has a timestamp, because a line without one belongs to the line before it.
         line_end = chunk.find(b"\n[2", next_cut) if next_cut < len(chunk) else -1

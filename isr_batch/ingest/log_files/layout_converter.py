@@ -209,7 +209,11 @@ _WRITER = re.compile(WRITER)
 def _lines_apart(
     values: pa.StringArray, numbers: npt.NDArray[np.int64], goes_on: npt.NDArray[np.bool_] | None
 ) -> tuple[pa.StringArray, npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
-    """Split events that consist of several lines, such as the settings that a broker logs as one event."""
+    """Split events that consist of several lines, such as the settings that a broker logs as one event.
+
+    Return, for each resulting line, its text, its number in the file, and (``goes_on``) whether the next one continues
+    it.
+    """
     if not pc.any(pc.match_substring(values, "\n")).as_py():
         return values, numbers, goes_on
     pieces = pc.split_pattern(values, "\n")

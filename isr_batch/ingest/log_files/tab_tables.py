@@ -22,7 +22,7 @@ STAMP, LEVEL, LOGGER, MESSAGE, HOST = "@timestamp", "level", "logger", "message"
 
 
 def columns_of_tab_table(text: str) -> list[str] | None:
-    """Name the columns of a table without a header, using its first rows. Returns None for any other text."""
+    """Return the names of the columns of a table without a header, judging by its first rows; None for other texts."""
     lines = [line.rstrip("\r") for line in text.split("\n")[:_LOOKED_AT] if "\t" in line.strip()]
     rows = [row for line in lines if any(map(_is_time, row := line.split("\t")))]
     if not rows:

@@ -251,9 +251,9 @@ def _ends_of_gaps(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
 
 
 def _is_gap_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> bool:
-    """Return whether a gap misses no line, because it is in a period in ``spanned``.
+    """Return whether no line is missing in a gap, because the gap is within a period in ``spanned``.
 
-    In these periods, the request numbers of some follower have no gap.
+    In these periods, the request numbers of some follower are consecutive.
     """
     return any(since <= gap[0] + NEAR_US and until >= gap[1] - NEAR_US for since, until in spanned)
 

@@ -133,7 +133,7 @@ def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
 
 
 def _partitions_of_request(message: str) -> Iterator[tuple[dict[str, Any], int | None]]:
-    """Yield the state of each partition in a request, and its error code in the response.
+    """Yield pairs for each partition in a request: the state of the partition, and its error code in the response.
 
     If the response is not logged, the error code is None. If the response contains an error for the whole request,
     nothing is yielded.

@@ -221,8 +221,9 @@ def _by_other_evidence(
 ) -> list[tuple[int, int, str]]:
     """Return the term of a partition that a broker led without fetches: [(start time, leader epoch, source)], or [].
 
-    ``led`` are its leaders as in `Signs`. The last one up to the start of the period ``stretch`` decides, or else a
-    listing. Without both, a log line about its ISR before ``limit_us`` (times ``lines``) shows an unknown leader epoch.
+    ``led`` are the partition's leaders, as in `Signs`. The last one before the period ``stretch`` decides, or else a
+    listing. Without both, any log line about the partition's ISR before ``limit_us`` (times ``lines``) shows that the
+    broker leads, with an unknown epoch.
     """
     known = [entry for entry in led if entry[0] <= stretch.first_us] or [
         entry for entry in led if entry[3] == SNAPSHOT

@@ -108,7 +108,7 @@ def as_begun(begun: Iterable[Begun]) -> pa.Table:
 def vouched_for(
     led: Iterable[dict[str, Any]], stretches: Sequence[Stretch], evidence: PartitionEvidence
 ) -> list[dict[str, Any]]:
-    """Cut each term to the time that its leader's request log covers. Drop terms outside all covered periods.
+    """Return the terms in ``led``, cut to the time that the leader's request log covers. Terms outside it are left out.
 
     Returns
     -------

@@ -210,7 +210,7 @@ class FileRows:
             yield self._held[path, number].slice(int(some[0] - starts[number]), len(some))
 
     def _read(self, path: str, file: pq.ParquetFile, numbers: Sequence[int]) -> None:
-        """Read row groups of a file into the cache. One read for all of them needs fewer requests to the store."""
+        """Read row groups of a file into the cache. One read for all ``numbers`` needs fewer requests to the store."""
         if not numbers:
             return
         columns = file.read_row_groups(numbers, self._schema.names, use_threads=False).select(self._schema.names)
