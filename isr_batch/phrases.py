@@ -31,7 +31,7 @@ def brokers_text(ids: Sequence[int]) -> str:
 
 
 def largest_parts(parts: Sequence[tuple[int, str]]) -> str:
-    """Join parts of a sentence with semicolons. Each part is given with the number of drops that it describes.
+    """Join parts of a sentence with semicolons, given each part with the number of drops that it describes.
 
     If there are more than `PARTS`, only those with the most drops are kept, in the given order. The others are counted
     at the end: "3 more (5 drops)".

@@ -59,7 +59,7 @@ def rule_names_between_commas(value: object) -> object:
 
 
 def parse_rule_params(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Parse ``RULE.PARAM=VALUE`` options into {rule: {parameter: value}}. Both names may contain dots.
+    """Parse options ``RULE.PARAM=VALUE`` into {rule: {parameter: value}}. Rules and parameters may contain dots.
 
     Raises
     ------

@@ -98,7 +98,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use only the values that `load_settings` passes. It reads the layers itself, to name those with mistakes."""
+        """Use only the values that `load_settings` passes, because `load_settings` names the layer of each mistake."""
         return (init_settings,)
 
     @property

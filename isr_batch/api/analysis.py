@@ -37,7 +37,7 @@ class Tables(Protocol[F_co]):
 
 
 class Analysis(Generic[F]):
-    """The results of an analysis as frames. Each frame is computed when it is first used.
+    """The results of an analysis as frames. A frame is computed when it is first used.
 
     Columns, types and units are those of the tables of a lake (docs/tables.md), so that a query on a frame also runs on
     the lake. Instants are in UTC, ``*_ms`` are milliseconds, and offsets are record offsets. pandas frames have Arrow

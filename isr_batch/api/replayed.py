@@ -136,7 +136,7 @@ def results_of(
 
 
 def timelines_of(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
-    """Replay input tables in memory, and return both timelines by name. This is five times slower than `results_of`."""
+    """Replay input tables in memory, and return both timelines by name. `results_of` is five times faster."""
     results = _replayed_rows(lake, facts, runs, [*TIMELINES])
     return timelines_of_results(results, read_columns(lake, FETCH_LOG.name, FETCH_LOG.column_names))
 

@@ -1,4 +1,4 @@
-"""Answer the questions that operators ask about shrinks. Each answer names its evidence and says how certain it is."""
+"""Answer the questions that operators ask about shrinks. An answer names its evidence and says how certain it is."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -81,7 +81,7 @@ def incident_title(incident: Row) -> str:
 
 
 def _card_statements(incident: Row) -> list[str]:
-    """Return the statements about an incident. The first is for its title, the others for the row "What"."""
+    """Return the statements about an incident: first the one for its title, then those for the row "What"."""
     if incident["fault_id"] is None:
         return []
     # Statements that come from the broker's own log explain the other statements, so they come last.

@@ -71,7 +71,7 @@ class ArrowView:
 
 
 class _GivenArrowRows:
-    """Placeholder for a table in a prepared query. Its rows are set before each run of the query."""
+    """Placeholder for a table in a prepared query. The table's rows are set before each run of the query."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows: pa.Table | None = rows
@@ -82,7 +82,7 @@ class _GivenArrowRows:
 
 
 class _ArrowSqlPlan:
-    """A prepared query. It is planned once, and can then run on different rows."""
+    """A prepared query, which is planned once, and can run on different rows."""
 
     def __init__(self, query: "duckdb.DuckDBPyConnection", text: str, tables: Mapping[str, pa.Table]) -> None:
         self._query = query
@@ -93,7 +93,7 @@ class _ArrowSqlPlan:
 
     @contextmanager
     def run(self, tables: Mapping[str, pa.Table]) -> "Iterator[duckdb.DuckDBPyRelation]":
-        """Run the query on these tables, and yield the result. Their columns must be those for which it was planned.
+        """Run the query on these tables, and yield the result. The tables must have the columns of the planned ones.
 
         No reference to the tables is kept.
         """

@@ -28,7 +28,7 @@ LARGE_ROWS_AT_A_TIME: Final = 128
 
 
 class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
-    """An engine that runs queries on the tables of a lake. Its ``with`` block releases its resources at the end."""
+    """An engine that runs queries on the tables of a lake. At the end of a ``with`` block, resources are released."""
 
     in_process: bool
     """Whether queries run in this process (DuckDB) and not in Spark."""

@@ -138,7 +138,7 @@ class SmallTables:
         return int(rows.num_rows) + sum(file.rows for file in files)
 
     def add_files(self, table: Table, files: Sequence[FileOfWorker]) -> None:
-        """Add data files that are already written to a table, in one commit. Their rows are not checked again.
+        """Add data files that are already written to a table, in one commit. The files' rows are not checked again.
 
         Raises
         ------

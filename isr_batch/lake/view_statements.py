@@ -83,7 +83,7 @@ def _statements_for_duckdb(lake: Lake) -> list[str]:
 
 
 def _query_on_files(lake: Lake, name: str) -> str:
-    """Return a DuckDB query that reads the data files of a table. Its timestamps are in UTC, without a zone."""
+    """Return a DuckDB query that reads the data files of a table, with timestamps in UTC and without a zone."""
     table = TABLES[name]
     log = lake.log(name)
     if log is None or not lake.is_plain(name):

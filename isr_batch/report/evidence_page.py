@@ -78,7 +78,7 @@ def _drops_in_time(rows: pa.Table) -> Spec:
 
 
 def _storms_on_evidence_page(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return one dict per storm. Its keys are the headings of the table of storms."""
+    """Return one dict per storm, with the headings of the table of storms as keys."""
     return [
         {
             f"first shrink, {zone_name()}": day_and_time(storm.first),

@@ -175,7 +175,7 @@ def _own_values(grid: SweepGrid, rule: str) -> dict[str, dict[int, None]]:
 
 
 def _params(rule: str) -> dict[str, Param]:
-    """Return a rule's parameters by name. Those of the periodic check are left out if the rule has no such check."""
+    """Return a rule's parameters by name, without those of the periodic check if the rule has no such check."""
     continuous = REGISTRY[rule].checks_per_lag_time == CONTINUOUS
     common = {n: p for n, p in COMMON_PARAMS.items() if not (continuous and n in {"check_period_ms", "check_phase_ms"})}
     return common | REGISTRY[rule].params

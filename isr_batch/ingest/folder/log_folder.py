@@ -319,7 +319,7 @@ def _read_kinds(kinds: Iterable[str], layout: Layout) -> list[str]:
 
 
 def _find_brokers_of_jvms(found: LogFolder) -> None:
-    """Assign each gc.log to the broker of the other logs in its folder. If there are several brokers, leave it out."""
+    """Assign each gc.log to the broker of the other logs in its folder, if these are logs of a single broker."""
     of_jvms = found.of_kind(GC)
     found.files = [file for file in found.files if file.kind != GC]
     beside = [(Path(file.name).parent, file.broker_id) for file in found.files if file.broker_id is not None]

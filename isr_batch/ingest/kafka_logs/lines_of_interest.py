@@ -1,4 +1,4 @@
-"""Read all logs except request logs in one pass: collect the lines that are parsed later, and count the others.
+"""Read all logs except request logs in one pass: collect the lines that are parsed later, and count all other lines.
 
 The former are called lines of interest. They are few, so they are collected in the driver as Arrow tables.
 """

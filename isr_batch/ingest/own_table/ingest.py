@@ -75,7 +75,7 @@ class IngestOfTable:
         return total
 
     def odd_days(self) -> list[str]:
-        """Return a sentence for each day with few rows that is far from the other days, as its times may be wrong."""
+        """Return a sentence for each day with few rows that is far from all other days: times of rows may be wrong."""
         days: Counter[str] = Counter()
         for account in self.accounts.values():
             for counted in (account.new, account.known):

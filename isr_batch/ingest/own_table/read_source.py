@@ -54,7 +54,7 @@ class Input:
 
 @dataclass(frozen=True)
 class ReadTable:
-    """The rows that were read from a user's table: those that passed all checks, and refused ones.
+    """The rows that were read from a user's table: rows that passed all checks, and refused rows.
 
     Attributes
     ----------

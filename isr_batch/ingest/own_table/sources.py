@@ -99,7 +99,7 @@ def _files_of_table(place: str, kind: Format) -> list[Path]:
 
 
 def _items_of_files(files: Sequence[Path]) -> tuple[Item, ...]:
-    """Return an item for each file. Its version consists of the file's size and time of change."""
+    """Return an item for each file. The version of an item consists of the file's size and time of change."""
     stats = [(file, file.stat()) for file in files]
     return tuple(Item(str(file), f"{stat.st_size}/{stat.st_mtime_ns}", stat.st_size) for file, stat in stats)
 

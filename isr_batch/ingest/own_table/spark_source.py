@@ -105,7 +105,7 @@ class SparkSource:
 
 
 class SparkRows(SparkSource):
-    """A caller's Spark DataFrame as a source. Its only item is the whole frame.
+    """A caller's Spark DataFrame as a source with a single item, the whole frame.
 
     Parameters
     ----------

@@ -110,7 +110,7 @@ def accepted_requests(lines: pa.Table) -> pa.Table:
 
 
 def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
-    """Return the LeaderAndIsr requests in which some partitions cannot be parsed. Their other partitions are used.
+    """Return the LeaderAndIsr requests in which some partitions cannot be parsed. All other partitions are used.
 
     Returns
     -------

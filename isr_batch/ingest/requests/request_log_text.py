@@ -180,7 +180,7 @@ def _api_version_in_text(text: str) -> int:
 
 
 def _replaced_in_text(text: str, steps: tuple[Step, ...]) -> str:
-    """Apply replacements to a text, one after another. Each is a tuple: a pattern or text, and its replacement."""
+    """Apply replacements, ``steps``, to a text, one after another. A step is a pattern or text, and its replacement."""
     for what, by in steps:
         if not isinstance(what, str):
             text = what.sub(by, text)

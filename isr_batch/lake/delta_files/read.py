@@ -140,12 +140,12 @@ def _partition_name(field: pa.Field) -> str:
 
 
 def _value_of_partition(file: File, field: pa.Field) -> pa.Scalar:
-    """Return the value of a partition column in a file, with the field's type. It is null in the default partition."""
+    """Return the value of a partition column in a file, with the field's type; null for the default partition."""
     return pa.scalar(file[_partition_name(field)], pa.string()).cast(field.type)
 
 
 class FileRows:
-    """Reads rows of a table by their locations (`PLACE`). It keeps files open, and caches row groups.
+    """Reads rows of a table by their locations (`PLACE`), keeps the files open, and caches row groups.
 
     Parameters
     ----------
