@@ -72,12 +72,12 @@ class Analysis(Generic[F]):
 
     @cached_property
     def replica_timeline(self) -> F:
-        """The state of each follower under each rule, one row per change. It is large; computing it replays again."""
+        """The state of each follower under each rule, one row per change: a large frame that needs another replay."""
         return self._tables.frame("replica_timeline")
 
     @cached_property
     def partition_timeline(self) -> F:
-        """The state of each partition under each rule, one row per change. It is large; computing it replays again."""
+        """The state of each partition under each rule, one row per change: a large frame that needs another replay."""
         return self._tables.frame("partition_timeline")
 
     @cached_property

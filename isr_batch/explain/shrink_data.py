@@ -294,7 +294,7 @@ def _observed_shrink(engine: LakeEngine, shrink: Row) -> Row | None:
 
 
 def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
-    """Return what each other rule run decided: it made the shrink too, kept the follower, or had already dropped it.
+    """Return what each other rule run decided: it made the shrink too, kept the follower, or had it out before.
 
     Empty if the controller made the shrink, because no rule decided then.
     """

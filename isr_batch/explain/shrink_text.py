@@ -47,7 +47,7 @@ class FetchInText:
 
 @dataclass(frozen=True)
 class OtherRuleInText:
-    """What another rule run decided: it ``made`` the shrink too, ``kept`` the follower, or had the follower ``out``.
+    """Decision of another rule run, which ``made`` the shrink too, ``kept`` the follower, or had the follower ``out``.
 
     If it made the shrink, ``at_us`` and ``primary_cause`` are the time and the cause of this other shrink.
     """
