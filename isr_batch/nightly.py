@@ -127,7 +127,7 @@ def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[di
     """Maintain a lake's tables, and then pack the segments that a replay reads again.
 
     Maintenance replaces data files of fetches and appends with new ones. A segment stores a hash of the names of the
-    files from which it was packed, so it is considered stale afterwards. Parameters and returned rows are those of
+    files from which it was packed, so the segment is stale after maintenance. Parameters and returned rows are those of
     `isr_batch.lake.maintain.maintain_tables`.
     """
     with leased(lake):

@@ -31,7 +31,7 @@ def brokers_text(ids: Sequence[int]) -> str:
 
 
 def largest_parts(parts: Sequence[tuple[int, str]]) -> str:
-    """Join parts of a sentence with semicolons. Each part is given with the number of drops that it describes.
+    """Join parts of a sentence with semicolons, given each part with the number of drops that it describes.
 
     If there are more than `PARTS`, only those with the most drops are kept, in the given order. The others are counted
     at the end: "3 more (5 drops)".
@@ -66,7 +66,7 @@ def seconds_text(times_ms: Sequence[int]) -> str:
 
 
 def from_asked_time(after_us: int, what: str) -> list[str]:
-    """Return a sentence on how far the nearest result is from the requested time; [] for less than a second.
+    """Return a list with a sentence on how far the nearest result is from the requested time; [] if under a second.
 
     ``after_us`` is the result's time minus the requested time, in microseconds, and ``what`` names the result.
     """

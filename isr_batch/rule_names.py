@@ -46,7 +46,7 @@ def rule_names_sort_key(run: str) -> tuple[int, str]:
 
 
 def rule_names_by_release(rules: Iterable[str]) -> list[str]:
-    """Sort distinct rule names by release. A list "a, b" of rules is sorted by its first. Other names come last."""
+    """Return the distinct names, sorted by release. A list "a, b" is sorted by its first. Other names come last."""
     from udfs.rules import REGISTRY
 
     known = {rule: position for position, rule in enumerate(REGISTRY)}
@@ -59,7 +59,7 @@ def rule_names_between_commas(value: object) -> object:
 
 
 def parse_rule_params(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Parse ``RULE.PARAM=VALUE`` options into {rule: {parameter: value}}. Both names may contain dots.
+    """Parse options ``RULE.PARAM=VALUE`` into {rule: {parameter: value}}. Rules and parameters may contain dots.
 
     Raises
     ------

@@ -158,7 +158,7 @@ def in_utc(session: SparkSession) -> SparkSession:
 
 
 def shuffle_options(settings: SparkSettings) -> dict[str, str]:
-    """Return the Spark option for the number of shuffle tasks: that of the settings, else at least 8 and 4 per core."""
+    """Return {Spark's option for the number of shuffle tasks: value}: the setting, else at least 8 and 4 per core."""
     local = re.fullmatch(r"local(?:\[(\*|\d+).*\])?", settings.master)
     cores = len(os.sched_getaffinity(0)) if local and local[1] == "*" else int((local and local[1]) or 1)
     return {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or max(8, 4 * cores))}
@@ -235,7 +235,7 @@ def _local_options() -> dict[str, str]:
 
 
 def _empty_folder() -> str:
-    """Create an empty temporary folder with an unpredictable name. It is deleted when this process exits."""
+    """Create an empty temporary folder with an unpredictable name, which is deleted when this process exits."""
     folder = tempfile.mkdtemp(prefix="isr-batch-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -247,7 +247,10 @@ def _session_options(settings: SparkSettings) -> dict[str, str]:
 
 
 def _submitted_session(settings: SparkSettings, tasks: int | None) -> SparkSession:
-    """Return the session of a job under spark-submit, with our options where the job's configuration sets none."""
+    """Return the session of a job under spark-submit, with our options where the job's configuration sets none.
+
+    ``tasks`` is the number of shuffle tasks if the settings contain none.
+    """
     # SparkConf contains the options of spark-submit only after this call; there is no public API for it.
     SparkContext._ensure_initialized()  # noqa: SLF001
     conf = SparkConf()

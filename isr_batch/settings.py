@@ -39,7 +39,7 @@ def _settings_switch(value: object) -> object:
 
 
 class _Section(BaseModel):
-    """Base class of the sections of the settings. It refuses unknown keys."""
+    """Base class of the sections of the settings. Unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -98,7 +98,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use only the values that `load_settings` passes. It reads the layers itself, to name those with mistakes."""
+        """Use only the values that `load_settings` passes, because `load_settings` names the layer of each mistake."""
         return (init_settings,)
 
     @property
@@ -152,7 +152,10 @@ def _conf_folder() -> Path | None:
 
 
 def _settings_layers(env: str | None, options: Tree, conf: Path | None, mistakes: list[str]) -> list[tuple[str, Tree]]:
-    """Read all layers, lowest first, each with its name for messages. Mistakes are appended to ``mistakes``."""
+    """Return all layers as (name for messages, tree), lowest priority first. Mistakes are appended to ``mistakes``.
+
+    ``env`` is the environment, ``options`` the values of command-line options, and ``conf`` the folder of the files.
+    """
     layers = []
     for path in [conf / "base.yaml", *([conf / f"{env}.yaml"] if env else [])] if conf else []:
         if path.is_file():
@@ -200,7 +203,10 @@ def _merge_settings(below: Tree, above: Mapping[str, Any]) -> Tree:
 def _settings_mistake(
     location: tuple[int | str, ...], details: Mapping[str, Any], layers: list[tuple[str, Tree]]
 ) -> str:
-    """Describe an error of pydantic in one sentence, which names the layer with the wrong value and the key."""
+    """Describe an error of pydantic in one sentence, which names the key, and the layer with the wrong value.
+
+    ``location`` is the path of the key, and ``details`` is pydantic's description.
+    """
     where = f"{_settings_layer_of(location, layers)}: {'.'.join(str(part) for part in location)}"
     if details["type"] == "extra_forbidden":
         model: type[BaseModel] = Settings

@@ -22,7 +22,7 @@ def zone_name() -> str:
 
 
 def zone_note() -> list[str]:
-    """Return a sentence that names the time zone, for texts whose times do not show it; [] if it is UTC."""
+    """Return a list with a sentence on the time zone, for texts whose times do not show it; [] if the zone is UTC."""
     return [] if zone_name() == "UTC" else [f"Times are in {zone_name()}."]
 
 

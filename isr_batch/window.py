@@ -86,7 +86,7 @@ class Window:
 
 
 def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
-    """Return the window that the options ``--date``, or ``--from`` and ``--to``, define.
+    """Return the window that the options ``--date`` (``day``), or ``--from`` and ``--to``, define.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""The commands of `isr-batch`. They parse options, call the package `isr_batch`, and set the exit code."""
+"""The commands of `isr-batch`, which parse options, call the package `isr_batch`, and set the exit code."""

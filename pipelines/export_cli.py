@@ -96,7 +96,7 @@ def export_incident_command(
 
 
 def _draw_incident(job: Job, incident: dict[str, Any], picture: Path) -> None:
-    """Draw the example shrink of an incident into a file, as a swim lane."""
+    """Draw the example shrink of an incident as a swim lane into the file ``picture``."""
     from isr_batch.explain.shrink_data import explain_shrink
     from isr_batch.explain.swimlane import draw_swimlane
     from isr_batch.explain.swimlane_data import swimlane_scene

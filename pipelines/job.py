@@ -142,7 +142,7 @@ def show_zone_of_job(zone: str | None) -> None:
 
 
 def require_path_of_job(path: str, what_to_do: str) -> None:
-    """Check that a path exists, if it must be a local path. This needs no Spark.
+    """Check without Spark that a path exists, if it must be a local path.
 
     Under spark-submit, or with a Hadoop configuration, a path without a scheme may belong to the cluster's file system,
     and is not checked.
@@ -163,7 +163,7 @@ def require_path_of_job(path: str, what_to_do: str) -> None:
 
 
 def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = False) -> None:
-    """Check that the options name a lake. This needs no Spark.
+    """Check without Spark that the options name a lake.
 
     Parameters
     ----------

@@ -73,7 +73,10 @@ def kip_command(
 
 @contextmanager
 def _lake_of_samples(out: Output, env: str | None, old: str, new: str) -> "Iterator[Lake]":
-    """Yield a temporary lake in which the sample logs were replayed under both rules. It is deleted at the end."""
+    """Yield a temporary lake in which the sample logs were replayed under the rules ``old`` and ``new``.
+
+    The lake is deleted when the ``with`` block ends. ``env`` is the environment whose settings are used.
+    """
     logs = shipped("data/samples")
     with TemporaryDirectory() as folder:
         job: Job = open_job(out, settings_of_job(env, f"{old},{new}"), folder, None, logs=logs, new=True)
@@ -84,7 +87,7 @@ def _lake_of_samples(out: Output, env: str | None, old: str, new: str) -> "Itera
 
 
 def _simulated_stories(out: Output, old: str, new: str) -> list[dict[str, Any]]:
-    """Simulate all shipped experiments under both rules, and return rows of table experiment_results."""
+    """Simulate all shipped experiments under the rules ``old`` and ``new``. Return rows of table experiment_results."""
     from isr_batch.lake.memory_lake import MemoryLake
     from isr_batch.simulation.experiments import load_experiment, run_experiment
 

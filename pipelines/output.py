@@ -256,12 +256,12 @@ class Output:
         self._note_cut(given, len(rows))
 
     def _note_cut(self, given: int, shown: int) -> None:
-        """If a table has more rows than are shown, say how many."""
+        """If only ``shown`` rows of a table with ``given`` rows are shown, say so."""
         if given > shown:
             self._stdout.print(f"{shown:,} of {given:,} rows are shown: --json prints all\n", soft_wrap=True)
 
     def _records(self, title: str, titles: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-        """Print each row of a table as lines of column name and value. Empty values are left out."""
+        """Print each row of a table (``cells``) as lines of title and value. Empty values are left out."""
         longest = max(map(len, titles))
         lines = [printable(title)] if title else []
         for row in cells:
@@ -278,7 +278,10 @@ class Output:
         self._stdout.print("\n".join(map(printable, lines)), soft_wrap=True)
 
     def error(self, message: str, hint: str, exit_code: int) -> None:
-        """Print an error to stderr, and a hint that says what to do. This does not end the command."""
+        """Print an error to stderr, and a hint that says what to do. The command does not end here.
+
+        ``exit_code`` is the code with which the command will end, for the JSON log.
+        """
         if self.as_json:
             self._log.error(message, hint=hint, exit_code=exit_code)
             return
@@ -306,7 +309,7 @@ class _Logged(logging.Handler):
 
 
 def _printable_event(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Escape unprintable characters in all strings of a log event. This is a structlog processor."""
+    """Escape unprintable characters in all strings of a log event, as a processor of structlog."""
     return {name: printable_lines(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
@@ -345,7 +348,7 @@ def _widths(titles: Sequence[str], cells: Sequence[Sequence[str]], kept: Sequenc
 
 
 def _is_cramped(cells: Sequence[Sequence[str]], widths: Sequence[int], room: int) -> bool:
-    """Whether a table is wider than the terminal, or its rows take more than `MANY_LINES` lines on average."""
+    """Whether a table is wider than the terminal (``room``), or its rows take over `MANY_LINES` lines on average."""
     if sum(widths) + GAP * len(widths) + 1 > room:
         return True
     lines = [max(-(-len(cell) // width) for cell, width in zip(row, widths, strict=True) if width) for row in cells]
@@ -358,7 +361,7 @@ def _clock_text(seconds: float) -> str:
 
 
 def _progress_text(work: WorkDone, speed: float | None) -> str:
-    """Format the work done, the total and the rate, such as "5 of 20 tasks, 1.2 a second"."""
+    """Format the work done, the total and the rate (``speed``), such as "5 of 20 tasks, 1.2 a second"."""
     if not work.total:
         return work.unit
     rate = f", {speed:.1f} a second" if speed else ""

@@ -256,7 +256,10 @@ def _replay_and_report(
     job: Job, done: "Run", command: str, file: Path, window: Window, timelines: "Timelines | None",
     warnings: "Mapping[str, list[str]]", *, comparable: bool,
 ) -> None:  # fmt: skip
-    """Replay unless the results are up to date, compare with the brokers if ``comparable``, and write the report."""
+    """Replay unless the results are up to date, compare with the brokers if ``comparable``, and write the report.
+
+    ``warnings`` are sentences for the report, by cluster.
+    """
     from isr_batch.nightly import is_replayed
     from isr_batch.replay.replay import rule_runs
     from isr_batch.scoring.broker_check import require_match

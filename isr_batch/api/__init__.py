@@ -1,1 +1,1 @@
-"""The functions of `import isr_batch`. They take and return DataFrames."""
+"""The functions of `import isr_batch`, which take and return DataFrames."""

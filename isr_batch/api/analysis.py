@@ -37,7 +37,7 @@ class Tables(Protocol[F_co]):
 
 
 class Analysis(Generic[F]):
-    """The results of an analysis as frames. Each frame is computed when it is first used.
+    """The results of an analysis as frames. A frame is computed when it is first used.
 
     Columns, types and units are those of the tables of a lake (docs/tables.md), so that a query on a frame also runs on
     the lake. Instants are in UTC, ``*_ms`` are milliseconds, and offsets are record offsets. pandas frames have Arrow
@@ -72,12 +72,12 @@ class Analysis(Generic[F]):
 
     @cached_property
     def replica_timeline(self) -> F:
-        """The state of each follower under each rule, one row per change. It is large; computing it replays again."""
+        """The state of each follower under each rule, one row per change: a large frame that needs another replay."""
         return self._tables.frame("replica_timeline")
 
     @cached_property
     def partition_timeline(self) -> F:
-        """The state of each partition under each rule, one row per change. It is large; computing it replays again."""
+        """The state of each partition under each rule, one row per change: a large frame that needs another replay."""
         return self._tables.frame("partition_timeline")
 
     @cached_property

@@ -71,7 +71,7 @@ def _columns(frame: object) -> str:
 
 
 def one_kind(frames: Mapping[str, object]) -> Kind:
-    """Return the one kind that all these frames have. The keys are argument names, for error messages.
+    """Return the kind that all frames in ``frames`` have. The keys are argument names, for error messages.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Make a function for ``applyInArrow`` in a user's own Spark job. It replays a partition and returns the shrinks."""
+"""Make a function for ``applyInArrow`` in a user's own Spark job, which replays a partition and returns the shrinks."""
 
 import sys
 from collections.abc import Callable, Sequence

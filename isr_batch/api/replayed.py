@@ -99,7 +99,7 @@ def frames_read(
 
 
 def without_fetches(refused: int, first: pa.Table) -> QualityGateError:
-    """Return the error for an input without a fetch. It shows how many rows were refused, and the row of ``first``."""
+    """Return the error for an input without a fetch: how many rows were refused, and why the row ``first`` was."""
     if not refused:
         return QualityGateError("no follower fetch is left", "check `where` and replica_id in the mapping")
     (row,) = first.to_pylist()
@@ -108,7 +108,7 @@ def without_fetches(refused: int, first: pa.Table) -> QualityGateError:
 
 
 def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
-    """Add the derived tables to input tables in memory, and return the facts about brokers that they contain."""
+    """Add the derived tables to input tables in memory, and return the facts about brokers in all these tables."""
     derive_in_memory(lake, sql)
     engine = InProcess(lake, sql)
     return BrokerFacts(engine.arrow(stream_facts(engine)))
@@ -136,7 +136,7 @@ def results_of(
 
 
 def timelines_of(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
-    """Replay input tables in memory, and return both timelines by name. This is five times slower than `results_of`."""
+    """Replay input tables in memory, and return both timelines by name. `results_of` is five times faster."""
     results = _replayed_rows(lake, facts, runs, [*TIMELINES])
     return timelines_of_results(results, read_columns(lake, FETCH_LOG.name, FETCH_LOG.column_names))
 

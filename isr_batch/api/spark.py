@@ -142,7 +142,7 @@ class SparkTables:
 
     @cached_property
     def _known(self) -> tuple[BrokerFacts, dict[Table, pa.Table]]:
-        """The facts about brokers, and the tables in `OF_BROKERS`. Both are derived from the rows of all partitions."""
+        """The facts about brokers, and the tables in `OF_BROKERS`, both derived from the rows of all partitions."""
         days = self._worked(
             _fetch_days_by_spark, contract_schema(FETCH_DAYS.name, FETCH_DAYS.column_names), None
         ).toArrow()
@@ -217,7 +217,7 @@ class _NearSilences(MemoryLake):
         return None if name == FETCH_LOG.name else super().direct(name)
 
     def read(self, name: str) -> DataFrame:
-        """Return ``fetch_log`` as a Spark frame. It is the only table that is not in memory."""
+        """Return ``fetch_log``, the only table that is not in memory, as a Spark frame."""
         assert name == FETCH_LOG.name
         return self._fetch_log()
 

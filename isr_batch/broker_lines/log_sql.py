@@ -135,5 +135,5 @@ def _form_value(group: str, type_: str) -> str:
 
 
 def _form_columns(names_and_types: str) -> list[tuple[str, str]]:
-    """Split ``name TYPE, name TYPE`` into pairs."""
+    """Split the text ``name TYPE, name TYPE`` into pairs (name, type)."""
     return [(name, type_) for name, _, type_ in (column.partition(" ") for column in names_and_types.split(", "))]

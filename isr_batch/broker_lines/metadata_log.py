@@ -138,7 +138,7 @@ def metadata_topics(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
 
 
 def metadata_min_isr(sql: ArrowSql, metadata: pa.Table) -> pa.Table:
-    """Return the last value of min.insync.replicas for each topic and each broker that sets it.
+    """Return the last value of min.insync.replicas in the metadata log for each topic and each broker that sets it.
 
     The columns are topic, resource_broker and min_insync_replicas. One of the first two is null. If resource_broker is
     '', the value is the default of all brokers.
@@ -213,7 +213,10 @@ def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table
 
 
 def with_deletions(sql: ArrowSql, logged: pa.Table, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
-    """Add deletions of replicas that only the metadata log shows to ``logged``, the rows of `forms.DELETED`."""
+    """Return ``logged``, the rows of `forms.DELETED`, and the deletions that only the metadata log shows.
+
+    ``topic_names`` maps topic ids to names.
+    """
     return sql(
         f"""
         WITH replicas AS (

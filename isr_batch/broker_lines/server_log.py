@@ -57,8 +57,9 @@ def shrink_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
 def isr_write_times(sql: ArrowSql, shrinks: pa.Table, updates: pa.Table, led: pa.Table) -> pa.Table:
     """Return the median duration of each broker's ISR writes: broker_id, isr_write_ms.
 
-    A write lasts from the Shrinking line to the line that shows the new ISR. This is the line "ISR updated" or, in
-    releases in which a shrink begins a new term (KRaft up to 3.6), the line about the start of the term.
+    A write lasts from the Shrinking line (``shrinks``) to the line with the new ISR. The latter is "ISR updated"
+    (``updates``) or, in releases in which a shrink begins a new term (KRaft up to 3.6), the line about the start of the
+    term (``led``).
     """
     written = "SELECT broker_id, topic, partition_id, stamp_us, isr FROM"
     return sql(
@@ -79,7 +80,7 @@ def isr_write_times(sql: ArrowSql, shrinks: pa.Table, updates: pa.Table, led: pa
 
 
 def min_isr_of_logs(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Return min.insync.replicas by topic, as printed in the lines about newly created partition logs."""
+    """Return min.insync.replicas by topic, as printed in the lines of server.log about newly created partition logs."""
     return sql(
         """
         SELECT topic, max(min_insync_replicas) AS min_insync_replicas
@@ -90,7 +91,7 @@ def min_isr_of_logs(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Return the lines in which a follower reports a failed fetch.
+    """Return the lines of ``server`` (server.log) in which a follower reports a failed fetch.
 
     Returns
     -------
@@ -116,7 +117,7 @@ def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Return one row per start of a broker process: the columns in `SOURCE` of the first line that shows the start."""
+    """Return one row per start of a broker process, as server.log shows it: the `SOURCE` columns of the first line."""
     return sql(
         f"""
         WITH marks AS (
@@ -133,7 +134,7 @@ def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def brokers_without_processes(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
-    """Return the brokers without lines at INFO in server.log. Their starts are unknown."""
+    """Return the brokers without lines at INFO in server.log, whose starts are therefore unknown."""
     return sql(
         """
         SELECT broker_id FROM settings ANTI JOIN (SELECT broker_id FROM server WHERE contains(message, '] INFO '))
@@ -169,7 +170,9 @@ def own_states(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def process_lines(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
-    """Return the version and the start time of each broker process: broker_id, process, broker_version, startup_us.
+    """Return the version and the start time of each broker process in server.log.
+
+    The columns are broker_id, process, broker_version and startup_us.
 
     ``process`` numbers the starts of a broker: 0 before the first start in the log.
 

@@ -94,7 +94,7 @@ def leader_and_isr_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
 
 
 def zookeeper_isr_writes(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Parse the Shrinking and Expanding lines, and find out which of these ISR writes ZooKeeper refused.
+    """Return the Shrinking and Expanding lines of server.log, and whether ZooKeeper refused each of these ISR writes.
 
     Returns
     -------

@@ -75,7 +75,9 @@ def unread_lines(sql: ArrowSql, lines: pa.Table, lines_of: MustBeRead) -> pa.Tab
 
 
 def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -> pa.Table:
-    """Return the lines that match no known form, for all kinds in `MUST_BE_READ`, as rows for table quarantine.
+    """Return the lines of the kinds in `MUST_BE_READ` that match no known form, as rows for table quarantine.
+
+    ``server`` and ``state_changes`` are the lines of server.log and state-change.log.
 
     Returns
     -------
@@ -97,7 +99,9 @@ def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -
 
 
 def unread_isr_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
-    """Return the lines in which leaders mention an ISR in an unknown wording: `SOURCE`, topic, partition_id.
+    """Return the lines of ``server`` (server.log) in which leaders mention an ISR in an unknown wording.
+
+    The columns are `SOURCE`, topic and partition_id.
 
     topic and partition_id are null if the line names no partition.
     """

@@ -160,7 +160,7 @@ def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
 
 
 def answer_back_in_isr(rows: Sequence[Row]) -> str:
-    """Return sentences on how soon dropped replicas were back in the ISR, and which one was dropped most often.
+    """Return sentences on how soon dropped replicas were back in the ISR, and which replica was dropped most often.
 
     Shrinks whose ISR write failed do not count. Empty if no other shrinks are left.
     """

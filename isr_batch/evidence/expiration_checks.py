@@ -66,7 +66,7 @@ class CheckBurst:
 
 
 def _near_checks(one: tuple[int, int], other: tuple[int, int], within: int) -> bool:
-    """Whether two periods overlap, or are at most ``within`` apart."""
+    """Whether two periods (start, end) overlap, or are at most ``within`` apart, all in the same unit."""
     return one[0] - within <= other[1] and other[0] - within <= one[1]
 
 
@@ -130,7 +130,7 @@ class ExpirationCheck:
 
 
 def expiration_checks(rows: Iterable[Shrink], found: FoundLines) -> list[ExpirationCheck]:
-    """Group the shrinks that leaders made by check. Return the checks, numbered in chronological order.
+    """Return the checks in which leaders dropped followers, numbered in chronological order, each with its shrinks.
 
     Parameters
     ----------

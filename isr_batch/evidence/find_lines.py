@@ -182,7 +182,10 @@ def _attempt_line(row: Row, *, shrinks: bool) -> AttemptLine:
 
 
 def _state(row: Row, source: str) -> IsrStateLine:
-    """Convert a row to an `IsrStateLine`. The leader is the broker that the line names or, without one, its writer."""
+    """Convert a row to an `IsrStateLine`. ``source`` is the kind of line, such as ``updated``.
+
+    The leader is the broker that an ``updated`` line names, and for other lines the broker that wrote the line.
+    """
     isr, under = row.get("isr"), row.get("under")
     leader_id = row["leader_id"] if source == "updated" else row["broker_id"]
     return IsrStateLine(

@@ -57,7 +57,7 @@ def missing_server_log(brokers: Sequence[int]) -> str:
 
 
 def absent_brokers(named: Iterable[int], brokers: Collection[int]) -> list[str]:
-    """Return one sentence that lists the brokers without logs.
+    """Return a list with one sentence, which names the brokers without logs.
 
     The result is empty if every broker has logs, or if no broker has any.
 
@@ -104,7 +104,7 @@ def returns_alone(changes: Iterable["Row"]) -> list[str]:
 
 
 def metadata_alone(changes: Iterable["Row"]) -> list[str]:
-    """Return a sentence on the replicas that left an ISR, for a cluster that only has a metadata log.
+    """Return a list with a sentence on the replicas that left an ISR, for a cluster that only has a metadata log.
 
     Parameters
     ----------

@@ -72,7 +72,10 @@ def _broker_of_note(storm: Storm) -> int:
 
 
 def _absence_of_storm(storm: Storm) -> dict[str, int]:
-    """Return the times of an absence for `troubles_of_absences`, as if the suspected broker was absent in the storm."""
+    """Return an absence for `troubles_of_absences`, as if the suspected broker was absent during the storm.
+
+    The keys are from_us, until_us, absent_us and over_us.
+    """
     since = storm.since if storm.since_is_printed else storm.first - _AT_LEAST
     from_us, until_us = ((time - _EPOCH) // timedelta(microseconds=1) for time in (since, storm.first))
     last_us = (storm.last - _EPOCH) // timedelta(microseconds=1)
@@ -90,7 +93,10 @@ def _note_of_storm(storm: Storm, absence: Row) -> str:
 
 
 def _of_no_jvm(absences: Sequence[Row]) -> str:
-    """Say that no JVM pause of the suspected brokers explains the shrinks, and name the longest pause."""
+    """Say that no JVM pause of the suspected brokers explains the shrinks, and name the longest pause.
+
+    ``absences`` are the times at which the brokers did not fetch or answer, as `troubles_of_absences` returns them.
+    """
     longest = max(absences, key=lambda row: row["longest_us"])
     of = brokers_text(sorted({row["broker_id"] for row in absences}))
     if not longest["pauses"]:
@@ -100,7 +106,7 @@ def _of_no_jvm(absences: Sequence[Row]) -> str:
 
 
 def _refused_writes(troubles: Sequence[Row]) -> list[str]:
-    """Name the partitions for which brokers refused produce requests because the ISR was below min.insync.replicas."""
+    """Return a list with a sentence on partitions for which produce requests failed, below min.insync.replicas."""
     first: dict[str, Row] = {}
     for row in troubles:
         if row["kind"] == "under_min_isr":

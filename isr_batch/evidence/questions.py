@@ -1,4 +1,4 @@
-"""Answer the questions that operators ask about shrinks. Each answer names its evidence and says how certain it is."""
+"""Answer the questions that operators ask about shrinks. An answer names its evidence and says how certain it is."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -316,7 +316,7 @@ def _question_under_min_isr(rows: Sequence[Row]) -> AnsweredQuestion:
 
 
 def _unanswered_question(question: str, reason: str) -> AnsweredQuestion:
-    """Return the answer that the logs do not answer a question, and why."""
+    """Return an answer which says that the logs do not answer the question, and why (``reason``)."""
     return AnsweredQuestion(question, NOT_IN_LOGS + reason, UNKNOWN, [])
 
 

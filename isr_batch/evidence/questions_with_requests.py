@@ -49,7 +49,7 @@ ORDER BY records DESC, appends DESC, topic, client_id
 
 
 def collect_with_requests(lake: Lake, cluster_ids: Sequence[str]) -> dict[str, RequestsForQuestions]:
-    """Query the verdicts on shrinks, and the clients that wrote before them. Return both by cluster.
+    """Query the verdicts on shrinks, and the clients that wrote before each shrink. Return both by cluster.
 
     Both lists are empty for a cluster that has no request logs in the lake.
 

@@ -216,7 +216,7 @@ class _ShrinkHistory:
         return lag is None or other.at_us - one.at_us >= lag * 1000
 
     def _failing_ms(self, n: int, attempt: AttemptLine) -> int | None:
-        """Return how long after an attempt its ISR write last failed, in ms; None if it failed at most once."""
+        """Return ms from ``attempt``, event ``n``, to its last failed ISR write; None if it failed at most once."""
         last_us, failures = attempt.at_us, 0
         for event in self._events[n + 1 :]:
             if event.leader_id == attempt.leader_id and isinstance(event, FailedWriteLine):
@@ -226,9 +226,9 @@ class _ShrinkHistory:
         return (last_us - attempt.at_us) // 1000 if failures > 1 else None
 
     def _known_epochs(self) -> list[int]:
-        """Return for each line the highest partition epoch in the lines before it, and at the end that of all lines.
+        """Return for each line the highest partition epoch in the lines before it, and as last item that of all lines.
 
-        It is -1 as long as no line shows an epoch.
+        The epoch is -1 as long as no line shows one.
         """
         known, highest = [], -1
         for event in self._events:

@@ -59,7 +59,7 @@ class Storm(NamedTuple):
 
 
 def storms(evidence: pa.Table) -> list[Storm]:
-    """Group the shrinks of one cluster by storm, in chronological order.
+    """Return the storms of one cluster, in chronological order, each with its shrinks.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def storms(evidence: pa.Table) -> list[Storm]:
 
 
 def storms_in_rows(rows: Iterable[Row]) -> list[Storm]:
-    """Group rows of shrink_evidence by storm, in chronological order. Rows without a storm are ignored."""
+    """Return the storms in rows of shrink_evidence, in chronological order. Rows without a storm are ignored."""
     grouped: dict[datetime, list[Row]] = defaultdict(list)
     for row in rows:
         if row["storm_time"] is not None:

@@ -92,7 +92,7 @@ class Suspicion(NamedTuple):
 
 
 def suspicion_in_words(strength: str | None) -> str:
-    """Return "strong evidence", "weak evidence" or "no evidence"."""
+    """Return the strength of a suspicion in words: "strong evidence", "weak evidence", or "no evidence" for None."""
     return _IN_WORDS.get(strength or NONE, "no evidence")
 
 
@@ -144,7 +144,7 @@ def _leaders_as_suspects(found: FoundLines) -> set[int]:
 
 
 def _brokers_together(found: FoundLines) -> dict[int, set[int]]:
-    """Return for each broker the members of all ISRs that it is in. They may lead partitions that it follows."""
+    """Return for each broker all brokers that were in an ISR together with it, including itself."""
     together: dict[int, set[int]] = defaultdict(set)
     lines = [attempt.isr_before for attempt in found.attempts] + [state.isr or () for state in found.states]
     for isr in {frozenset(each) for each in lines}:
@@ -253,7 +253,7 @@ class _SuspectScales:
         one.lines += [place for place in finding.lines if place not in one.lines]
 
     def _by_others(self, replica_id: int, burst: CheckBurst) -> list[CheckBurst]:
-        """Return where other leaders dropped the broker ``replica_id`` at the same time as ``burst``."""
+        """Return the bursts in which other leaders dropped the broker ``replica_id`` at the same time as ``burst``."""
         return [
             other for other in self._bursts[replica_id] if other.leader_id != burst.leader_id and burst.same_time(other)
         ]
@@ -293,10 +293,10 @@ class _SuspectScales:
         return Suspicion(strength, f"{'; '.join([what, *signs.values()])}: {end}.", lines)
 
     def _signs(self, check: ExpirationCheck) -> tuple[dict[str, str], tuple[EvidencePosition, ...]]:
-        """Return the signs that the leader was silent, as a dict of name to words, and the lines that show them.
+        """Return two things: the signs that the leader was silent, as {name: words}, and the lines that show the signs.
 
-        together: all followers stopped at the same time. soon: one was back at once. late: the check ran late. itself:
-        a leader dropped this leader, as a follower, at the same time.
+        Names: ``together``, all followers stopped at the same time. ``soon``, one of the followers was back at once.
+        ``late``, the check ran late. ``itself``, another leader dropped this broker, as a follower, at the same time.
         """
         signs: dict[str, str] = {}
         lines: list[EvidencePosition] = []

@@ -125,7 +125,7 @@ def fetches_to_explain(engine: LakeEngine, term: Row, replica_id: int, from_us: 
 
 
 def _nearest(engine: LakeEngine, lake: Lake, asked: Row, at: AskedTime) -> list[dict[str, Any]]:
-    """Return the shrink that is nearest to a time. It has one row of ``shrink_verdicts`` per dropped follower."""
+    """Return the shrink that is nearest to a time, as its rows of ``shrink_verdicts``, one per dropped follower."""
     here = rows_to_explain(engine, "shrink_verdicts", asked)
     times = "unix_micros(change_time) AS change_us, unix_micros(restored_time) AS restored_us"
     found = engine.listed(engine(f"SELECT *, {times} FROM {{here}}", here=here))
@@ -294,7 +294,7 @@ def _observed_shrink(engine: LakeEngine, shrink: Row) -> Row | None:
 
 
 def _decisions_of_other_runs(engine: LakeEngine, shrink: Row) -> tuple[OtherRuleInText, ...]:
-    """Return what each other rule run decided at the shrink: it made the shrink too, kept the follower, or had it out.
+    """Return what each other rule run decided: it made the shrink too, kept the follower, or had it out before.
 
     Empty if the controller made the shrink, because no rule decided then.
     """

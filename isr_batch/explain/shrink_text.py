@@ -23,7 +23,7 @@ NOT_NAMED = -1
 
 @dataclass(frozen=True)
 class FetchInText:
-    """A fetch of the dropped follower. Its fields are columns of view ``fetches``."""
+    """A fetch of the dropped follower, with columns of view ``fetches`` as fields."""
 
     arrival_us: int
     handled_us: int
@@ -47,7 +47,7 @@ class FetchInText:
 
 @dataclass(frozen=True)
 class OtherRuleInText:
-    """Decision of another rule run: it ``made`` the shrink too, ``kept`` the follower, or already had it ``out``.
+    """Decision of another rule run, which ``made`` the shrink too, ``kept`` the follower, or had the follower ``out``.
 
     If it made the shrink, ``at_us`` and ``primary_cause`` are the time and the cause of this other shrink.
     """

@@ -67,7 +67,7 @@ def draw_swimlane(scene: SwimlaneScene, story: ShrinkStory, file: Path) -> None:
 
 
 def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
-    """Return the picture as a Vega-Lite specification. Its lanes share one time axis."""
+    """Return the picture as a Vega-Lite specification, whose lanes share one time axis."""
     lanes = [
         _lane_of_offsets(scene, story),
         _bars_in_leader(scene, story),
@@ -221,7 +221,7 @@ def _bars_in_leader(scene: SwimlaneScene, story: ShrinkStory) -> alt.LayerChart:
 
 
 def _memberships(scene: SwimlaneScene, story: ShrinkStory, replica: int) -> alt.LayerChart:
-    """Return the lane that shows when a follower was in the ISR, with a row for the brokers and for each rule run.
+    """Return the lane that shows when ``replica`` was in the ISR, with rows for the brokers and for the rule runs.
 
     Rule runs under which the follower was in the ISR at the same times share a row.
     """

@@ -32,7 +32,7 @@ FetchesOfSpans = Callable[[pa.Table], pa.Table]
 
 
 def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
-    """Decide for each drop whether the follower, the leader or the link between them failed, using the fetches then.
+    """Decide for each drop whether the follower, the leader or their link failed, using the fetches around that time.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ NAMED: Final = 3
 
 
 def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str]:
-    """Return a sentence that recommends a rule for a cluster, with its costs compared to the brokers' own rule.
+    """Return a list with a sentence that recommends a rule for a cluster, with its costs next to the brokers' own.
 
     The rule must drop fewer healthy followers than the brokers' own rule, must not have more drops that cannot be
     judged, and may make leaders give up leadership at most once per follower that it keeps. Rules that miss no more

@@ -1,4 +1,4 @@
-"""The colours of all pages and pictures. Each has one meaning, and colour-blind readers can distinguish them.
+"""The colours of all pages and pictures. A colour always means the same, and colour-blind readers can distinguish all.
 
 Orange stands for a healthy follower, blue for one that was behind, grey for one that the controller removed or that
 cannot be judged. Red stands for a silent broker, violet for what the leader does. The lines of followers have three

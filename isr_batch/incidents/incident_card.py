@@ -81,7 +81,7 @@ def incident_title(incident: Row) -> str:
 
 
 def _card_statements(incident: Row) -> list[str]:
-    """Return the statements about an incident. The first is for its title, the others for the row "What"."""
+    """Return the statements about an incident: first the one for its title, then those for the row "What"."""
     if incident["fault_id"] is None:
         return []
     # Statements that come from the broker's own log explain the other statements, so they come last.
@@ -210,7 +210,7 @@ def what_to_check(incident: Row) -> str:
 
 
 def _card_next_of_nobody(incident: Row, when: str) -> str:
-    """Return what to check if no broker is at fault."""
+    """Return what to check if no broker is at fault. ``when`` is the time of the incident as text."""
     if incident["spurious"] + incident["genuine"]:
         return f"The missing server.log of other brokers, {when}: whether they dropped the same followers."
     if incident["droppers"]:
@@ -233,7 +233,7 @@ def _card_next_on_host(incident: Row) -> str:
 
 
 def _card_next_of_controller(incident: Row, host: str) -> str:
-    """Return what to check if the controller removed the replicas."""
+    """Return what to check if the controller removed the replicas. ``host`` says on which broker's host, and when."""
     if incident["reassigned"] == incident["excluded"]:
         return "Nothing, if this reassignment was planned."
     if "fenced" in (incident["events"] or ()):

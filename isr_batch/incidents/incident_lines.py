@@ -81,7 +81,7 @@ def _query_of_fetches_elsewhere(incident: Row) -> str:
 
 
 def _gap(incident: Row) -> str:
-    """Return a query for the fetches around a silence. It shows a gap in their times, which is the silence."""
+    """Return a query for the fetches around a silence, in which the silence shows as a gap in the times of fetches."""
     silent = incident | {"since_us": incident["silent_from_us"], "last_us": incident["silent_until_us"]}
     return (
         "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "

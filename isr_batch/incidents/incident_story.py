@@ -42,7 +42,7 @@ def incident_time(incident: Row) -> str:
 
 
 def incident_story(incident: Row) -> str:
-    """Return the sentence that describes an incident. It begins with the broker at fault, if that is known."""
+    """Return the sentence that describes an incident, beginning with the broker at fault if this broker is known."""
     if incident["fault_id"] is None:
         return f"{unexplained_in_story(incident)}."
     return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in incident_statements(incident))}."

@@ -100,7 +100,10 @@ def listed_incidents(
 
 
 def _lines_of_incidents(own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool) -> list[str]:
-    """List the first `MOST` incidents, each with an ``isr-batch explain`` command for one of its drops."""
+    """List the first `MOST` incidents as lines of text, each with an ``isr-batch explain`` command for a drop.
+
+    If ``whole`` is true, all lines about an incident are included, otherwise one sentence.
+    """
     shown = incidents[:MOST]
     lines = []
     for one in shown:

@@ -1,4 +1,4 @@
-"""Join the brokers' own shrinks with the replay's verdicts, and group them into incidents. This needs no Spark."""
+"""Join the brokers' own shrinks with the replay's verdicts, and group the shrinks into incidents, without Spark."""
 
 from collections import defaultdict
 from typing import Any, Final, NamedTuple
@@ -164,7 +164,7 @@ def incident_key(incident: Row) -> Key:
 
 
 def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
-    """Group the drops by incident. The keys are those of `incident_key`."""
+    """Return the drops of each incident. The keys are those of `incident_key`."""
     found: dict[Key, list[Row]] = defaultdict(list)
     for row in own.drops.to_pylist():
         found[incident_key(row)].append(row)

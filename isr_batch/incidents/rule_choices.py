@@ -117,7 +117,7 @@ def _lost_records_of_choice(row: Row) -> int | None:
 
 
 def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
-    """Group rule runs that have the same lag time, decisions and costs. Groups are in the order of their first runs."""
+    """Return groups of rule runs that have the same lag time, decisions and costs, in the order of their first runs."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         price = (
@@ -164,7 +164,7 @@ def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> lis
 
 
 def _over_topics(rows: Iterable[Row]) -> list[Row]:
-    """Merge the rows of rule runs that differ only in min.insync.replicas. Each such row covers other topics."""
+    """Merge the rows of rule runs that differ only in min.insync.replicas, because each row covers other topics."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         params = {name: value for name, value in json.loads(row["params_json"]).items() if name != MIN_ISR}

@@ -226,7 +226,7 @@ def _sentence_healthy(dropped: int, counts: Row, incidents: Sequence[Row], whom:
 
 
 def _sentence_genuine(number: int, incidents: Sequence[Row], form: str) -> str:
-    """Return the sentence on genuine drops: which leaders could not be reached, and which followers stopped."""
+    """Return the sentence on the ``number`` genuine drops: leaders that were unreachable, followers that stopped."""
     begin = f"{number:,} {_was_or_were(number)} really"
     if sum(one["stopped"] for one in incidents) == number:
         return f"{begin} stopped or behind: {_moments_by_broker(incidents, 'stopped', form)}."
@@ -257,7 +257,7 @@ def _moments_by_broker(incidents: Sequence[Row], kind: str, form: str) -> str:
 
 
 def _narrowing_words(incident: Row, kind: str) -> str:
-    """Return details to print after a number of drops: reassignments, events, a suspected link, a late return."""
+    """Return details on drops of a kind, to print after their number, such as reassignments or a suspected link."""
     if kind == "excluded":
         all_of_them = incident["reassigned"] == incident["excluded"]
         number = "" if all_of_them else f"{incident['reassigned']} of them "
@@ -278,7 +278,7 @@ def _incidents_of_brokers(incidents: Sequence[Row], kind: str) -> Iterator[tuple
 
 
 def _moments(incidents: Sequence[Row], form: str, name: str = "since_us") -> str:
-    """List the times at which incidents began; only the first and the last of more than `NAMED`."""
+    """List the times at which incidents began (format ``form``); only the first and the last of more than `NAMED`."""
     early = sorted(incidents, key=itemgetter(name))
     begun = [f"{'by ' if one['late'] else ''}{time_text(one[name], form)}" for one in early]
     if len(begun) > NAMED:
@@ -287,7 +287,7 @@ def _moments(incidents: Sequence[Row], form: str, name: str = "since_us") -> str
 
 
 def clock_format(cluster: Row) -> str:
-    """Return the strftime format of times in sentences. It has no date if all logs of the cluster are of one day."""
+    """Return the strftime format of times in sentences, without a date if all logs of the cluster are of one day."""
     day = "%Y-%m-%d"
     return (
         "%H:%M:%S" if time_text(cluster["first_us"], day) == time_text(cluster["last_us"], day) else f"{day} %H:%M:%S"
@@ -372,7 +372,7 @@ def span_of_terms(cluster: Row) -> str:
 
 
 def clusters_worst_first(own: OwnShrinks) -> list[Row]:
-    """Sort clusters by their number of healthy followers dropped, then by their number of drops, largest first."""
+    """Return the clusters, sorted by healthy followers dropped, then by all drops, largest first."""
 
     def drops(cluster: Row) -> tuple[int, int]:
         of = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]

@@ -260,6 +260,8 @@ def _write(
 def _rows_to_keep(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str) -> str:
     """Return the SQL condition that selects the existing rows of a table that this ingest must not replace.
 
+    ``time`` is the table's column with the time of a row.
+
     These rows were derived from logs that are no longer in the folder, and cannot be derived from the remaining logs.
     """
     broker = _BROKER[table.name]

@@ -65,7 +65,7 @@ class IngestedFile:
 
 
 def beginnings_of_file(known: Iterable[IngestedFile], file: LogFile) -> list[int]:
-    """Return the unpacked lengths, in bytes, of the ingested files of the same broker and kind.
+    """Return the unpacked lengths, in bytes, of those files in ``known`` that are of the broker and kind of ``file``.
 
     If ``file`` is one of these files and has grown since, its bytes up to one of these lengths are unchanged.
     """
@@ -319,10 +319,11 @@ def _file_swallows(file: LogFile, span: Span, record: IngestedFile) -> bool:
 
 
 def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
-    """Return the periods that belong to the request logs that are read, not to those that have left the folder.
+    """Return the periods that belong to the request logs in ``read``, not to those that have left the folder, ``gone``.
 
-    Time between two files belongs to the later one, because a term begins before its first request. Where both kinds
-    cover the same time, the files that are read take precedence.
+    Both arguments are the first and last instants of files. Time between two files belongs to the later one, because a
+    term begins before its first request. Where files of both kinds cover the same time, those in ``read`` take
+    precedence.
 
     Returns
     -------
@@ -375,7 +376,7 @@ def _file_within(time: str, after: datetime | None, upto: datetime | None) -> st
 
 
 def _file_meets(time: str, until: str | None, after: datetime | None, upto: datetime | None) -> str:
-    """Return a SQL condition: whether a row that lasts from ``time`` to ``until`` overlaps a period.
+    """Return a SQL condition: whether a row from ``time`` to ``until`` overlaps the period from ``after`` to ``upto``.
 
     If ``until`` is None, a row lasts no time; otherwise the period is extended by `GOES_ON` on both sides.
     """

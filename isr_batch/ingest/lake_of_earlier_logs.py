@@ -170,7 +170,10 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
 
 
 def _known_brokers(kept: Iterable[str], found: Mapping[int, Broker]) -> dict[int, Broker]:
-    """Return the settings of all brokers, from the folder (``found``) and, where it lacks one, from stored lines."""
+    """Return the settings of all brokers, by broker id. Settings that ``found`` lacks are taken from ``kept``.
+
+    ``found`` are the settings in the folder, and ``kept`` those that earlier ingests stored, as JSON.
+    """
     brokers = dict(found)
     for text in kept:
         before = json.loads(text)

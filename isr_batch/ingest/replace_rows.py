@@ -227,7 +227,7 @@ def _look_at_given_rows(
 
 
 def _here_if_few_rows(rows: Spread) -> Given:
-    """Compute rows as an Arrow table if they are few; otherwise return them unchanged."""
+    """Compute rows as an Arrow table if there are few; otherwise return the rows unchanged."""
     few = here_if_few(rows, sizes.SPREAD_ROWS)
     return rows if few is None else few
 
@@ -244,6 +244,8 @@ def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) ->
 def _written_by_workers(where: Mapping[str, str], share: tuple[Table, Spread, Store]) -> list[FileOfWorker] | None:
     """Have Spark workers write the rows of a table to files, and return these files.
 
+    ``share`` is (table, rows, store), and ``where`` the SQL condition that a table's rows must meet, by table name.
+
     If a row violates the contract, the files are deleted and None is returned. Spark must then write the table, without
     the invalid rows.
     """
@@ -258,7 +260,10 @@ def _written_by_workers(where: Mapping[str, str], share: tuple[Table, Spread, St
 
 
 def _span_of_files(files: list[FileOfWorker], time: str) -> Span | None:
-    """Return the first and last instant, as text, of the rows in files that workers wrote; None without files."""
+    """Return the first and last instant, as text, of the rows in files that workers wrote; None without files.
+
+    ``time`` is the column with the time of a row.
+    """
     first_us = [file.least[time] for file in files]
     last_us = [file.most[_upto(time)] for file in files]
     return (
@@ -354,6 +359,8 @@ def _days_replaced(spans: list[Span]) -> Days | None:
 
 def replaced_rows_between(time: str, spans: list[Span]) -> str:
     """Return the SQL condition that selects the rows from the first to the last instant of several periods.
+
+    ``time`` is the column with the time of a row.
 
     Without periods, the condition selects all rows.
     """

@@ -32,7 +32,7 @@ def arrow_schema(table: Table) -> pa.Schema:
 
 @cache
 def no_rows(table: Table) -> pa.Table:
-    """Return an empty Arrow table with the contract's columns. It is cached: making one is slower than a query."""
+    """Return an empty Arrow table with the contract's columns, cached because making one takes longer than a query."""
     return arrow_schema(table).empty_table()
 
 

@@ -1,4 +1,4 @@
-"""Run SQL over Arrow tables with DuckDB in this process. It is used for tables that are too small for Spark jobs."""
+"""Run SQL over Arrow tables with DuckDB in this process, for tables that are too small for Spark jobs."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -53,7 +53,7 @@ SPARK_FUNCTIONS = (
 
 @dataclass(frozen=True)
 class ArrowView:
-    """A SELECT statement that other queries of `ArrowSql` can use like a table. It is not computed yet.
+    """A SELECT statement, not computed yet, that other queries of `ArrowSql` can use like a table.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class ArrowView:
 
 
 class _GivenArrowRows:
-    """Placeholder for a table in a prepared query. Its rows are set before each run of the query."""
+    """Placeholder for a table in a prepared query. The table's rows are set before each run of the query."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.rows: pa.Table | None = rows
@@ -82,7 +82,7 @@ class _GivenArrowRows:
 
 
 class _ArrowSqlPlan:
-    """A prepared query. It is planned once, and can then run on different rows."""
+    """A prepared query, which is planned once, and can run on different rows."""
 
     def __init__(self, query: "duckdb.DuckDBPyConnection", text: str, tables: Mapping[str, pa.Table]) -> None:
         self._query = query
@@ -93,7 +93,7 @@ class _ArrowSqlPlan:
 
     @contextmanager
     def run(self, tables: Mapping[str, pa.Table]) -> "Iterator[duckdb.DuckDBPyRelation]":
-        """Run the query on these tables, and yield the result. Their columns must be those for which it was planned.
+        """Run the query on these tables, and yield the result. The tables must have the columns of the planned ones.
 
         No reference to the tables is kept.
         """
@@ -198,7 +198,10 @@ class ArrowSql(AbstractContextManager["ArrowSql"]):
 
 @cache
 def _engine_of_process(macros: tuple[str, ...], threads: int, _process: int) -> "duckdb.DuckDBPyConnection":
-    """Return this process' DuckDB engine with these macros. It is cached, because opening an engine takes 35 ms."""
+    """Return this process' DuckDB engine with these macros. The engine is cached, as opening one takes 35 ms.
+
+    ``threads`` is the number of its threads.
+    """
     import duckdb  # a large library, which most processes that import this module do not use
 
     engine = duckdb.connect(":memory:", config=_OPTIONS | {"threads": threads})

@@ -10,13 +10,16 @@ from isr_batch.lake.tables.contract import Table
 
 
 def rows_that_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.Table:
-    """Return the rows that meet a condition in Spark SQL. Its literals may contain backslash escapes; times are UTC."""
+    """Return the rows that meet ``where``, a condition in Spark SQL.
+
+    Literals in the condition may contain backslash escapes. Times in it are UTC.
+    """
     meets = _rows_meet(sql, rows, where)
     return rows if pc.all(meets).as_py() else rows.filter(meets)  # filtering copies the rows
 
 
 def _rows_meet(sql: ArrowSql, rows: pa.Table, where: str) -> pa.ChunkedArray:
-    """Return one bool per row: whether the row meets a condition in Spark SQL. It is false where that is null."""
+    """Return one bool per row: whether the row meets a condition in Spark SQL. A condition that is null is not met."""
     plain = [
         name for name, type_ in zip(rows.column_names, rows.schema.types, strict=True) if not pa.types.is_map(type_)
     ]

@@ -61,6 +61,8 @@ def _types_of_contract(columns: Iterable[Column]) -> dict[str, str]:
 def create_statement(table: Table, identifier: str) -> str:
     """Return the ``CREATE TABLE`` statement for a contract: columns, comments, constraints and partitioning.
 
+    ``identifier`` is the table as Spark SQL names it.
+
     Constraints are set as table properties, in which Delta stores them, because an ALTER TABLE for each would be a
     separate commit. Delta refuses a row for which a constraint is NULL, whereas contracts follow standard SQL, which
     accepts it. Therefore each constraint is wrapped in ``coalesce(..., true)``.
@@ -102,13 +104,16 @@ def table_properties(table: Table) -> dict[str, str]:
 
 
 def constraints_since(table: Table, known: Mapping[str, str]) -> dict[str, str]:
-    """Return those constraints of a contract, as properties, that an existing table's properties ``known`` lack."""
+    """Return those constraints of a contract, as {property: value}, that the properties ``known`` of a table lack."""
     wanted = table_properties(table).items()
     return {key: value for key, value in wanted if key.startswith(_CONSTRAINT) and known.get(key) != value}
 
 
 def constraint_statements(identifier: str, constraints: Mapping[str, str]) -> Iterator[str]:
-    """Yield ALTER TABLE statements that add constraints, given as properties. Those with the same name are replaced."""
+    """Yield ALTER TABLE statements that add constraints, given as properties, in place of any with the same name.
+
+    ``identifier`` is the table as Spark SQL names it.
+    """
     for key, condition in constraints.items():
         name = key.removeprefix(_CONSTRAINT)
         yield f"ALTER TABLE {identifier} DROP CONSTRAINT IF EXISTS {name}"
@@ -116,7 +121,7 @@ def constraint_statements(identifier: str, constraints: Mapping[str, str]) -> It
 
 
 def sql_literal(text: str) -> str:
-    """Return a text as a literal in Spark SQL. It may contain any character."""
+    """Return a text as a literal in Spark SQL. The text may contain any character."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

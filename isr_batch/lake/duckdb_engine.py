@@ -185,7 +185,7 @@ class InProcess(LakeEngine):
         return quoted(value).replace("{", "{{").replace("}", "}}") if isinstance(value, str) else str(value)
 
     def keep(self, rows: Rows) -> Rows:
-        """Return the rows unchanged: they are computed already (`LakeEngine.keep`)."""
+        """Return the rows unchanged, because rows in this process are computed already (`LakeEngine.keep`)."""
         return rows
 
     def listed(self, rows: Rows) -> list[dict[str, Any]]:

@@ -70,7 +70,7 @@ class Lake:
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session. It is started on first use."""
+        """The Spark session, which is started on first use."""
         if callable(self._spark):  # Spark Connect's sessions have another class
             started: SparkSession = self._spark()
             self._spark = started
@@ -153,7 +153,7 @@ class Lake:
         return text
 
     def _require(self, name: str) -> None:
-        """Raise an error if a table does not exist or does not match its contract. Each table is checked only once."""
+        """Raise an error if a table does not exist or does not match its contract. A table is checked only once."""
         if name not in self._checked:
             if not self.has(name):
                 raise NoInputError(
@@ -268,7 +268,7 @@ class Lake:
         return log.file_uris() if log else self.read(name).inputFiles()
 
     def is_plain(self, name: str) -> bool:
-        """Whether a table's data files alone define its rows: it uses neither deletion vectors nor column mapping."""
+        """Whether a table's data files alone define its rows, without deletion vectors and column mapping."""
         self._require(name)
         log = self.log(name)
         protocol = log.protocol().min_reader_version if log else self.detail(name)["minReaderVersion"]
@@ -290,7 +290,7 @@ class Lake:
         self.was_written(table.name)
 
     def amend(self, table: Table, rows: DataFrame, key: Sequence[str], *columns: str) -> None:
-        """Copy ``columns`` from ``rows`` to existing rows with the same ``key``, if the first of them differs."""
+        """Copy ``columns`` from ``rows`` to existing rows with the same ``key`` if the first of ``columns`` differs."""
         retrying(lambda: amend(self.identifier(table.name), rows, key, columns), table.name)
         self.was_written(table.name)
 

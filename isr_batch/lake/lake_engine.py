@@ -28,7 +28,7 @@ LARGE_ROWS_AT_A_TIME: Final = 128
 
 
 class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
-    """An engine that runs queries on the tables of a lake. Its ``with`` block releases its resources at the end."""
+    """An engine that runs queries on the tables of a lake. At the end of a ``with`` block, resources are released."""
 
     in_process: bool
     """Whether queries run in this process (DuckDB) and not in Spark."""
@@ -107,7 +107,7 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """Return the SQL expression of a struct, in this engine's dialect, given the SQL expression of each field."""
 
     def literal(self, value: str | int) -> str:
-        """Return a value as a literal in this engine's SQL."""
+        """Return a string or an integer as a literal in this engine's SQL."""
 
     def keep(self, rows: Rows) -> Rows:
         """Return the same rows, stored so that several queries can use them without computing them again."""
@@ -136,11 +136,15 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
         """
 
     def amend(self, table: Table, rows: Rows, key: Sequence[str], *columns: str) -> None:
-        """Copy ``columns`` from ``rows`` to existing rows with the same ``key``, if the first of them differs."""
+        """Copy ``columns`` from ``rows`` to existing rows with the same ``key`` if the first of ``columns`` differs."""
 
 
 def appends_text(days: Days) -> str:
-    """Return the SQL text of `LakeEngine.appends`, for tables that are passed as ``append_log`` and ``spans``."""
+    """Return the SQL query that `LakeEngine.appends` runs.
+
+    Placeholders ``{append_log}`` and ``{spans}`` stand for the two tables. ``days`` are the first and the last
+    event_date.
+    """
     same = " AND ".join(f"appends.{name} = spans.{name}" for name in FOLLOWER[:-1])
     return f"""
         SELECT /*+ BROADCAST(spans) */ spans.*, unix_micros(append_time) AS append_us

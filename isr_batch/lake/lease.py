@@ -132,7 +132,10 @@ def _last_turn_of_lease(lake: Lake) -> dict[str, Any] | None:
 
 
 def _write_turn_of_lease(lake: Lake, number: int, what: str, *, given_back: bool = False) -> None:
-    """Append a row to the lease table, unless one with the same number and event (``what``) exists."""
+    """Append a row to the lease table, unless one with the same number and event (``what``) exists.
+
+    ``given_back`` is true when the lease is released.
+    """
     row = {
         "turn": number, "run_id": lake.run_id, "host": str(_this_process_of_lease()), "pid": os.getpid(),
         "taken_time": datetime.now(UTC), "given_back": given_back,
@@ -142,7 +145,7 @@ def _write_turn_of_lease(lake: Lake, number: int, what: str, *, given_back: bool
 
 
 def _beat_of_lease(lake: Lake, number: int, ended: threading.Event) -> None:
-    """Append a heartbeat to the lease table every `BEAT`, until ``ended`` is set. This runs in a thread."""
+    """Append a heartbeat for turn ``number`` to the lease table every `BEAT`, until ``ended`` is set, in a thread."""
     beats = 0
     while not ended.wait(BEAT.total_seconds()):
         beats += 1
@@ -200,7 +203,7 @@ def _this_process_of_lease() -> _LeaseProcess:
 
 
 def _started(pid: int) -> str:
-    """Return the start time of a process, in ticks since boot; empty if it is not running."""
+    """Return the start time of a process, in ticks since boot; empty if no such process is running."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
@@ -234,7 +237,7 @@ def _holder_of_lease(holder: dict[str, Any] | None) -> str:
 
 
 def _refuse_lease(lake: Lake, holder: dict[str, Any] | None) -> None:
-    """Raise the error that another run holds the lease."""
+    """Raise the error that another run holds the lease. ``holder`` is the last row of the lease table."""
     raise WriteConflictError(
         f"{_holder_of_lease(holder)} is writing to {lake.root}",
         "nothing was changed: repeat the command when it has finished. On the same machine a killed run blocks "

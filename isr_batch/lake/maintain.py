@@ -67,7 +67,10 @@ def _maintain_old_states(lake: Lake, days: int) -> None:
 
 
 def _maintain_table(lake: Lake, table: Table, retain_hours: int) -> Row:
-    """Merge and delete files of one table, and return its row of `maintain_tables`."""
+    """Merge small files of a table and delete unreferenced files. Return its row of `maintain_tables`.
+
+    Files that have been unreferenced for ``retain_hours`` are deleted.
+    """
     before, size = _count_data_files(lake, table)
     there = lake.direct(table.name)
     if there and size <= sizes.MAINTAINED_BYTES:
@@ -83,7 +86,7 @@ def _maintain_table(lake: Lake, table: Table, retain_hours: int) -> Row:
 
 
 def _maintain_here(there: DirectTable, table: Table, retain_hours: int) -> None:
-    """Merge and delete files of one table with delta-rs."""
+    """Merge small files of a table, and delete files unreferenced for ``retain_hours``, with delta-rs."""
     said = CommitProperties(custom_metadata={"userMetadata": there.metadata()})
     try:
         # Tables with binary columns are not compacted: their files are already large, and must keep small row groups,

@@ -29,7 +29,7 @@ class MemoryLake(Lake):
         self.tables = dict(tables)
 
     def put(self, table: Table, rows: pa.Table) -> None:
-        """Set the rows of a table, in place of those that it has."""
+        """Set the rows of a table, in place of its earlier rows."""
         self.tables[table] = rows
 
     def has(self, name: str) -> bool:

@@ -74,7 +74,7 @@ def _code_version() -> str:
 
 
 def _versions_of_input(lake: Lake) -> dict[str, int]:
-    """Return the Delta version of each input table."""
+    """Return {input table: its Delta version}."""
     return {table.name: lake.version(table.name) for table in INPUT_TABLES if lake.has(table.name)}
 
 

@@ -138,7 +138,7 @@ class SmallTables:
         return int(rows.num_rows) + sum(file.rows for file in files)
 
     def add_files(self, table: Table, files: Sequence[FileOfWorker]) -> None:
-        """Add data files that are already written to a table, in one commit. Their rows are not checked again.
+        """Add data files that are already written to a table, in one commit. The files' rows are not checked again.
 
         Raises
         ------
@@ -189,11 +189,11 @@ class SmallTables:
         return None
 
     def select(self, rows: pa.Table, where: str) -> pa.Table:
-        """Return the rows that meet a condition in Spark SQL."""
+        """Return those of ``rows`` that meet ``where``, a condition in Spark SQL."""
         return rows_that_meet(self.sql, rows, where)
 
     def count_broken(self, table: Table, rows: pa.Table, where: str = "true") -> int:
-        """Return the number of rows that break the contract of a table or do not meet a condition."""
+        """Return the number of rows that break the contract of a table or do not meet the SQL condition ``where``."""
         return count_breaking_contract(self.sql, table, rows, where)
 
     def _replaced(self, store: Store, table: Table, file: dict[str, Any], where: str) -> int:

@@ -256,7 +256,10 @@ def _rows_with_locations(
 def _with_late_read(
     late: Mapping[str, _Late], work: OfBatches, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Replace the locations in ``batches`` with the structs there, and call ``work``. This runs in a worker."""
+    """Call ``work`` on ``batches``, in which locations are replaced with the structs there. This runs in a worker.
+
+    ``late`` describes, by column, the files to read.
+    """
     readers = {name: FileRows(of.store, of.schema) for name, of in late.items()}
 
     def read() -> Iterator[pa.RecordBatch]:

@@ -55,7 +55,10 @@ def conformed(table: Table, rows: DataFrame) -> DataFrame:
 
 
 def amend(identifier: str, rows: DataFrame, key: Sequence[str], columns: Sequence[str]) -> None:
-    """Copy ``columns`` from ``rows`` to a table's rows with the same ``key``, if the first of them differs."""
+    """Copy ``columns`` from ``rows`` to a table's rows with the same ``key``, where the first of these columns differs.
+
+    ``identifier`` is the table as Spark SQL names it.
+    """
     given = f"given_{uuid.uuid4().hex}"
     same = " AND ".join(f"there.{name} = given.{name}" for name in key)
     changed = f"there.{columns[0]} IS DISTINCT FROM given.{columns[0]}"

@@ -55,7 +55,7 @@ def _statements_for_spark(lake: Lake) -> list[str]:
 
 
 def _for_a_catalog(lake: Lake) -> list[str]:
-    """Return the statements that create views in a catalog. They use full names, to work with any current schema."""
+    """Return the statements that create views in a catalog. Views use full names, so any schema may be current."""
     views, statements = sql_texts(), []
     names = lake.names()
     for name in names:
@@ -72,7 +72,7 @@ def _for_a_catalog(lake: Lake) -> list[str]:
 
 
 def _statements_for_duckdb(lake: Lake) -> list[str]:
-    """Return the statements for DuckDB. They also define macros for Spark functions that DuckDB lacks."""
+    """Return the statements for DuckDB, including macros for Spark functions that DuckDB lacks."""
     views = views_for_duckdb()
     texts = {name: _query_on_files(lake, name) if name in TABLES else views[name] for name in lake.names()}
     return [
@@ -83,7 +83,7 @@ def _statements_for_duckdb(lake: Lake) -> list[str]:
 
 
 def _query_on_files(lake: Lake, name: str) -> str:
-    """Return a DuckDB query that reads the data files of a table. Its timestamps are in UTC and have no zone."""
+    """Return a DuckDB query that reads the data files of a table, with timestamps in UTC and without a zone."""
     table = TABLES[name]
     log = lake.log(name)
     if log is None or not lake.is_plain(name):

@@ -252,7 +252,7 @@ def run_of_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: Inpu
 
 
 def days_status(lake: Lake, window: Window, known: InputFingerprints) -> list[dict[str, object]]:
-    """Return the table of the command `status`: whether each day of a window is done, stale or not replayed.
+    """Return, for each day of a window, whether it is done, stale or not replayed: the table of the command `status`.
 
     Returns
     -------

@@ -94,7 +94,7 @@ def event_stream(
 
 
 def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) -> Rows:
-    """Return the kernel's input rows that are neither fetches nor appends. They are few, and not packed.
+    """Return the kernel's input rows that are neither fetches nor appends. Such rows are few, and not packed.
 
     Rows that are derived from Shrinking lines, or from their absence, are only included if ``pinned`` is true. They say
     when a check ran, which log end it saw, and how long its ISR write took. ``late`` are the rows of ``late_checks`` to
@@ -160,7 +160,7 @@ def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
 
 
 def _segments_in_window(engine: LakeEngine, window: Window, where: str) -> Rows:
-    """Return the packed segments of a window as rows of the kernel's input."""
+    """Return the packed segments in a window that meet the condition ``where``, as rows of the kernel's input."""
     columns = (*SET_COLUMNS, "first_time", "event_date")
     segments = engine.with_struct("fetch_segments", columns, "segment", SEGMENT.names, window.handled_days)
     of_days = f"(SELECT * FROM {{segments}} AS segments WHERE {window.handled_in} AND {where}) AS of_days"

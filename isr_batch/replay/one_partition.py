@@ -1,4 +1,4 @@
-"""Compute the timelines of one partition for the command `timeline`. They are not stored in the lake."""
+"""Compute the timelines of one partition for the command `timeline`, without storing them in the lake."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -148,7 +148,7 @@ def _files_to_pack(lake: Lake, table: Table, days: Sequence[date]) -> list[DataF
 
 
 def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
-    """Read the rows of data files in this process, and return them as batches of sorted chunks.
+    """Read the rows of data files in this process, group the rows into chunks, and return batches of sorted chunks.
 
     None if the files are too large (`sizes.PACKED_BYTES`), or if only Spark can read a table.
     """
@@ -164,7 +164,7 @@ def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
 
 
 def _chunks_in_order(made: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Sort chunks by replica set and time, as `pack_segments` needs them, and return batches of `PIECES_HERE`."""
+    """Sort the chunks by replica set and time, as `pack_segments` needs them. Return batches of `PIECES_HERE`."""
     order = [(name, "ascending") for name in (*SET_COLUMNS, "first_us")]
     pieces = pa.Table.from_batches(list(made), PIECES).sort_by(order).combine_chunks()
     return list(pieces.to_batches(max_chunksize=PIECES_HERE))
@@ -239,12 +239,15 @@ def _conformed_segments(
 def _segments_written(
     conform: OfBatches, store: Store, where: str, segments: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Write segments to files of the table ``fetch_segments``, in a worker, and yield reports of the files."""
+    """Write segments to files of the table ``fetch_segments``, in a worker, and yield reports of the files.
+
+    ``conform`` converts segments to rows of the table, and ``where`` is the condition that these rows must meet.
+    """
     return with_files_written(FETCH_SEGMENTS, store, where, ArrowSql, conform(segments))
 
 
 def _load_kernels() -> None:
-    """Let numba load the functions that pack segments. As this is slow, it is only called if there is work for them."""
+    """Let numba load the functions that pack segments. Loading is slow, so call this only if there are rows to pack."""
     from isr_batch.replay.kernel_cache import keep_packing_compiled
 
     keep_packing_compiled()

@@ -103,7 +103,10 @@ class _TimelineFiles:
         self.days_of: defaultdict[str, set[str]] = defaultdict(set)
 
     def add(self, kind: str, batch: pa.RecordBatch, since_us: int) -> None:
-        """Collect the rows of a timeline that are not earlier than ``since_us``, and write them once they are many."""
+        """Collect the rows of a timeline that are not earlier than ``since_us``, and write them once there are many.
+
+        ``kind`` is the timeline's kind of result.
+        """
         for day, rows in _timeline_by_day(self._named(batch), since_us, self.schemas[kind]):
             sets = rows.column("run_set")
             for index in np.unique(np.asarray(sets.indices)):

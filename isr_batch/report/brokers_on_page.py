@@ -29,7 +29,7 @@ def fetches_between_brokers(sql: LakeSql) -> list[Row]:
 def brokers_on_page(
     own: OwnShrinks, cluster: Row, fetches: Sequence[Row], incidents: Mapping[int, Sequence[tuple[str, str]]]
 ) -> list[dict[str, Any]]:
-    """Describe the brokers of a cluster that dropped a follower, were dropped, were silent, or were at fault.
+    """Return one dict for each broker of a cluster that dropped a follower, was dropped, was silent, or was at fault.
 
     If there are many, only those with most drops are described (`brokers_in_view`).
 

@@ -137,7 +137,7 @@ def _chart_settings(row: dict[str, Any]) -> list[str]:
 
 
 def _rated(row: dict[str, Any]) -> dict[str, Any]:
-    """Set ``seen`` (whether there was a mistake), and replace zeros by larger values, for a logarithmic axis."""
+    """Return the row with ``seen`` (whether there was a mistake), and with zeros replaced, for a logarithmic axis."""
     seen = row["spurious"] > 0
     rate = row["mistakes"] if seen else row["high"]
     return {**row, "params_json": None, "seen": seen, "mistakes": rate, "low": row["low"] or rate / 10}

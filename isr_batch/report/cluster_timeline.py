@@ -159,10 +159,10 @@ def share_of_timeline(us: float, within: tuple[int, int]) -> float:
 
 
 def brokers_in_view(brokers: Collection[int], pairs: Sequence[Row]) -> tuple[list[int], list[int]]:
-    """Choose the brokers that a page shows one by one. It shows all others together.
+    """Choose the brokers that a page shows one by one. Return their ids, and the ids of all other brokers.
 
-    If there are more than `MOST_LANES` brokers, those with the most drops of healthy followers are chosen. If these
-    numbers are equal, those with the most drops are.
+    If there are more than `MOST_LANES` brokers, those with the most drops of healthy followers are chosen. Of brokers
+    with equally many, those with the most drops of any kind are chosen.
 
     Parameters
     ----------
@@ -191,6 +191,8 @@ def _bars(
     targets: Mapping[tuple[int, int], TimelineTarget],
 ) -> list[dict[str, Any]]:
     """Return the bars in the lanes: one per lane, time slot, side and verdict, stacked.
+
+    ``within`` is the period that the lanes show, and ``targets`` are the incidents to which bars link.
 
     Bars above the middle of a lane count the drops that the broker made, those below it how often it was dropped.
     """
@@ -224,7 +226,10 @@ def _bars(
 
 
 def timeline_ticks(first: int, last: int) -> list[tuple[int, str]]:
-    """Return time (microseconds since 1970) and label of each tick of a time axis, in the time zone that is shown."""
+    """Return (time, label) of each tick of a time axis from ``first`` to ``last``, in microseconds since 1970.
+
+    The labels are in the time zone that the user chose.
+    """
     span = (last - first) / 1e6
     step = next((step for step in STEPS if span / step <= TICKS), -(-span // (86400 * TICKS)) * 86400)
     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 43200 else "%d %b"  # noqa: PLR2004 (a minute, half a day)

@@ -78,7 +78,7 @@ def _drops_in_time(rows: pa.Table) -> Spec:
 
 
 def _storms_on_evidence_page(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return one dict per storm. Its keys are the headings of the table of storms."""
+    """Return one dict per storm, with the headings of the table of storms as keys."""
     return [
         {
             f"first shrink, {zone_name()}": day_and_time(storm.first),
@@ -94,7 +94,7 @@ def _storms_on_evidence_page(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def _whole_evidence_page(after_ms: int | None, *, at_most: bool) -> str:
-    """Format the time in milliseconds after which the ISRs were complete again."""
+    """Format the time in milliseconds after which the ISRs were complete again, or its upper bound (``at_most``)."""
     if after_ms is None:
         return "not in the log"
     return f"at most {after_ms}" if at_most else str(after_ms)

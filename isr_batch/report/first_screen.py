@@ -32,7 +32,7 @@ MOST: Final = 100
 def first_screens(
     own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, ShrinkOnPage], fetches: Sequence[Row]
 ) -> list[dict[str, Any]]:
-    """Return for each cluster what ``report.html.j2`` shows of it, most healthy followers dropped first.
+    """Return for each cluster the variables that ``report.html.j2`` needs, most healthy followers dropped first.
 
     Parameters
     ----------
@@ -69,7 +69,8 @@ def _screen(
 ) -> dict[str, Any]:
     """Return the variables that ``report.html.j2`` needs for one cluster.
 
-    ``worst`` are its incidents, the worst first, and ``cells`` the variables for each of them.
+    ``scores`` are the rows of rule_scores, ``worst`` the cluster's incidents, the worst first, and ``cells`` the
+    variables for each incident.
     """
     name = cluster["cluster_id"]
     listed = {
@@ -137,10 +138,11 @@ def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, 
 
 
 def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, str] | None:
-    """Name the broker at fault for more than half of the healthy followers dropped, and its number of drops.
+    """Return the broker at fault for more than half of the drops of healthy followers, and its number of drops.
 
-    If no single broker is, the first text says so, and the second names those with most drops. If no healthy follower
-    was dropped, genuine drops are counted, or else unjudged ones. None without drops.
+    If no single broker is, the first text says so, and the second names the brokers with most drops. If no healthy
+    follower was dropped, genuine drops are counted or, without these, unjudged ones. Without any drops, None is
+    returned.
     """
     kinds = {"spurious": "healthy", "genuine": "behind", "unknown": "not judged"}
     verdict = next((verdict for verdict in kinds if counts[verdict]), None)
@@ -228,7 +230,10 @@ def _incident_on_first_screen(
 
 
 def _cells_of_choice(one: RuleChoice, yours: RuleChoice, *, known: bool) -> dict[str, str]:
-    """Return the cells of a choice's row in the table of rules, by heading. ``yours`` is the brokers' own choice."""
+    """Return the cells of a choice's row in the table of rules, by heading.
+
+    ``yours`` is the brokers' own choice, and ``known`` whether the brokers' own rule is known.
+    """
     others = ", ".join(run for run in one.runs if run not in one.yours)
     alike = f"; {others} alike" if others else ""
     note = " (a reference: no broker can know this much)" if one.reference else ""

@@ -259,7 +259,7 @@ def _clusters(lake: Lake) -> list[str]:
 
 
 def _differences(lakes: Sequence[Lake], old: str, new: str) -> list[str]:
-    """Return the table that compares both rules over all clusters, with 95 % intervals, and an explanation above it."""
+    """Return the table that compares the rules ``old`` and ``new`` over all clusters, and an explanation above it."""
     found = {rule: dict(_pairs(lakes, rule)) for rule in (old, new)}
     both = sorted(found[old].keys() & found[new].keys())
 
@@ -314,7 +314,11 @@ def _pairs(lakes: Sequence[Lake], rule: str) -> Iterator[tuple[tuple[Any, ...], 
 
 
 def _interval(values: Floats, *, whole: bool, sign: str = "") -> str:
-    """Format a figure with its 95 % interval, such as "12 [10, 15]", or as "-" if the figure is undefined."""
+    """Format a figure with its 95 % interval, such as "12 [10, 15]", or as "-" if the figure is undefined.
+
+    ``values`` are the figure and its values in the draws. If ``whole`` is true, no decimals are shown. ``sign`` is the
+    sign option of Python's format.
+    """
     figure = figure_of_draws(values)
     if not isfinite(figure.value):
         return "-"

@@ -17,9 +17,10 @@ _SUMS: Final = ("leader_alone_us", "offline_without_elr_us", "offline_with_elr_u
 
 
 def leader_deaths_sentences(sql: LakeSql, clusters: Mapping[str, Row]) -> dict[str, list[str]]:
-    """Say for each cluster how long the death of leaders would have left partitions offline, without and with ELR.
+    """Return, by cluster, two sentences on how long the death of leaders would have left partitions offline.
 
-    ELR are the eligible leader replicas of KIP-966. A cluster has no sentences if no partition would have been offline.
+    The first is on the time without ELR, the eligible leader replicas of KIP-966, and the second on the time with ELR.
+    A cluster has no sentences if no partition would have been offline.
 
     Parameters
     ----------

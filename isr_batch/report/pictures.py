@@ -85,7 +85,10 @@ def draw_pictures(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[DrawnP
 
 
 def _values_of_picture(ran: Mapping[str, str]) -> dict[str, Sequence[tuple[str, ...]]]:
-    """Return what to substitute for ``:own`` (rows of cluster and rule) and ``:rules`` in the queries."""
+    """Return what to substitute for ``:own`` and ``:rules`` in the queries, given ``ran``, the rule of each cluster.
+
+    The values are the rows (cluster, rule), and one row per distinct rule.
+    """
     return {"own": [*ran.items()], "rules": [(rule,) for rule in sorted(set(ran.values()))]}
 
 
@@ -121,7 +124,7 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
     own = "the rule that the brokers ran"
 
     def made(name: str, title: str, how: str, draw: Callable[[Rows], Spec]) -> Picture:
-        """Define a chart. Its query is the file ``name`` with the values for ``ran``."""
+        """Define a chart. Its query is the file ``name`` with the values for ``ran``, and ``how`` explains it."""
         return Picture(name, title, how, lake_sql_for_spark(sql_of_picture(name), **_values_of_picture(ran)), draw)
 
     return [

@@ -21,7 +21,7 @@ STANDS: Final = {
 def shrink_sentences(
     facts: Sequence[Row], partition: str, rule: str, lag_time_ms: int, stands: Mapping[str, Sequence[str]]
 ) -> tuple[str, list[str]]:
-    """Describe a shrink. Return a headline, and sentences on each dropped follower and on what other rules decided.
+    """Describe a shrink. Return its headline, and sentences on each dropped follower and on what other rules decided.
 
     Parameters
     ----------

@@ -105,7 +105,7 @@ def _with_causes(facts: Sequence[Row], one: ShrinkInQuery, drops: Sequence[Row])
 
 
 def choose_shrinks_on_page(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> tuple[list[Row], list[ShrinkInQuery]]:
-    """Choose up to `MOST` incidents, the worst first, and one shrink of each. Both lists have the same order."""
+    """Choose up to `MOST` incidents, the worst first, and one shrink of each. Return two lists, in the same order."""
     worst = [one for one in incidents_worst_first(own.incidents) if one["rule"]][:MOST]
     return worst, [_shown_shrinks(number, one, drops[incident_key(one)]) for number, one in enumerate(worst)]
 

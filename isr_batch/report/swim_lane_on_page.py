@@ -158,7 +158,10 @@ def _memberships(follower: int, away: Sequence[Row], within: Span, rules: Sequen
 
 
 def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[str]) -> dict[str, list[str]]:
-    """Group the rules by what they decided at a shrink: made, kept, out, or apart if its followers differ."""
+    """Return the rules by what they decided at a shrink: made, kept, out, or apart if the dropped followers differ.
+
+    ``away`` are the times at which followers were out of the ISR, by rule (``line``).
+    """
     left = {row["follower"] for row in away if row["from_us"] == change_us and row["line"] in rules}
     spans: dict[tuple[str, int], list[Span]] = defaultdict(list)
     for row in away:
@@ -172,7 +175,7 @@ def _stands(away: Sequence[Row], change_us: int, lag_us: int, rules: Sequence[st
 
 
 def _stand_on_swim_lane(away: Sequence[Span], change_us: int, lag_us: int) -> str:
-    """Return what a rule decided at a shrink, given the times in which a follower was out of its ISR.
+    """Return what a rule decided at a shrink, given the times ``away`` in which a follower was out of its ISR.
 
     made: the follower left at most a lag time before or after the shrink. out: it had left before. kept: otherwise.
     """

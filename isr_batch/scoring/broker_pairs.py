@@ -63,7 +63,7 @@ _LEADER: Final = "cluster_id, event_date, leader_id, rule, params_json"
 
 
 def _sum(names: Sequence[str]) -> str:
-    """Return the SQL of one sum per column, separated by commas. Each sum has its column's name."""
+    """Return the SQL of one sum per column, separated by commas. A sum has its column's name."""
     return ", ".join(f"CAST(sum({name}) AS DOUBLE) AS {name}" for name in names)
 
 
@@ -135,7 +135,7 @@ def _sums_of_leaders(rows: Sequence[Row]) -> list[Row]:
 
 
 def figures_of_pairs(rows: Sequence[Row]) -> dict[str, Floats]:
-    """Return a rule's figures by name. Each is an array: its value over all pairs, then its value in each draw.
+    """Return a rule's figures by name. A figure is an array: its value over all pairs, and then its value in each draw.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineR
     )
 
     def runs(stand: str) -> str:
-        """Return the SQL for the list of rule runs with this decision."""
+        """Return the SQL for the list of rule runs that decided ``stand`` at a shrink."""
         return f"array_sort(collect_list(CASE WHEN stand = '{stand}' THEN run END))"
 
     def by_run(name: str) -> str:
@@ -253,7 +253,9 @@ def compare_rules(lake: Lake, first: str, second: str) -> Rows:
 
 
 def _counts(engine: LakeEngine, first: str, second: str) -> EngineRows:
-    """Return numbers of shrinks by two rules, given as SQL literals, on days for which both were replayed.
+    """Return numbers of shrinks by two rules on days for which both were replayed.
+
+    ``first`` and ``second`` are the rules' names as SQL literals.
 
     Returns
     -------

@@ -25,7 +25,7 @@ def with_event_of_shrinks(shrinks: pa.Table) -> pa.Table:
 
 
 def _events(shrinks: list[dict[str, Any]]) -> Iterator[int]:
-    """Yield, for each of the shrinks in chronological order, the time of the first shrink of its event."""
+    """Yield for each of the shrinks, which are in chronological order, the time of the first shrink of its event."""
     event_us, made = 0, set[tuple[str, str]]()
     for shrink in shrinks:
         run = (shrink["rule"], shrink["params_json"])
@@ -38,5 +38,5 @@ def _events(shrinks: list[dict[str, Any]]) -> Iterator[int]:
 
 @lru_cache
 def _lag_time_us(params_json: str) -> int:
-    """Return a rule run's lag time in microseconds. It is cached, because there are many shrinks and few rule runs."""
+    """Return a rule run's lag time in microseconds. Results are cached, as there are many shrinks and few rule runs."""
     return 1000 * int(json.loads(params_json)["replica_lag_time_max_ms"])

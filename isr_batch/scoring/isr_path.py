@@ -61,12 +61,12 @@ class _IsrPathState:
         self.elr_if_on: int | None = None
 
     def begin(self, recorded: Iterable[int] | None, known: _Known) -> None:
-        """Set both ELRs, at the start of the log, to the recorded one. Without one, they stay unknown for now."""
+        """Set both ELRs, at the start of the log, to the recorded ELR. If none is recorded, both stay unknown."""
         if recorded is not None and known.enabled:
             self.elr = self.elr_if_on = sum(self._bits.get(broker, 0) for broker in recorded)
 
     def change(self, isr: Iterable[int], known: _Known, min_isr: int, *, unclean: bool = False) -> None:
-        """Set the ISR, and update both ELRs. They are empty after an unclean election."""
+        """Set the ISR, and update both ELRs, which are empty after an unclean election."""
         wanted = sum(self._bits[broker] for broker in isr)
 
         def after(elr: int | None) -> int | None:
@@ -122,7 +122,7 @@ def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, ControlledCluster])
 
 
 def _isr_path_of_run(rows: list[dict[str, Any]], clusters: Mapping[str, ControlledCluster]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of `spans_outside_isr` under one rule run, term by term."""
+    """Yield the rows of `spans_outside_isr` under one rule run, term by term, given the run's terms and ISR changes."""
     cluster = clusters[rows[0]["cluster_id"]]
     topic, partition_id = rows[0]["topic"], rows[0]["partition_id"]
     words = [
@@ -167,7 +167,9 @@ def _in_turn(change: Mapping[str, Any]) -> tuple[int, str, int, list[int]]:
 def _isr_commits(
     changes: Iterable[Mapping[str, Any]], term: Mapping[str, Any], writes: Mapping[int, int]
 ) -> Iterator[tuple[int, frozenset[int]]]:
-    """Yield (time, ISR) for each time at which a new ISR is committed.
+    """Yield (time, ISR) for each time at which a new ISR is committed in a term.
+
+    ``writes`` are the times at which the response to an ISR write arrives, by the time of its request.
 
     A change that the rule requested is committed when the response to its ISR write arrives, unless another change came
     first. In that case, the ISR before the next change is not the requested one.
@@ -232,7 +234,11 @@ def _isr_path_of_term(
     state: _IsrPathState,
     cluster: ControlledCluster,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a term's rows, each for the time from an event to the next. Rows are split at midnight (UTC)."""
+    """Yield a term's rows, each for the time from an event to the next. Rows are split at midnight (UTC).
+
+    ``known`` and ``state`` are updated by the events. They contain what the controller has said, and the ISR with both
+    ELRs.
+    """
     at_us = term["at_us"]
     for then_us, _, event in [*events, (term["end_us"], 2, None)]:
         until_us = min(then_us, term["end_us"])
@@ -250,7 +256,10 @@ def _isr_path_of_term(
 def _row(
     term: Mapping[str, Any], known: _Known, state: _IsrPathState, cluster: ControlledCluster
 ) -> dict[str, Any] | None:
-    """Return a row of `spans_outside_isr` without its times; None if all replicas are in the ISR and an heir exists."""
+    """Return a row of `spans_outside_isr` without its times; None if all replicas are in the ISR and an heir exists.
+
+    ``state`` has the ISR and both ELRs, and ``known`` what the controller has said up to then.
+    """
     order = [replica for replica in term["assigned"] if replica not in known.inactive and replica != term["leader_id"]]
     isr = state.among(term["assigned"], state.isr)
     if order and len(isr) == len(term["assigned"]):

@@ -27,7 +27,7 @@ NORMAL: Final = 1.959963984540054
 
 
 def poisson_interval_of_mistakes(events: int) -> tuple[float, float]:
-    """Return the exact 95 % interval for the mean of a Poisson variable, with 2.5 % in each tail.
+    """Return the ends of the exact 95 % interval for the mean of a Poisson variable, with 2.5 % in each tail.
 
     Above `EXACT` events, the cube root approximation of Wilson and Hilferty (1931) is used.
 
@@ -208,7 +208,7 @@ def _detection_figures(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _next_smaller_advice(row: Row, judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> str:
-    """Describe why the next smaller lag time is not recommended."""
+    """Describe why the next smaller lag time is not recommended. ``judged_rows`` are as for `_which_fails`."""
     smaller = [entry for entry in judged_rows if entry[2][LAG_TIME] < row[LAG_TIME]]
     if not smaller:
         return "No smaller one was tried"
@@ -244,7 +244,10 @@ def _as_much_again(row: Row, budgets: SweepBudgets) -> str:
 
 
 def _which_fails(judged_rows: Sequence[tuple[str, str, Row]], budgets: SweepBudgets) -> tuple[Row, str]:
-    """Return the scores at the lag time that comes nearest to the budgets, and a text on which budgets are exceeded."""
+    """Return the scores at the lag time that comes nearest to the budgets, and a text on which budgets are exceeded.
+
+    ``judged_rows`` are tuples: judgement of the mistakes, judgement of the detection time, scores at a lag time.
+    """
     fast = [row for _, detection, row in judged_rows if detection != OVER]
     calm = [row for mistakes, _, row in judged_rows if mistakes != OVER]
     parts, nearest = [], None

@@ -26,7 +26,7 @@ ROUNDS: Final = 12
 
 
 def find_late_checks(lake: Lake) -> int:
-    """Find late checks, write them to ``late_checks``, and return the number of new ones.
+    """Find checks that ran late, add them to table ``late_checks``, and return the number of new ones.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""SQL for the rows from which scores are computed, by source. Both Spark and DuckDB can run it."""
+"""SQL that both Spark and DuckDB can run, for the rows from which scores are computed, by source."""
 
 from typing import Final
 

@@ -227,7 +227,10 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
         return f"GROUP BY GROUPING SETS ({sets})"
 
     def side_by_side(source: str, own: Mapping[str, str]) -> str:
-        """Return the SQL of one source's columns for the union of all sources: figures of other sources are null."""
+        """Return the SQL of one source's columns for the union of all sources: columns of other sources are null.
+
+        ``own`` is the SQL of the source's own columns, by name.
+        """
         known = keys_of(source)
         return ", ".join(
             [*(name if name in known else f"NULL AS {name}" for name in keys),
@@ -272,7 +275,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
 
 
 def _sums(engine: LakeEngine, verdicts: EngineRows, keys: Sequence[str], grouped: str) -> EngineRows:
-    """Return the number of mistakes of each group in each bootstrap replicate.
+    """Return the number of mistakes of each group, a combination of values of ``keys``, in each bootstrap replicate.
 
     Shrinks come in bursts, so blocks of shrinks are drawn. A block contains the mistakes between a pair of brokers in
     an hour. How often a block is drawn is a Poisson variable with mean 1. It is computed from a hash of the block,

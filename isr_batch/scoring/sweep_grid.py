@@ -62,7 +62,7 @@ class SweepGrid(BaseModel):
     @field_validator("grid")
     @classmethod
     def _params_known(cls, grid: dict[str, list[int | str]], info: ValidationInfo) -> dict[str, list[int]]:
-        """Convert parameter names to ours and values to numbers. Raise a ValueError that lists all mistakes."""
+        """Convert a grid's parameter names to ours, and values to numbers. Raise a ValueError listing all mistakes."""
         known = {name: param for rule in info.data.get("rules", REGISTRY) for name, param in _params(rule).items()}
         wrong: list[str] = []
         read: dict[str, list[int]] = {}
@@ -175,7 +175,7 @@ def _own_values(grid: SweepGrid, rule: str) -> dict[str, dict[int, None]]:
 
 
 def _params(rule: str) -> dict[str, Param]:
-    """Return a rule's parameters by name. Those of the periodic check are left out if the rule has no such check."""
+    """Return a rule's parameters by name, without those of the periodic check if the rule has no such check."""
     continuous = REGISTRY[rule].checks_per_lag_time == CONTINUOUS
     common = {n: p for n, p in COMMON_PARAMS.items() if not (continuous and n in {"check_period_ms", "check_phase_ms"})}
     return common | REGISTRY[rule].params

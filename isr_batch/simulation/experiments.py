@@ -127,7 +127,7 @@ def experiment_cells(experiment: Experiment) -> list[ExperimentCell]:
 
 
 def engine_of_experiment(lake: Lake, grid: Sequence[ExperimentCell]) -> LakeEngine:
-    """Return the engine for these cells: this process for at most `FEW_HOURS` simulated hours, else Spark."""
+    """Return the engine for the cells in ``grid``: this process for at most `FEW_HOURS` simulated hours, else Spark."""
     hours = sum(of.hours * (of.partitions if of.scenario in FLEETS else 1) for of in (cell.fleet for cell in grid))
     return InProcess(lake) if hours <= FEW_HOURS else BySpark(lake)
 

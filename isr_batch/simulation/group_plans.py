@@ -44,7 +44,7 @@ class FleetOfGroups:
 
 
 def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedFault]]]:
-    """Yield (plan, planted faults) of each group. Both depend only on the settings and the group's number."""
+    """Yield (plan, planted faults) of each group, which depend only on the settings and the group's number."""
     start_us = START_MS * 1000
     end_us = start_us + round(fleet.hours * 3600 * SECOND_US)
     if fleet.scenario in LOOPED:
@@ -68,7 +68,7 @@ def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedF
 def _plan_group(
     fleet: FleetOfGroups, number: int, seed: int, loop: LoopOfScenario, end_us: int
 ) -> tuple[GroupPlan, list[PlantedFault]]:
-    """Return the plan and the faults of one group."""
+    """Return the plan of group ``number``, and its planted faults. ``seed`` is that of the group's simulation."""
     plan = GroupPlan(
         number=number,
         seed=seed,

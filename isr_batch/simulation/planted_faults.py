@@ -194,7 +194,9 @@ FLEETS: Final = ("quiet-fleet", *MAKERS, "mixed-fleet")
 def plant_faults(
     scenario: str, random: np.random.Generator, start_us: int, end_us: int, lag_us: int
 ) -> Iterator[PlantedFault]:
-    """Yield the faults of a group in chronological order, with at least `QUIET_S` seconds between two faults.
+    """Yield the faults of one group of simulated partitions, in chronological order.
+
+    Before the first fault, after the last one, and between any two, at least `QUIET_S` seconds pass.
 
     Parameters
     ----------

@@ -274,7 +274,9 @@ def unpack_segment(segment: dict[str, Any]) -> dict[str, Ints]:
 
 @entry
 def spread_steps(of_events: Ints, of_fetches: Ints, columns: Ints) -> int:
-    """Compute the columns of ``Rows``, with one value per event, from the differences in a segment's columns.
+    """Add up the differences that a segment stores, and write the values, one per event, into ``columns``.
+
+    The rows of ``columns`` are the columns of ``Rows`` in the order of ``PACKED``.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ class Engine(Protocol):
         """
 
     def answers(self, rows: Rows, asked: Mapping[str, Query]) -> dict[str, Rows]:
-        """Run several queries as `sql` does, in a single pass over the rows. Return their results by name."""
+        """Run the queries ``asked`` as `sql` does, in a single pass over the rows. Return their results by name."""
 
     def keep_with(self, rows: Rows, asked: Mapping[str, Query]) -> tuple[Rows, dict[str, Rows]]:
         """Do `keep` and `answers` in one pass. Return the stored rows, and the results of the queries by name."""

@@ -240,7 +240,7 @@ def _collected_from_spark(packets: DataFrame, schema: pa.Schema) -> pa.Table:
 
 
 def _kept_in_spark(packets: DataFrame, schemas: Mapping[str, pa.Schema], few: int) -> dict[str, Rows]:
-    """Compute and store the packets. Return each table in them, as an Arrow table if it has at most ``few`` rows.
+    """Compute and store the packets. Return each table in them by name, in Arrow if it has at most ``few`` rows.
 
     Later stages start from the stored packets instead of the log text. The packets are stored on the executors' disks,
     because they would fill the heap. If an executor is lost, the ingest therefore fails and must be repeated.
@@ -342,10 +342,7 @@ def _packed_for_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 def _packed_with(
     asked: Mapping[str, Query], batches: Iterator[pa.RecordBatch], *, with_rows: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield packets of the queries' results and, if ``with_rows`` is true, packets of the rows.
-
-    If ``with_rows``, also yield packets of the rows.
-    """
+    """Yield packets of the results of the queries ``asked`` and, if ``with_rows`` is true, packets of the rows."""
     for rows in _some_batches(batches):
         answers = {name: cast_rows(worker_sql()(query.text, rows=rows), query.schema) for name, query in asked.items()}
         for name, table in (({"": rows} if with_rows else {}) | answers).items():
@@ -380,7 +377,10 @@ def _unpacked_in_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 def _worked_by_key(
     work: OfTables, schemas: dict[str, pa.Schema], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Call ``work`` once, with all rows of the Spark task as one table per input, and yield its result."""
+    """Call ``work`` once, with all rows of the Spark task as one table per input, and yield the rows that it returns.
+
+    ``schemas`` are the schemas of the inputs by name, and ``schema`` is that of the result.
+    """
     parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in schemas}
     for batch in batches:
         for name in schemas:

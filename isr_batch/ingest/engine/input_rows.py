@@ -25,7 +25,7 @@ _INSTANTS = {
 
 
 def with_input_columns(engine: Engine, rows: Rows, table: Table, constants: Mapping[str, str]) -> Rows:
-    """Convert rows to the schema of an input table: its columns in its order, with times as timestamps.
+    """Convert rows to the schema of an input table: the same columns in the same order, with times as timestamps.
 
     Parameters
     ----------

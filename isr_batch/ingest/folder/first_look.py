@@ -1,4 +1,4 @@
-"""Check, before Spark is started, whether logs can be replayed. This requires follower fetches in a request log."""
+"""Check before Spark is started whether logs can be replayed: a request log must contain follower fetches."""
 
 import re
 from collections.abc import Iterable
@@ -24,6 +24,8 @@ _GETTING_LOGS = (
 
 def require_follower_fetches(given: str, found: Iterable[LogFolder]) -> None:
     """Raise an error if no log contains a follower's fetch, because there would be nothing to replay.
+
+    ``given`` is the value of ``--logs``, for the message.
 
     Raises
     ------

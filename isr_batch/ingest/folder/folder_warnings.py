@@ -42,7 +42,7 @@ def folder_warnings(found: LogFolder, named: Iterable[int] = (), known: Iterable
 
 
 def unread_lines_seen(found: LogFolder) -> list[str]:
-    """Search the first and last lines of each file for ISR lines in an unknown format; return a warning about them.
+    """Return a list with a warning if the first or last lines of files contain ISR lines in an unknown format.
 
     The list is empty if there are no such lines.
     """
@@ -80,7 +80,7 @@ def assumed_lag_time_sentence(ms: int) -> str:
 
 
 def unread_sentence(lines: Sequence[tuple[str, int | None, str]]) -> list[str]:
-    """Return a warning about log lines that mention an ISR in an unknown format; an empty list if there are no lines.
+    """Return a list with a warning about log lines that mention an ISR in an unknown format; [] without lines.
 
     Parameters
     ----------

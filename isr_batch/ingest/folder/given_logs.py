@@ -103,7 +103,7 @@ def shown_places(places: Sequence[str]) -> str:
 
 
 def _stream(place: str) -> tuple[str, str] | None:
-    """Return name and source of a stream (``NAME=SOURCE``, or ``-`` for stdin); None for a folder or an address."""
+    """Return (name, source) of a stream, given as ``NAME=SOURCE`` or ``-`` (stdin); None for a folder or an address."""
     if place == STDIN:
         return "stdin", STDIN
     found = None if Path(place).exists() or is_address(place) else _NAMED.fullmatch(place)
@@ -111,7 +111,7 @@ def _stream(place: str) -> tuple[str, str] | None:
 
 
 def _copy_stream(source: str, folder: Path, budget: _GivenLogsBudget) -> None:
-    """Copy a stream to ``stdout.log`` in a new folder."""
+    """Copy a stream, a path or stdin, to ``stdout.log`` in a new folder. ``budget`` limits the bytes to copy."""
     folder.mkdir()
     to = folder / "stdout.log"
     if source == STDIN:
@@ -127,7 +127,10 @@ def _copy_stream(source: str, folder: Path, budget: _GivenLogsBudget) -> None:
 
 
 def _copy_store(address: str, folder: Path, budget: _GivenLogsBudget) -> None:
-    """Copy all files below an address in an object store, using the credentials in the environment."""
+    """Copy all files below an address in an object store, using the credentials in the environment.
+
+    ``budget`` limits the bytes to copy.
+    """
     from isr_batch.lake.delta_files.stores import store_of  # imports Spark, which logs in a folder do not need
 
     require_no_credentials(address)

@@ -163,7 +163,7 @@ def _fingerprints_of_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def count_lines(path: str, beginnings: Sequence[int], selected: Selection) -> tuple[Fingerprint, Counter[str]]:
-    """Compute the fingerprint of a file and the number of its lines by kind of log, in one pass."""
+    """Return the fingerprint of a file and the number of its lines by kind of log, both computed in one pass."""
     taken = Fingerprinter(path, beginnings)
     counts: Counter[str] = Counter()
     if selected.default not in BROKER_KINDS:

@@ -319,7 +319,7 @@ def _read_kinds(kinds: Iterable[str], layout: Layout) -> list[str]:
 
 
 def _find_brokers_of_jvms(found: LogFolder) -> None:
-    """Assign each gc.log to the broker that wrote the other logs in its folder. Leave it out if there are several."""
+    """Assign each gc.log to the broker of the other logs in its folder, if these are logs of a single broker."""
     of_jvms = found.of_kind(GC)
     found.files = [file for file in found.files if file.kind != GC]
     beside = [(Path(file.name).parent, file.broker_id) for file in found.files if file.broker_id is not None]
@@ -369,7 +369,7 @@ def _add_file(found: LogFolder, kind: str, name: str, path: str, broker_id: int 
 
 
 def _add_properties(found: LogFolder, known: dict[Path, Properties], place: Path, name: str, path: str) -> None:
-    """Add the settings in a properties file to ``known`` or, if it cannot be read, the file to the refused ones."""
+    """Add the settings in a properties file to ``known``, with key ``place``, or an unreadable file to ``found``."""
     try:
         known[place] = read_properties(path)
     except BadFileError as bad:

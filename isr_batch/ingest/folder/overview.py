@@ -121,7 +121,7 @@ def _analysable_by_logs(logs: set[str]) -> str:
 
 
 def _last_time_of_log(seen: SeenByLook) -> str:
-    """Return the time of the last examined line. It is preceded by "after" if the file continues behind this line."""
+    """Return the time of the last examined line, preceded by "after" if the file continues behind this line."""
     # The end of a compressed file is not examined.
     return f"after {_time_in_overview(seen.last)}" if seen.goes_on and seen.last else _time_in_overview(seen.last)
 

@@ -112,7 +112,7 @@ def require_utc(files: Iterable[LogFile], cluster: str | None = None) -> None:
 
 
 def _lines_with_mark(file: LogFile, mark: re.Pattern[bytes]) -> Iterator[tuple[int, str]]:
-    """Search the beginning of a file: yield the lines that match ``mark``, as (timestamp in ms since 1970, line)."""
+    """Search the beginning of a file. Yield each line that matches ``mark`` as (timestamp in ms since 1970, line)."""
     lines: list[str] = []
     read, tail = 0, b""
     try:

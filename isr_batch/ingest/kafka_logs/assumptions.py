@@ -136,7 +136,7 @@ def _list_in_note(numbers: set[int]) -> str:
 
 
 def unnamed_topics(rows: list[dict[str, Any]], topics: pa.Table) -> int:
-    """Count the topics in the rows that are only known by their id.
+    """Count the topics that the rows name only by topic id.
 
     Parameters
     ----------

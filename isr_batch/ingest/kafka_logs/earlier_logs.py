@@ -164,9 +164,9 @@ class EarlierLogs:
         )
 
     def terms_that_go_on(self, found: Sequence[Begun], starts: pa.Table, settings: pa.Table) -> list[Begun]:
-        """Return the terms that began before the new logs. If the lake has such a term, its start is taken from there.
+        """Return the terms that began before the new logs. For a term in the lake, the start is taken from the lake.
 
-        This is not done if the term's start is logged in the new logs after all: its line can come after its first
+        The lake's start is not used if the new logs contain the start after all: its line can come after the first
         requests.
 
         Parameters

@@ -1,4 +1,4 @@
-"""Select the last requests of each request log. They are stored, so that a later ingest can date the last appends.
+"""Select the last requests of each request log, which are stored so that a later ingest can date the last appends.
 
 An append happened after an I/O thread picked up the produce request, and before the first follower's fetch that shows
 the appended records. For an append at the end of a log, this fetch may be in the next log. That log may only be
@@ -98,7 +98,7 @@ def handled_times(kept: pa.Table) -> dict[tuple[str, int], int]:
 
 
 def read_times(kept: pa.Table) -> dict[tuple[int, int, int], int]:
-    """Return the times at which leaders last read their logs for the stored fetches, in microseconds since 1970.
+    """Return, for the stored fetches, when leaders last read their logs, in microseconds since 1970.
 
     The keys are (leader, follower, pick-up time). ``kept`` is a result of `last_requests`.
     """

@@ -40,7 +40,7 @@ class Tally:
 
 
 def total_lines(account: Iterable[Tally], became: str) -> int:
-    """Return the number of lines with an outcome, such as `SKIPPED`, in all kinds of log."""
+    """Return the number of lines with the outcome ``became``, such as `SKIPPED`, in all kinds of log."""
     return sum(tally.lines for tally in account if tally.became == became)
 
 
@@ -74,7 +74,7 @@ def require_balance(account: Iterable[Tally]) -> None:
 
 
 def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, refused_lines: pa.Table) -> list[Tally]:
-    """Count the lines of each kind of log that were read, used, skipped and refused.
+    """Return, as one `Tally` per number, how many lines of each kind of log were read, used, skipped and refused.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Read all logs except request logs in one pass: collect the lines that are parsed later, and count the others.
+"""Read all logs except request logs in one pass: collect the lines that are parsed later, and count all other lines.
 
 The former are called lines of interest. They are few, so they are collected in the driver as Arrow tables.
 """
@@ -175,7 +175,10 @@ def _read_lines_of_interest(engine: Engine, files: Sequence[LogFile]) -> pa.Tabl
 def _choose_lines_of_interest(
     overlapping: frozenset[int | None], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of interest in batches of lines, and summaries of all lines, as rows of `_FOUND`."""
+    """Yield the lines of interest in batches of lines, and summaries of all lines, as rows of `_FOUND`.
+
+    ``overlapping`` are the brokers with several files that may contain the same lines.
+    """
     for batch in batches:
         yield from _chosen_lines(read_as_log_lines(batch), overlapping)
 
@@ -219,9 +222,9 @@ def read_as_log_lines(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_stamps_of_exceptions(value: pa.StringArray, of_server: pa.BooleanArray, stamps: pa.Array) -> pa.Array:
-    """Return ``stamps`` with values for lines that begin an exception: the timestamp of the log line before.
+    """Return ``stamps``, where lines of server.log that begin an exception get the timestamp of the line before.
 
-    If lines are equal, only the first of them gets a timestamp.
+    ``of_server`` is true for lines of server.log. If lines are equal, only the first of them gets a timestamp.
     """
     bare = pc.and_(of_server, pc.and_(pc.is_null(stamps), pc.match_substring_regex(value, WITHOUT_STAMP)))
     at = np.flatnonzero(bare)
@@ -238,7 +241,7 @@ def _with_stamps_of_exceptions(value: pa.StringArray, of_server: pa.BooleanArray
 
 
 def _brokers_with_overlapping_logs(files: Sequence[LogFile]) -> list[int | None]:
-    """Return the brokers that wrote more than one of the files. These may be copies of each other."""
+    """Return the brokers that wrote more than one of the files. Files of one broker may be copies of each other."""
     return [broker for broker, times in Counter(file.broker_id for file in files).items() if times > 1]
 
 
@@ -298,7 +301,10 @@ def _without_duplicates(sql: ArrowSql, chosen: pa.Table) -> pa.Table:
 
 
 def _other_state_changes(sql: ArrowSql, figures: pa.Table) -> int:
-    """Count the lines of state-change.log with a timestamp that are not of interest. Duplicates are counted once."""
+    """Count the lines of state-change.log with a timestamp that are not of interest. Duplicates are counted once.
+
+    ``figures`` are the summaries of batches.
+    """
     counted = sql(
         """
         WITH single AS (
@@ -315,7 +321,10 @@ def _other_state_changes(sql: ArrowSql, figures: pa.Table) -> int:
 
 
 def _other_lines_by_file(sql: ArrowSql, figures: pa.Table, records: pa.Table) -> pa.Table:
-    """Combine the summaries of batches into one row per file, as `LinesOfInterest.files` describes."""
+    """Combine the summaries of batches (``figures``) into one row per file, as `LinesOfInterest.files` describes.
+
+    The metadata records (``records``) are counted with the lines of their file.
+    """
     return sql(
         f"""
         WITH every AS (

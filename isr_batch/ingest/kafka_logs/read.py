@@ -386,7 +386,7 @@ def _begun_before(
     seen: list[dict[str, Any]],
     earlier: partition_lines.Earlier,
 ) -> tuple[list[mid_term.Begun], partition_lines.PartitionEvidence]:
-    """Return the terms that began before the logs, and what the log lines show about their partitions."""
+    """Return two things: the terms that began before the logs, and what the log lines show about their partitions."""
     start_rows = starts.select(
         ["broker_id", "topic", "partition_id", "leader_epoch", "stamp_us", "leads"]
     ).to_pylist()  # fmt: skip

@@ -103,7 +103,7 @@ class _Archive:
         self.seen = self.total = 0
 
     def add(self, name: str, size: int, *, is_file: bool) -> None:
-        """Add an entry to ``members`` if it is a file. Raise an error if the archive exceeds a limit."""
+        """Add an entry of ``size`` bytes to ``members`` if it is a file. Raise BadFileError if a limit is exceeded."""
         self.seen += 1
         self.total += size
         if self.seen > MAX_MEMBERS:

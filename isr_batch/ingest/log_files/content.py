@@ -119,7 +119,7 @@ def content_chunks(path: str, start: int = 0, end: int | None = None) -> Iterato
 def _lines_of_any(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Convert an export or OTLP batches to lines, and reverse a text with the latest line first.
 
-    Leave others unchanged.
+    ``chunks`` are the file's content. Other content is returned unchanged.
     """
     head = next(chunks, b"")
     chunks = chain([head] if head else [], chunks)
@@ -161,9 +161,9 @@ def head_of(path: str) -> bytes:
 
 
 def _unpacked_chunks(path: str, start: int, end: int | None) -> Iterator[bytes]:
-    """Yield the content of a file, decompressed.
+    """Yield the content of a file, decompressed. An uncompressed file is read from ``start`` to ``end`` only.
 
-    Raise BadFileError if it is binary, damaged, unreadable or too large.
+    Raise BadFileError if the file is binary, damaged, unreadable or too large.
     """
     try:
         unpacked = 0
@@ -218,7 +218,7 @@ def _packed_content(path: str) -> Iterator[bytes]:
 
 
 def _unpacked(name: str, file: str | IO[bytes]) -> Iterator[bytes]:
-    """Decompress a file on disk or an open file in an archive. Its name shows the format."""
+    """Decompress a file on disk or an open file in an archive. The file's name shows the format."""
     if name.endswith(".zst"):
         if isinstance(file, str) and not os.stat(file).st_size:  # noqa: PTH116
             return
@@ -299,7 +299,7 @@ class Fingerprinter:
         self.last = chunk[-1:]
 
     def _cut(self, chunk: bytes) -> None:
-        """If the current range is long enough, begin a new range at the next line with a timestamp."""
+        """If the current range is long enough, begin a new range at the next line in ``chunk`` that has a timestamp."""
         next_cut = max(self.cuts[-1][0] + self.range_bytes - self.size, 0)
         # A range begins with a line that has a timestamp, because a line without one belongs to the line before it.
         line_end = chunk.find(b"\n[2", next_cut) if next_cut < len(chunk) else -1

@@ -98,7 +98,7 @@ class ConvertedExports:
             yield block
 
     def _write_reversed(self, chunks: Iterator[bytes], unit: re.Pattern[bytes]) -> list["_Place"]:
-        """Write a text to the temporary file, and return its blocks in reverse order.
+        """Write a text to the temporary file, and return its blocks in reverse order. ``unit`` separates events.
 
         A block contains several events, or a piece of an event that is too long to be held in memory.
         """
@@ -152,9 +152,10 @@ class ConvertedExports:
         return self._in_order(places, np.concatenate(sizes), np.concatenate(times))
 
     def _in_order(self, places: list["_Place"], sizes: Ints, times: Ints) -> list["_Place"]:
-        """Return the blocks of the written lines in chronological order.
+        """Return the blocks of the lines in chronological order. ``places`` are the blocks as they were written.
 
-        If the lines are already in chronological or reverse order, these are the same blocks. Otherwise the lines are
+        ``sizes`` and ``times`` have one item per line: its length in bytes, and its time in ms since 1970 or 0. If the
+        lines are already in chronological or reverse order, the same blocks are returned. Otherwise, the lines are
         sorted and written again, and the new blocks are returned.
         """
         known = times[times > 0]
@@ -181,9 +182,10 @@ class ConvertedExports:
 
 
 def _times_of_exports(some: Sequence[Event], named: str | None) -> tuple[str, StampForm] | None:
-    """Return the field that contains the times of events, and their form; None if there are no times.
+    """Return two things: the path of the field with the times of events, and the form of the times. None without times.
 
-    If the broker's line in each event begins with a time, the field is that of the line, ``named``.
+    ``some`` are the first events. If the broker's line in each event (field ``named``) begins with a time, that field
+    is returned.
     """
     if named:
         heads = [str(value_in_export(event, named))[:STAMP] for event in some]
@@ -196,7 +198,7 @@ def _times_of_exports(some: Sequence[Event], named: str | None) -> tuple[str, St
 
 
 def _times_in_export(events: Sequence[Event], timed: tuple[str, StampForm] | None) -> Ints:
-    """Return the time of each event in milliseconds since 1970; 0 for an event without a time."""
+    """Return the time of each event, from the field ``timed``, in milliseconds since 1970; 0 for events without it."""
     if timed is None:
         return np.zeros(len(events), np.int64)
     path, form = timed

@@ -126,7 +126,7 @@ def paths_named(paths: Iterable[str], names: Sequence[str]) -> list[str]:
 def event_fields(
     events: Sequence[Mapping[str, object]], forms: Sequence[StampForm] = EVENT_FORMS
 ) -> tuple[EventFields, StampForm] | None:
-    """Find the fields with time, message and so on in events, and the form of the times.
+    """Return two things: the fields with time, message and so on in events, and the form of the times.
 
     Returns None if fewer than half of the events have a time and a message.
     """
@@ -150,7 +150,7 @@ def event_fields(
 def fields_with_form(
     events: Sequence[Mapping[str, object]], fields: EventFields, forms: Sequence[StampForm] = EVENT_FORMS
 ) -> tuple[EventFields, StampForm] | None:
-    """Return the fields that the operator named, with the form of the times.
+    """Return two things: the fields that the operator named, and the form of the times.
 
     Returns None if fewer than half of the events have these fields, or if the form is unknown.
     """

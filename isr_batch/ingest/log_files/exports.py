@@ -120,7 +120,7 @@ class _ExportStream(io.RawIOBase):
 
 
 def events_of_table_export(chunks: Iterator[bytes]) -> Iterator[Event]:
-    """Parse a table (CSV, or separated by tabs without a header), and yield its rows as events."""
+    """Parse the content of a file with a table (CSV, or tabs and no header), and yield its rows as events."""
     first = next(chunks, b"")
     head = first.decode("utf-8-sig", "replace")
     is_escaped = bool(_ESCAPED_QUOTE.search(head)) and not _DOUBLED_QUOTE.search(head)
@@ -194,7 +194,7 @@ def _nested_export(row: Mapping[str, object]) -> Event:
 
 
 def _events_of(document: object, deep: int = 0) -> list[Event]:
-    """Return the events in a JSON document.
+    """Return the events in a JSON document, or in a part of it ``deep`` levels below the top.
 
     A list contains events if its elements are objects, rows of a table, Loki streams or OpenTelemetry batches. Of an
     object, the value that contains the most events is used.

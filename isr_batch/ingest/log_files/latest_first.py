@@ -29,7 +29,7 @@ _SETTING = re.compile(rb"^\t([a-z][\w.]*) = ", re.MULTILINE)
 
 
 def unit_of_latest_first(head: bytes) -> re.Pattern[bytes] | None:
-    """If a text has the latest event first, return the pattern that separates its events; otherwise return None."""
+    """Return the pattern that separates the events of a text with the latest event first; None for any other text."""
     lines = [line for line in head[:_LOOKED_AT].split(b"\n")[:-1] if line.strip()]
     times = [
         _NOT_DIGITS.sub(b"", found[0]).ljust(_DIGITS, b"0")
@@ -45,7 +45,7 @@ def unit_of_latest_first(head: bytes) -> re.Pattern[bytes] | None:
 
 
 def _is_reversed_within_events(head: bytes) -> bool:
-    """Return whether the lines of an event are reversed too, as stack traces and the sorted settings show."""
+    """Return whether the lines of an event are reversed too, as stack traces and sorted settings in ``head`` show."""
     names = _SETTING.findall(head)
     reversed_signs: int = len(_STACK_REVERSED.findall(head)) + sum(a > b for a, b in pairwise(names))
     usual: int = len(_STACK.findall(head)) + sum(a < b for a, b in pairwise(names))

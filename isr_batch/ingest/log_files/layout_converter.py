@@ -47,7 +47,7 @@ class LayoutConverter:
         self.plain = ARRANGEMENTS[NO_LOGGER].replace("STAMP", self.form.text)
 
     def convert(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
-        """Convert a block of lines with their line numbers.
+        """Convert a block of lines to Kafka's own layout. ``numbers`` are the lines' numbers in the file.
 
         Lines that do not match the layout are returned unchanged.
         """
@@ -77,7 +77,7 @@ class LayoutConverter:
         return self._of_writer(lines)
 
     def _of_writer(self, lines: LinesInKafkasLayout) -> LinesInKafkasLayout:
-        """Select the source's lines, and those that continue them, if only the text of lines shows their broker."""
+        """If lines must be assigned by their text, select the lines of the source and those that continue them."""
         if not self.layout.by_writer or self.source is None:
             return lines
         writers = pa.array(list(map(_writer_of, lines.values.to_pylist())), pa.string())
@@ -111,7 +111,7 @@ class LayoutConverter:
         return self.inner(values, numbers)
 
     def inner(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
-        """Convert lines whose prefixes have been removed."""
+        """Convert lines whose prefixes have been removed. ``numbers`` are the lines' numbers in the file."""
         convert = self._from_events if self.layout.arrangement == JSON else self._arranged
         if self.other is None:
             return convert(values, numbers)
@@ -140,7 +140,7 @@ class LayoutConverter:
         return np.asarray(pc.fill_null(pc.equal(known[1:], self.source), False))
 
     def _arranged(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
-        """Convert lines of text: put timestamp, level, message and logger in Kafka's order."""
+        """Convert lines of text with these numbers: put timestamp, level, message and logger in Kafka's order."""
         found = pc.extract_regex(values, self.pattern)
         has_logger = "<logger>" in self.pattern
         logger = pc.struct_field(found, "logger") if has_logger else None
@@ -154,20 +154,20 @@ class LayoutConverter:
         return LinesInKafkasLayout(pc.coalesce(result, values), numbers)
 
     def _level(self, found: pa.StructArray) -> pa.StringArray:
-        """Return the level of each matched line. In a layout without levels, it is INFO."""
+        """Return the level of each line, one of the parts ``found`` in it. In a layout without levels, it is INFO."""
         if "<level>" in self.pattern:
             return pc.struct_field(found, "level")
         return pc.if_else(pc.is_valid(found), pa.scalar("INFO"), None)
 
     def _message(self, found: pa.StructArray) -> pa.StringArray:
-        """Return the message of each line, without the name of the thread in front of it."""
+        """Return the message of each line, one of the parts ``found`` in it, without the name of the thread."""
         message = pc.struct_field(found, "message")
         return pc.replace_substring_regex(message, THREAD, "") if self.layout.has_thread else message
 
     def _printed(
         self, stamp: pa.StringArray, level: pa.StringArray, message: pa.StringArray, logger: pa.StringArray | None
     ) -> pa.StringArray:
-        """Compose lines in Kafka's own layout from their parts."""
+        """Compose lines in Kafka's own layout from four parts: timestamp, level, message and, if known, logger."""
         time = stamps_in_kafkas_form(stamp, self.form, self.layout.zone)
         line = pc.binary_join_element_wise(
             pc.binary_join_element_wise("[", time, "] ", ""), pc.utf8_upper(level), " ", message, ""
@@ -178,7 +178,7 @@ class LayoutConverter:
         return pc.if_else(pc.greater(pc.binary_length(pc.fill_null(logger, "")), 0), named, line)
 
     def _from_events(self, values: pa.StringArray, numbers: npt.NDArray[np.int64]) -> LinesInKafkasLayout:
-        """Convert JSON events to lines in Kafka's own layout."""
+        """Convert JSON events with these line numbers to lines in Kafka's own layout."""
         message, stamp, level, logger = event_texts(values, EventFields(*self.layout.fields))
         # One event may have many lines: a broker prints all its settings as one event.
         pieces = pc.split_pattern(pc.utf8_rtrim(message, "\r\n"), "\n")
@@ -209,7 +209,11 @@ _WRITER = re.compile(WRITER)
 def _lines_apart(
     values: pa.StringArray, numbers: npt.NDArray[np.int64], goes_on: npt.NDArray[np.bool_] | None
 ) -> tuple[pa.StringArray, npt.NDArray[np.int64], npt.NDArray[np.bool_] | None]:
-    """Split events that consist of several lines, such as the settings that a broker logs as one event."""
+    """Split events that consist of several lines, such as the settings that a broker logs as one event.
+
+    Return, for each resulting line, its text, its number in the file, and (``goes_on``) whether the next one continues
+    it.
+    """
     if not pc.any(pc.match_substring(values, "\n")).as_py():
         return values, numbers, goes_on
     pieces = pc.split_pattern(values, "\n")

@@ -199,7 +199,7 @@ def layout_of(
 def _inner_layout(
     lines: Sequence[str], stamp_format: str | None, given: EventFields | None
 ) -> Layout | UnreadableLayout:
-    """Detect the layout of lines without prefixes, which can be JSON events, text, or both."""
+    """Detect the layout of lines without prefixes: JSON events, text, or both. Users can give ``stamp_format``."""
     events = _events(lines, given, stamp_format)
     if events is None:
         return _plain_layout(lines, stamp_format)
@@ -289,7 +289,10 @@ def _stamp_without_zone(stamp: str) -> str:
 def _events(
     lines: Sequence[str], given: EventFields | None, stamp_format: str | None
 ) -> Layout | UnreadableLayout | None:
-    """Detect the layout of JSON events. Return None if too few lines are JSON objects."""
+    """Detect the layout of JSON events. Return None if too few lines are JSON objects.
+
+    ``given`` and ``stamp_format`` are the fields and the form of times that the user named, if any.
+    """
     objects = json_objects(lines)
     if not objects or len(objects) < prefixes.SOME * len(lines):
         return None

@@ -128,7 +128,10 @@ def look_at(
 def _look(
     path: str, default: str, stamp_format: str | None, events: EventFields | None, key: tuple[int, int] | None
 ) -> Look:
-    """Do what `look_at` does. The result is cached. ``key`` is the file's size and time of change."""
+    """Do what `look_at` does. The result is cached by the arguments. ``key`` is the file's size and time of change.
+
+    ``default`` is the kind of log of lines that do not show their kind.
+    """
     size = key[0] if key else 0
     parts, goes_on = _parts_to_look_at(path, size)
     head = [line for line in parts[0][:LAYOUT_LINES] if line.strip()] if parts else []
@@ -168,7 +171,7 @@ def _several_brokers(seen: SeenByLook) -> bool:
 
 
 def _by_writer(path: str, layout: Layout, size: int, default: str, every: SeenByLook) -> Look:
-    """Examine all lines of a file, separately for each broker that lines name as their writer."""
+    """Examine all lines of a file, separately for each broker that lines name as their writer (``every.brokers``)."""
     sources: dict[str | None, SeenByLook] = {}
     for broker in sorted(every.brokers):
         name = f"broker {broker}"
@@ -239,9 +242,10 @@ def _note_brokers(seen: SeenByLook, values: pa.StringArray) -> None:
 
 
 def _parts_to_look_at(path: str, size: int) -> tuple[list[list[str]], bool]:
-    """Return the lines to examine, in one or two parts, and whether the file continues after the last part.
+    """Return two things: the lines to examine, in one or two parts, and whether the file continues after the last part.
 
-    The first part is the beginning of the file. A long uncompressed file has a second part, its end.
+    The first part is the beginning of the file. A long uncompressed file, of ``size`` bytes, has a second part, its
+    end.
     """
     head, goes_on = _first_lines(path)
     parts = [head]
@@ -263,7 +267,7 @@ def _reason_not_read(path: str) -> BadFileError | None:
 
 
 def _first_lines(path: str) -> tuple[list[str], bool]:
-    """Return the complete lines in the first HEAD_BYTES of a file, and whether the file continues after them."""
+    """Return the complete lines in the first HEAD_BYTES of a file, and whether the file continues after these lines."""
     read = b""
     try:
         for chunk in content_chunks(path):

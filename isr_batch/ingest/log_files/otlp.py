@@ -9,13 +9,13 @@ _SCALARS = ("stringValue", "intValue", "doubleValue", "boolValue")
 
 
 def is_otlp(head: bytes) -> bool:
-    """Return whether a file begins like OTLP JSON with a batch on each line."""
+    """Return whether a file with this beginning, ``head``, is OTLP JSON with a batch on each line."""
     first = head[: 8 * len(_BEGINS)].removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
     return b"".join(first.split()).startswith(_BEGINS)
 
 
 def lines_of_otlp(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Convert batches to one line of JSON per log record, in blocks of lines. Other lines are yielded unchanged."""
+    """Convert OTLP batches to one line of JSON per log record. Yield blocks of lines; other lines are unchanged."""
     pending = b""
     for chunk in chunks:
         *lines, pending = (pending + chunk).split(b"\n")

@@ -124,7 +124,7 @@ def prefix_of(lines: Sequence[str]) -> str | None:
 
 
 def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: int) -> bool:
-    """Return whether more lines begin like a log line without the prefix than with it."""
+    """Return whether more lines begin like a log line after the prefix is removed (``begins``) than with the prefix."""
     if not found[0]["rest"]:
         return False
     own = sum(bool(re.match(r"\[\d{4}-\d\d-\d\d[ T]", line)) for line in lines)
@@ -186,7 +186,7 @@ def begins_with_time(text: str) -> bool:
 
 
 def envelope_prefix(lines: Sequence[str]) -> str:
-    """Return the name of the prefix of lines in JSON envelopes. It includes the paths of the fields to use."""
+    """Return the name of the prefix of lines in JSON envelopes. The name includes the paths of the fields to use."""
     fields = _envelope_fields(lines)
     assert fields is not None
     return f"{ENVELOPE} {json.dumps(fields)}"

@@ -139,7 +139,7 @@ def _stamp_offset_us(text: str) -> int | None:
 
 
 def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | None = None) -> pa.StringArray:
-    """Convert timestamps to text like ``2026-11-21 16:30:12,613`` in UTC. Those of another form become null.
+    """Convert timestamps to text like ``2026-11-21 16:30:12,613`` in UTC. Timestamps of another form become null.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
 
 
 def _hour_of_day(hour: pa.StringArray, half: pa.StringArray) -> pa.StringArray:
-    """Convert hours of a 12-hour clock, with AM or PM, to hours from 00 to 23."""
+    """Convert hours of a 12-hour clock, with ``half`` (AM or PM) of the day, to hours from 00 to 23."""
     number = pc.fill_null(hour, "12").cast(pa.int64())
     number = pc.if_else(pc.equal(number, 12), 0, number)
     number = pc.if_else(pc.equal(pc.utf8_upper(pc.fill_null(half, "AM")), "PM"), pc.add(number, 12), number)

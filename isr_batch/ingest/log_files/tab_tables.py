@@ -22,7 +22,7 @@ STAMP, LEVEL, LOGGER, MESSAGE, HOST = "@timestamp", "level", "logger", "message"
 
 
 def columns_of_tab_table(text: str) -> list[str] | None:
-    """Name the columns of a table without a header, using its first rows. Returns None for any other text."""
+    """Return the names of the columns of a table without a header, judging by its first rows; None for other texts."""
     lines = [line.rstrip("\r") for line in text.split("\n")[:_LOOKED_AT] if "\t" in line.strip()]
     rows = [row for line in lines if any(map(_is_time, row := line.split("\t")))]
     if not rows:
@@ -41,7 +41,7 @@ def columns_of_tab_table(text: str) -> list[str] | None:
 
 
 def _name_of_column(values: Sequence[str], number: int) -> str:
-    """Return the name of a column, recognised by its values, or ``column N``."""
+    """Return the name of column ``number``, recognised by its values, or "column" with the number."""
     forms: dict[str, Callable[[str], object]] = {
         STAMP: _is_time, LEVEL: re.compile(LEVELS).fullmatch, LOGGER: is_kafkas_logger,
         HOST: lambda text: _POD.fullmatch(text) and is_source(text),
@@ -80,7 +80,7 @@ def rows_of_tab_table(lines: Iterable[str], columns: Sequence[str]) -> Iterator[
 
 
 def _ends_tab_row(line: str, columns: Sequence[str], after: int) -> bool:
-    """Return whether a line ends with the columns that follow the message."""
+    """Return whether a line ends with the columns that follow the message, ``after`` in number."""
     last = line.split("\t")[-after:]
     return len(last) == after and all(
         _is_time(text) for text, name in zip(last, columns[-after:], strict=True) if name == STAMP

@@ -75,7 +75,7 @@ class Replaced:
 
 @dataclass
 class AddedRows:
-    """Collects the new rows of a cluster for one table. They are written to files, which `commit` adds to the table.
+    """Collects the new rows of a cluster for one table, and writes them to files, which `commit` adds to the table.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class AddedRows:
             self._add_day(day, rows if len(of_day) == 1 else rows.take(pa.array(places)))
 
     def _add_day(self, day: str, given: pa.Table) -> None:
-        """Merge a day's rows with those in the table. Write new rows to a file, or keep them for Spark to write.
+        """Merge a day's rows with the table's. New rows are written to a file, or kept until Spark writes them.
 
         If stored rows change, all rows of the day are kept, and `commit` replaces the day.
         """

@@ -48,7 +48,7 @@ class FetchDay:
     def add(
         self, leader_id: npt.NDArray[np.int32], replica_id: npt.NDArray[np.int32], handled_us: npt.NDArray[np.int64]
     ) -> None:
-        """Add fetches. Raise `ValueError` if one of them was not handled on this day.
+        """Add fetches. Raise `ValueError` if any fetch was not handled on this day.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class FetchDay:
         return pa.Table.from_pylist(rows, BROKER_DAYS)
 
     def _pair_row(self, key: int, number: int) -> dict[str, object]:
-        """Return the row of `BROKER_DAYS` for a pair of leader and follower."""
+        """Return the row of `BROKER_DAYS` for pair ``number``, whose ``key`` is (leader id << 32) + follower id."""
         active = np.flatnonzero(self._greatest[number] > _NONE)
         second_us = self._from_us + active * SECOND_US
         first, last = second_us + self._least[number, active], second_us + self._greatest[number, active]

@@ -158,7 +158,10 @@ def checked_rows(
 
 
 def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str]) -> dict[str, object]:
-    """Return the columns that have the same value in all rows: mapped constants, and defaults of unmapped columns."""
+    """Return {column: value} for columns that are constant: mapped constants, and defaults of unmapped columns.
+
+    ``types`` are the types of all columns, by name.
+    """
     defaults = {"leader_epoch": NO_EPOCH, "error_code": 0, "made_by": "leader"}
     given = {name: value.constant for name, value in values.items() if value.source is None}
     absent = {name: defaults.get(name) for name in types if name not in values and name not in INSTANTS}
@@ -167,7 +170,7 @@ def _constant_columns(values: Mapping[str, ColumnValue], types: Mapping[str, str
 
 
 def _same_instants_as(table: Table, values: Mapping[str, ColumnValue]) -> dict[str, str]:
-    """Return, for each instant of a fetch that is not mapped, the other instant that is used in its place."""
+    """Return {instant of a fetch that is not mapped: the other instant that is used in its place}."""
     if table is not FETCH_LOG:
         return {}
     same = {}
@@ -196,7 +199,7 @@ def _columns_of_every_row(table: Table) -> tuple[str, ...]:
 
 
 def _completed_values(table: Table) -> list[str]:
-    """Return lists of SQL expressions that fill in missing values. Each may use the columns of those before it."""
+    """Return lists of SQL expressions that fill in missing values. A list may use the columns of earlier lists."""
     if table is APPEND_LOG:
         ends = "CASE WHEN log_end_offset IS NOT NULL THEN coalesce(log_end_source, 'appends') END AS log_end_source"
         return [f"coalesce(error_code, 0) AS error_code, {ends}"]
@@ -227,7 +230,7 @@ def _back_us(table: Table) -> str:
 
 
 def _instants_in_order(table: Table) -> dict[str, str]:
-    """Return SQL that raises each instant of a fetch to the instants before it, in case rounding has swapped them."""
+    """Return {instant of a fetch: SQL that raises it to the instants before it}, in case rounding has swapped them."""
     if table is not FETCH_LOG:
         return {}
     return {name: f"greatest({', '.join(INSTANTS[: i + 1])})" for i, name in enumerate(INSTANTS) if i}

@@ -127,7 +127,7 @@ def _constant_as_sql(constant: object) -> str:
 
 
 def _find_mapped_column(schema: pa.Schema, name: str) -> tuple[str, pa.DataType]:
-    """Return the SQL expression and the type of a mapped column. A name with dots may denote a nested field."""
+    """Return the SQL expression of a mapped column, and its type. A name with dots may denote a nested field."""
     fields = {field.name: field.type for field in schema if field.name != CORRUPT}
     if name in fields:
         return quoted_name(name), fields[name]
@@ -157,7 +157,7 @@ def _is_list_column(kind: pa.DataType) -> bool:
 
 
 def _value_as_sql(given: ColumnSource, column: str, kind: pa.DataType) -> str:
-    """Return SQL that converts a mapped column to the type that the mapping demands."""
+    """Return SQL that converts a mapped column of type ``kind`` to the type that the mapping demands."""
     if pa.types.is_dictionary(kind):  # a pandas category, of numbers or of text
         kind = kind.value_type
     if pa.types.is_null(kind):  # the type that pandas gives a column without values
@@ -178,7 +178,7 @@ def _unfit_column(kind: pa.DataType, what: str) -> SchemaError:
 
 
 def _exact_as_sql(column: str, kind: pa.DataType) -> str:
-    """Return SQL that converts text or fractional numbers to decimals without loss of precision."""
+    """Return SQL that converts a column of type ``kind``, text or fractional numbers, to decimals without loss."""
     if not _is_text_column(kind):
         return f"TRY_CAST({column} AS DECIMAL(38, 9))"
     return (
@@ -187,7 +187,7 @@ def _exact_as_sql(column: str, kind: pa.DataType) -> str:
 
 
 def _integer_as_sql(column: str, kind: pa.DataType) -> str:
-    """Return SQL that converts a column to whole numbers. Fractions and other values become null."""
+    """Return SQL that converts a column of type ``kind`` to whole numbers. Fractions and other values become null."""
     if pa.types.is_integer(kind):
         return f"TRY_CAST({column} AS BIGINT)"
     if _is_text_column(kind) or _is_fractional_column(kind):
@@ -197,7 +197,7 @@ def _integer_as_sql(column: str, kind: pa.DataType) -> str:
 
 
 def _integers_as_sql(column: str, kind: pa.DataType) -> str:
-    """Return SQL that converts a column of lists, or of text such as ``1,2,3``, to lists of whole numbers."""
+    """Return SQL that converts a column of type ``kind`` (lists, or text such as "1,2,3") to lists of whole numbers."""
     if _is_list_column(kind):
         numbers = f"list_transform({column}, lambda x: TRY_CAST({_integer_as_sql('x', kind.value_type)} AS INTEGER))"
     elif _is_text_column(kind):
@@ -212,7 +212,7 @@ def _integers_as_sql(column: str, kind: pa.DataType) -> str:
 
 
 def _instant_as_sql(given: InstantSource, column: str, kind: pa.DataType) -> str:
-    """Return SQL that converts a column of instants to microseconds since 1970."""
+    """Return SQL that converts a column of instants, of type ``kind``, to microseconds since 1970."""
     if given.unit is None:
         if pa.types.is_timestamp(kind):
             zoned = f"CAST({column} AS TIMESTAMPTZ)" if kind.unit == "ns" else column
@@ -236,7 +236,7 @@ def _instant_as_sql(given: InstantSource, column: str, kind: pa.DataType) -> str
 
 
 def _column_instant_in_zone(naive: str, time_zone: str | None) -> str:
-    """Return SQL that converts a timestamp without a zone from ``time_zone`` (by default UTC) to UTC."""
+    """Return SQL that converts ``naive``, a timestamp without a zone, from ``time_zone`` (by default UTC) to UTC."""
     naive = f"CAST({naive} AS TIMESTAMP)"
     return naive if time_zone in (None, "UTC") else f"timezone({quoted(time_zone or '')}, {naive})"
 

@@ -108,7 +108,7 @@ class RowsOfCluster:
         return MergedRows(rows, order, is_first, there.num_rows, has_changed and there.num_rows > 0)
 
     def with_constants(self, rows: pa.Table, *names: str) -> pa.Table:
-        """Return ``rows`` with the named columns. Those that are missing are added with their constant value."""
+        """Return ``rows`` with the named columns. Missing columns are added with their constant value."""
         for name in names:
             if name not in rows.column_names:
                 constant = pa.scalar(self.checked.constants[name], arrow_schema(self.checked.table).field(name).type)
@@ -116,7 +116,7 @@ class RowsOfCluster:
         return rows
 
     def counts_by_leader(self, rows: pa.Table, places: Ints | None = None) -> dict[int, int]:
-        """Count rows by leader: all rows, or those at the given indices."""
+        """Return the number of rows by leader id: of all rows, or of those at the indices ``places``."""
         leaders = self.with_constants(rows, "leader_id")["leader_id"].to_numpy()
         found = np.unique(leaders if places is None else leaders[places], return_counts=True)
         return dict(zip(*(values.tolist() for values in found), strict=True))

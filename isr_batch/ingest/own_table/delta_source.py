@@ -49,7 +49,7 @@ def open_delta(lake: "Lake", place: str, mapping: TableMapping) -> Source:
 
 
 class DeltaTable:
-    """A user's Delta table, read with delta-rs. Its items are data files, whose content never changes."""
+    """A user's Delta table, read with delta-rs. An item is a data file, whose content never changes."""
 
     is_csv = False
 

@@ -83,7 +83,7 @@ def derive_in_memory(lake: MemoryLake, sql: ArrowSql) -> None:
 
 
 def put_days(lake: MemoryLake, sql: ArrowSql, *tables: Table) -> None:
-    """Derive daily sums from the input tables of a lake in memory, and add them to it.
+    """Derive daily sums from the input tables of a lake in memory, and add the sums to the lake.
 
     Parameters
     ----------
@@ -105,7 +105,10 @@ def put_days(lake: MemoryLake, sql: ArrowSql, *tables: Table) -> None:
 def _terms_and_events(
     lake: Lake, sql: ArrowSql, clusters: Sequence[str], stale: Collection[date]
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the terms of all leaders, and their events: silences, and the checks in which they dropped a replica."""
+    """Return the terms of all leaders in ``clusters``, and their events: silences, and checks that dropped a replica.
+
+    ``stale`` are the days whose rows have changed.
+    """
     days = read_columns(lake, BROKER_DAYS.name, BROKER_DAYS.column_names, {"cluster_id": clusters})
     names = OBSERVED_ISR_CHANGES.column_names
     changes = read_columns(lake, OBSERVED_ISR_CHANGES.name, names, {"cluster_id": clusters})

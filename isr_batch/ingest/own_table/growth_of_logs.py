@@ -71,7 +71,7 @@ def with_growth_of_logs(
 
 
 def _fetches_near(lake: Lake, cluster: str, silences: pa.Table) -> ArrowView:
-    """Return the fetches from the silent leaders on the days of their silences.
+    """Return the fetches from the leaders that were silent, on the days of the silences.
 
     The days of an equally long time before each silence are included.
     """

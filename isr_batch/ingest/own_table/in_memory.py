@@ -98,7 +98,7 @@ def input_tables(
 
 
 def _rows_by_day(sql: ArrowSql, read: Mapping[str, ReadTable], section: str, target: RowsOfCluster) -> list[pa.Table]:
-    """Return the distinct rows of a cluster in one section, completed with all columns, as one table per day."""
+    """Return the distinct rows of a cluster in one section of ``read``, with all columns, as one table per day."""
     given = read[section].of_cluster(target.cluster_id)
     if not given.num_rows:
         return []

@@ -176,7 +176,10 @@ def files_of_new_rows(
 def _packets_of_checked_rows(
     checked: Checked, name: str, buckets: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Check rows of the source, and yield them in packets: those that passed, and refused ones."""
+    """Check rows of the source, and yield two kinds of packets: rows that passed, and refused rows.
+
+    ``name`` is the source_file of refused rows. ``buckets`` is the number of buckets of a day.
+    """
     with ArrowSql(threads=1) as sql:
         for batch in batches:
             rows = pa.table(pa.RecordBatch.from_struct_array(batch.column("row")))
@@ -199,7 +202,7 @@ def _packets_of_stored_rows(
 
 
 def _checked_rows_by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple[str, pa.Table]]:
-    """Divide rows by cluster: yield each cluster's name and its rows."""
+    """Yield (cluster name, rows of the cluster) for each cluster in checked rows."""
     if "cluster_id" not in rows.column_names:
         yield str(checked.constants["cluster_id"]), rows
         return
@@ -212,7 +215,7 @@ def _checked_rows_by_cluster(rows: pa.Table, checked: Checked) -> Iterator[tuple
 def _packets_by_day_and_bucket(
     cluster_id: str, rows: pa.Table, checked: Checked, buckets: int, kind: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a cluster's rows in packets, one packet per day and bucket."""
+    """Yield a cluster's rows in packets of one day and bucket. ``kind`` is that of the packets, such as GIVEN."""
     if not rows.num_rows:
         return
     day = rows[TIMES[checked.table.name]].to_numpy() // DAY_US
@@ -227,7 +230,7 @@ def _packets_by_day_and_bucket(
 
 
 def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
-    """Return the bucket of each row, a hash of its replica set. It must be the same in all tasks."""
+    """Return the bucket of each row, a hash of its replica set, which must be the same in all tasks."""
     bucket = np.zeros(rows.num_rows, np.int64)
     for name in ("topic", "partition_id", "leader_id"):
         if name not in rows.column_names:
@@ -244,7 +247,10 @@ def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
 def _merged_packets(
     target: RowsOfCluster, store: Store, terms: pa.Table | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Merge each bucket of a day with the lake's rows, write new rows to a file, and yield a report on each file."""
+    """Merge each bucket of a day with the lake's rows, write new rows to a file, and yield a report on each file.
+
+    Leader epochs are looked up in ``terms``, if these are given.
+    """
     with ArrowSql(threads=1) as sql:
         epochs = partial(look_up_epochs, sql, terms) if terms is not None else None
         packets = (row for batch in batches for row in batch.to_pylist())
@@ -271,13 +277,16 @@ def _merged_packets(
 
 
 def _no_stored_rows(given: pa.Table, epochs: object) -> pa.Table:
-    """Return an empty table in place of the lake's rows, for a bucket that has no rows in the lake."""
+    """Return an empty table in place of the lake's rows, for a bucket that has no rows in the lake.
+
+    It has the columns of ``given`` and, if ``epochs`` is not None, column leader_epoch.
+    """
     none = given.slice(0, 0)
     return none if epochs is None else none.append_column("leader_epoch", pa.array([], pa.int32()))
 
 
 def _packet_of_bucket(cluster_id: str, day: int, bucket: int, kind: int, rows: pa.Table) -> pa.RecordBatch:
-    """Make a packet of rows of a bucket, as a batch of one row."""
+    """Make a packet of rows of a bucket, as a batch of one row. ``kind`` is GIVEN, STORED or REFUSED."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows.combine_chunks())

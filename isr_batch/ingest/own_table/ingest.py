@@ -75,7 +75,7 @@ class IngestOfTable:
         return total
 
     def odd_days(self) -> list[str]:
-        """Return a sentence for each day with few rows that is far from the other days, as its times may be wrong."""
+        """Return a sentence for each day with few rows that is far from all other days: times of rows may be wrong."""
         days: Counter[str] = Counter()
         for account in self.accounts.values():
             for counted in (account.new, account.known):
@@ -211,7 +211,10 @@ def ingest_inputs(  # noqa: PLR0913 all but three have a default
 
 
 def _require_few_refused(read: Mapping[str, ReadTable], most: float) -> None:
-    """Raise an error if the share of refused rows exceeds ``most``. The message shows the most frequent reasons."""
+    """Raise an error if the share of refused rows exceeds ``most``. The message lists the most frequent reasons.
+
+    ``read`` are the rows of each section.
+    """
     refused = pa.concat_tables(each.refused for each in read.values())
     rows_in = sum(each.rows_in for each in read.values())
     if refused.num_rows <= most * rows_in:
@@ -240,7 +243,7 @@ class _Work:
 
 
 def _spread_own_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> "SpreadTable":
-    """Read and check a table in Spark's workers, because it is too large for this process."""
+    """Read and check a table of fetches in Spark's workers, because the table is too large for this process."""
     from isr_batch.ingest.own_table.in_workers import spread_table  # imports Spark
 
     return spread_table(lake, fetches)
@@ -300,7 +303,10 @@ def _added_to_cluster(work: _Work, cluster_id: str) -> Iterator[AddedRows]:
 
 
 def _require_no_rows_lost(accounts: Mapping[str, Account], pending: Sequence[AddedRows]) -> None:
-    """Raise an error if `--replace` would delete more rows than it adds, because the source may be incomplete."""
+    """Raise an error if `--replace` would delete more rows than it adds, because the source may be incomplete.
+
+    ``accounts`` count the rows of each section. On an error, the files in ``pending`` are discarded.
+    """
     gone, new = (sum(counter.total() for counter in each) for each in zip(
         *((account.gone, account.new) for account in accounts.values()), strict=True,
     ))  # fmt: skip

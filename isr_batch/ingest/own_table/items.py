@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Item:
-    """A part of a source: a file, or the whole table. Its ``version`` changes when its content changes."""
+    """A part of a source: a file, or the whole table. Whenever the content changes, ``version`` changes."""
 
     name: str
     version: str

@@ -27,7 +27,7 @@ has fetches in the gap. When leadership moves, fetches of both leaders may inter
 
 
 def terms_of_epochs(lake: Lake, cluster_id: str, given: pa.Table) -> pa.Table:
-    """Return the terms of a cluster in which `look_up_epochs` searches: those in the lake and the new ones (``given``).
+    """Return the terms of a cluster in which `look_up_epochs` searches: the lake's terms, and the new terms, ``given``.
 
     Parameters
     ----------

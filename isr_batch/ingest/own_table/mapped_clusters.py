@@ -65,7 +65,10 @@ def require_same_mapping(lake: Lake, clusters: Iterable[str], inputs: Sequence[I
 
 
 def _other_columns(before: Mapping[str, Collection[str]], now: Mapping[str, Collection[str]]) -> Iterator[str]:
-    """Yield, for each section, a text with the columns that are no longer mapped, and one with those newly mapped."""
+    """Yield, for each section, a text with the columns that are no longer mapped, and one with newly mapped columns.
+
+    ``before`` and ``now`` are the names of the mapped columns, by section.
+    """
     for name in _SECTIONS:
         then, these = set(before.get(name, ())), set(now.get(name, ()))
         for what, columns in (("without", then - these), ("with", these - then)):
@@ -104,7 +107,7 @@ def _shown(source: ColumnSource | Mapping[str, Any]) -> str:
 
 
 def _sources_known(mapping: TableMapping, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return, by section and column, all sources so far: those recorded before, and those of this mapping."""
+    """Return all sources so far, by section and column: the recorded sources, and the sources of this mapping."""
     found: dict[str, Any] = {}
     for section, given in _sections(mapping).items():
         found[section] = {}
@@ -149,7 +152,7 @@ def write_mapped_clusters(small: SmallTables, clusters: Sequence[str], mapping: 
 
 
 def lacking_input(lake: Lake) -> list[dict[str, Any]]:
-    """Return the input that each cluster lacks, and the results that are missing or uncertain as a consequence.
+    """Return one row per input that a cluster lacks, with the results that are missing or uncertain as a consequence.
 
     Returns
     -------

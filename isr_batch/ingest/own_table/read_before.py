@@ -1,4 +1,4 @@
-"""Record which files of users' tables have been ingested, so that later ingests skip them."""
+"""Record which files of users' tables have been ingested, so that later ingests skip these files."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from isr_batch.lake.tables.own_tables import INGESTED_SOURCES
 
 
 def new_items(lake: Lake, given: Input) -> list[Item]:
-    """Return the items of a source that are new or have changed since they were read.
+    """Return the items of a source that are new, or that have changed since an earlier ingest read them.
 
     If the only item is the whole table, and has no version, it is always returned.
     """
@@ -29,7 +29,7 @@ def new_items(lake: Lake, given: Input) -> list[Item]:
 
 
 def remember_items(small: SmallTables, given: Input, items: Sequence[Item]) -> None:
-    """Record that items of a source have been read, so that later ingests skip them."""
+    """Record that items of a source have been read, so that later ingests skip these items."""
     lake, read_as = small.lake, _read_as(given)
     rows = [
         {"source": given.source.place, "item": item.name, "version": item.version, "became": given.checked.table.name,
@@ -42,7 +42,7 @@ def remember_items(small: SmallTables, given: Input, items: Sequence[Item]) -> N
 
 
 def forget_items(small: SmallTables, became: str) -> None:
-    """Delete the records of items that were read into a table of the lake, so that they are read again."""
+    """Delete the records of items that were read into the lake's table ``became``, so that the items are read again."""
     none = arrow_schema(INGESTED_SOURCES).empty_table()
     replace_arrow(small.lake, small.sql, INGESTED_SOURCES, none, f"became = '{became}'")
 

@@ -54,7 +54,7 @@ class Input:
 
 @dataclass(frozen=True)
 class ReadTable:
-    """The rows that were read from a user's table: those that passed all checks, and refused ones.
+    """The rows that were read from a user's table: rows that passed all checks, and refused rows.
 
     Attributes
     ----------
@@ -176,7 +176,10 @@ def inputs_of_sources(
 def _input_of_mapped_table(
     mapped: tuple[str, Table, MappedTable], source: Source, values: dict[str, ColumnValue], window: Window
 ) -> Input:
-    """Generate the SELECT that reads an open table as one section of the mapping describes."""
+    """Generate the SELECT that reads an open table as one section of the mapping describes.
+
+    ``mapped`` is (section's name, table of the lake, section of the mapping).
+    """
     name, table, section = mapped
     schema, where = source.schema, section.where
     conditions = [f"({with_quoted_names(where, schema.names)})"] if where else []
@@ -246,7 +249,7 @@ assert set(_QUARANTINE.names) <= set(QUARANTINE.column_names)
 
 
 def split_refused(batch: pa.RecordBatch) -> tuple[pa.Table, pa.Table]:
-    """Split the result of a `Checked` SELECT into rows that passed all checks, and refused rows."""
+    """Split the result of a `Checked` SELECT. Return the rows that passed all checks, and then the refused rows."""
     rows = pa.table(batch)
     if rows["reason"].null_count == rows.num_rows:
         return rows, rows.slice(0, 0)

@@ -60,7 +60,7 @@ _Pairs = dict[tuple[int, int], _SilenceSpans]
 
 
 def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
-    """Find the periods in which no follower fetched from a leader although it led partitions, and classify them.
+    """Find the periods in which no follower fetched from a leader that led partitions, and classify the periods.
 
     There are three cases:
 
@@ -180,7 +180,10 @@ def _silence_spans_of_pairs(spans: Collection[_SilenceSpans]) -> _SilenceSpans:
 
 
 def _periods_without_fetches(pairs: _Pairs, leader: int) -> list[tuple[int, int]]:
-    """Return the periods in which no follower fetched from a leader, as (start, end) in microseconds since 1970."""
+    """Return the periods in which no follower fetched from a leader, as (start, end) in microseconds since 1970.
+
+    ``pairs`` are the times with fetches, by (leader, follower).
+    """
     spans = _silence_spans_of_pairs([of_pair for (led_by, _), of_pair in pairs.items() if led_by == leader])
     last_us, first_us = np.maximum.accumulate(spans.until_us)[:-1], spans.from_us[1:]
     long = first_us - last_us >= spans.patience_us.min()
@@ -195,7 +198,10 @@ def _kind_of_silence(
     until_us: int,
     led_us: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
 ) -> str | None:
-    """Classify a period without fetches from a leader: silent, quiet, or None (see `leader_silences`)."""
+    """Classify a period without fetches from a leader: silent, quiet, or None (see `leader_silences`).
+
+    ``pairs`` are the times with fetches, by (leader, follower).
+    """
     half_us = (until_us - from_us) / 2  # half the period suffices, because brokers' clocks differ
     others = [of_pair for (led_by, _), of_pair in pairs.items() if led_by != leader]
     if not others or _silence_spans_of_pairs(others).longest_hole_us(from_us, until_us) >= half_us:

@@ -99,7 +99,7 @@ def _files_of_table(place: str, kind: Format) -> list[Path]:
 
 
 def _items_of_files(files: Sequence[Path]) -> tuple[Item, ...]:
-    """Return an item for each file. Its version consists of the file's size and time of change."""
+    """Return an item for each file. The version of an item consists of the file's size and time of change."""
     stats = [(file, file.stat()) for file in files]
     return tuple(Item(str(file), f"{stat.st_size}/{stat.st_mtime_ns}", stat.st_size) for file, stat in stats)
 
@@ -169,7 +169,10 @@ class ParquetFiles:
 
 
 def _merged_columns(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:
-    """Return the columns that all files contain, each with a type to which the types in all files can be converted."""
+    """Return the columns that all files contain, each with a type to which the types in all files can be converted.
+
+    ``names`` are the files' names, in the order of ``schemas``, and ``place`` is the table's path, for messages.
+    """
     common = set(schemas[0].names).intersection(*(schema.names for schema in schemas))
     parts = [pa.schema([field for field in schema if field.name in common]) for schema in schemas]
     merged = parts[0]
@@ -188,7 +191,7 @@ def _merged_columns(place: str, schemas: Sequence[pa.Schema], names: Sequence[st
 
 
 def _unreadable_source(name: str, error: Exception, kind: str) -> UsageError:
-    """Return the error to raise for a file that is not of the expected format."""
+    """Return the error to raise for a file that is not of the expected format, ``kind``."""
     reason = str(error).strip().partition("\n")[0]
     return UsageError(
         f"{name} cannot be read as {kind}: {reason[:200]}", "set `format` in the mapping: parquet, delta or csv"

@@ -105,7 +105,7 @@ class SparkSource:
 
 
 class SparkRows(SparkSource):
-    """A caller's Spark DataFrame as a source. Its only item is the whole frame.
+    """A caller's Spark DataFrame as a source with a single item, the whole frame.
 
     Parameters
     ----------
@@ -121,9 +121,9 @@ class SparkRows(SparkSource):
 
 
 def _loaded_by_spark(spark: "SparkSession", place: str, kind: str | None, csv: Csv) -> "DataFrame":
-    """Open a table at an address.
+    """Open a table at the address ``place``. ``kind`` is its format: delta, parquet or csv.
 
-    If no format is given, it is Delta if Spark finds a Delta table there, otherwise Parquet.
+    If ``kind`` is None, the format is Delta if Spark finds a Delta table there, otherwise Parquet.
     """
     if kind == "csv":
         return csv_frame(spark, [place], csv)

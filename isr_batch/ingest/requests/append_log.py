@@ -214,7 +214,12 @@ def _append_log_rows(  # noqa: PLR0913, PLR0917 all that names a log end offset
     sql: ArrowSql, rows: pa.Table, fetched: pa.Table, shrinks: pa.Table, terms: pa.Table, before: pa.Table,
     asked_before: pa.Table, known: pa.Table, starts: pa.Table, last: str,
 ) -> pa.Table:  # fmt: skip
-    """Derive the rows of append_log for some partitions, using all lines that show a log end offset."""
+    """Derive the rows of append_log for some partitions, using all lines that show a log end offset.
+
+    ``rows`` are the produce requests in the new logs, and ``before`` those in earlier logs. ``fetched`` and
+    ``asked_before`` are fetches, likewise. ``known`` are log end offsets that earlier logs show. The other parameters
+    are those of `named_offsets` and `ranges_of_offsets`.
+    """
     once = meeting(sql, pa.concat_tables([rows, before.cast(rows.schema)]), "NOT repeated")
     once = once.append_column("place", pa.array(np.arange(once.num_rows)))
     asked = pa.concat_tables([fetched, asked_before.cast(fetched.schema)])
@@ -251,7 +256,8 @@ def _append_log_rows(  # noqa: PLR0913, PLR0917 all that names a log end offset
 def _appends_with_base_offset(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
     """Return the appends whose base offset is logged.
 
-    If no later offset is known, an append is assumed to have one record.
+    ``once`` are the produce requests, each of them once, and ``between`` the ranges of records from
+    `ranges_of_offsets`. If no later offset is known, an append is assumed to have one record.
 
     A leader appends records immediately after it picks up a produce request from the queue (measured for ADR 4).
     Therefore the time of an append is that of the pick-up. If a later fetch still found the log end at the base offset,
@@ -275,6 +281,8 @@ def _appends_seen_in(
     sql: ArrowSql, between: pa.Table, once: pa.Table, fetched: pa.Table, shrinks: pa.Table
 ) -> pa.Table:  # fmt: skip
     """Return, for each range of records without a produce response, the file with the line that shows its end.
+
+    ``between`` are the ranges. Lines that may show an end are in ``once`` (produce), ``fetched`` and ``shrinks``.
 
     If only the start of a later term shows the end, the file with the beginning of the range is used, because a term
     comes from several files.
@@ -309,6 +317,8 @@ def _appends_seen_in(
 
 def _unanswered_appends(sql: ArrowSql, once: pa.Table, between: pa.Table, seen_in: pa.Table) -> pa.Table:
     """Attribute ranges of records without a produce response to unanswered produce requests, if there are any.
+
+    ``between`` are the ranges, ``once`` the produce requests, and ``seen_in`` is the result of `_appends_seen_in`.
 
     A request belongs to the first range that grew at its time or later. If several requests share a range, it is
     divided in proportion to their sizes; the borders may be wrong by up to ``log_end_error`` records. If the log end

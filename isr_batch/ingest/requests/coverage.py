@@ -199,7 +199,10 @@ def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
 def with_stretch_number(
     table: pa.Table, stretches: Sequence[Stretch], broker: str, us: str, name: str = "log_stretch"
 ) -> pa.Table:  # fmt: skip
-    """Add column ``name``: the number of the covered period of each row, as `stretch_number` computes it."""
+    """Add column ``name``: the number of the covered period of each row, as `stretch_number` computes it.
+
+    ``broker`` and ``us`` are the columns with the broker id and the time of a row.
+    """
     brokers, times = table[broker].to_numpy(), table[us].to_numpy()
     numbers = np.zeros(table.num_rows, np.int32)
     for broker_id, ends in _ends_of_gaps(stretches).items():
@@ -248,7 +251,10 @@ def _ends_of_gaps(stretches: Sequence[Stretch]) -> dict[int, list[int]]:
 
 
 def _is_gap_spanned(gap: tuple[int, int], spanned: Sequence[tuple[int, int]]) -> bool:
-    """Return whether no line is missing in a gap, because the request numbers of some follower continue across it."""
+    """Return whether no line is missing in a gap, because the gap is within a period in ``spanned``.
+
+    In these periods, the request numbers of some follower are consecutive.
+    """
     return any(since <= gap[0] + NEAR_US and until >= gap[1] - NEAR_US for since, until in spanned)
 
 
@@ -306,7 +312,10 @@ def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NU
 
 
 def _signs_of_gaps(sql: ArrowSql, fetches: pa.Table, before: pa.Table) -> pa.Table:
-    """Return the rows of `request_number_signs` for some fetch sessions."""
+    """Return the rows of `request_number_signs` for some fetch sessions.
+
+    ``before`` are the last requests of sessions in earlier logs.
+    """
     # In releases without fetch sessions, a fetcher's requests for offsets use the same sequence of numbers. A fetcher
     # has at most one request in flight, so its requests are sorted by time. On a new connection, numbers restart at 0.
     return sql(

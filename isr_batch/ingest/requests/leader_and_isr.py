@@ -110,7 +110,7 @@ def accepted_requests(lines: pa.Table) -> pa.Table:
 
 
 def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
-    """Return the LeaderAndIsr requests in which some partitions cannot be parsed. Their other partitions are used.
+    """Return the LeaderAndIsr requests in which some partitions cannot be parsed. All other partitions are used.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def partly_read_leader_and_isr(lines: pa.Table) -> pa.Table:
 
 
 def _partitions_of_request(message: str) -> Iterator[tuple[dict[str, Any], int | None]]:
-    """Yield the state of each partition in a request, and its error code in the response.
+    """Yield pairs for each partition in a request: the state of the partition, and its error code in the response.
 
     If the response is not logged, the error code is None. If the response contains an error for the whole request,
     nothing is yielded.
@@ -161,7 +161,7 @@ _NOT_ANSWERED = -1
 
 
 def _errors(answer: str) -> dict[tuple[str | None, str], int]:
-    """Return the error codes in a response, by (topic name or id, partition)."""
+    """Return the error codes in ``answer``, the text of a response, by (topic name or id, partition)."""
     topic_id, errors = None, {}
     for part in _ANSWERED.finditer(answer):
         named_id, topic, index, code = part.groups()

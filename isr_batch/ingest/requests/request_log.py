@@ -129,7 +129,7 @@ class _RequestBlock:
         self.codes[is_text & is_read & unreadable] = _TEXT
 
     def _with_texts_as_json(self, whole: bytes) -> bytes:
-        """Convert lines of releases before 2.8 to JSON. Return the block's bytes followed by this JSON.
+        """Convert lines of releases before 2.8 to JSON. Return the block's bytes, ``whole``, followed by this JSON.
 
         ``begins`` and ``ends`` are changed so that the JSON is parsed instead of the lines.
         """
@@ -255,7 +255,7 @@ HASHES = Query(
 
 
 def refuse_duplicate_requests(engine: Engine, requests: Rows, hashes: Rows) -> Rows | None:
-    """Mark all but the first of equal lines as refused. They occur in overlapping copies, or with two appenders.
+    """Mark all but the first of equal lines as refused. Equal lines occur in overlapping copies, or with two appenders.
 
     Returns the changed rows of ``requests``.
 

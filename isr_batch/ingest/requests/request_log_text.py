@@ -165,7 +165,7 @@ def _header_of_text_line(text: str) -> str:
     """Return the JSON members with a fetch's API version, correlation id and client id, which identify the fetcher."""
 
     def value(pattern: re.Pattern[str], quote: str = "") -> str:
-        """Return the first group of the match, enclosed in ``quote``; "null" without a match."""
+        """Return the first group of the pattern's match, enclosed in ``quote``; "null" without a match."""
         found = pattern.search(text)
         return f"{quote}{found.group(1)}{quote}" if found else "null"
 
@@ -180,7 +180,7 @@ def _api_version_in_text(text: str) -> int:
 
 
 def _replaced_in_text(text: str, steps: tuple[Step, ...]) -> str:
-    """Apply replacements to a text, one after another. Each step is a pattern or text, and what to replace it by."""
+    """Apply replacements, ``steps``, to a text, one after another. A step is a pattern or text, and its replacement."""
     for what, by in steps:
         if not isinstance(what, str):
             text = what.sub(by, text)
@@ -190,7 +190,7 @@ def _replaced_in_text(text: str, steps: tuple[Step, ...]) -> str:
 
 
 def _old_fetch(said: str) -> str:
-    """Convert a fetch request of 0.9 to 0.10.1 to the form of later releases; empty if its form is unknown.
+    """Convert ``said``, a fetch request of 0.9 to 0.10.1, to the form of later releases; empty if its form is unknown.
 
     Each partition gets a separate entry in ``topics``.
     """
@@ -204,7 +204,7 @@ def _old_fetch(said: str) -> str:
 
 
 def _durations_in_text(times: str) -> str:
-    """Convert the durations of a request to JSON members; empty if they have an unknown form."""
+    """Convert the durations in ``times`` to members of a JSON object; empty if ``times`` has an unknown form."""
     found = _DURATIONS.match(_DECIMAL_COMMA.sub(r"\1\2.", times))
     if not found:
         return ""
@@ -216,7 +216,10 @@ def _durations_in_text(times: str) -> str:
 
 
 def _problem_of_text_line(text: str, said: str, *, is_old_fetch: bool) -> str | None:
-    """Return the reason why a line cannot be used although its form is known; None if it can be used."""
+    """Return the reason why a line cannot be used although its form is known; None if the line can be used.
+
+    ``text`` is the line after ``Completed request:``, and ``said`` the request in it.
+    """
     header_end = _OLD_REPLICA if text.startswith(_OLD) else _MESSAGE
     if any(text.count(mark) > 1 for mark in (_TIMES, _CONNECTION, _ANSWER, header_end)):
         return _TWO_READINGS

@@ -142,7 +142,10 @@ def request_pauses(
 def _pauses_in_requests(
     _sql: ArrowSql, parts: pa.Table, starts: Mapping[int, Sequence[int]], before_us: Mapping[int, int]
 ) -> pa.Table:  # fmt: skip
-    """Return the rows of `request_pauses` for some brokers, given the buckets of their activity."""
+    """Return the rows of `request_pauses` for some brokers, given the buckets of activity (``parts``).
+
+    ``starts`` are the process starts of each broker, and ``before_us`` the last completion in its earlier logs.
+    """
     ends = [
         {"broker_id": broker_id, "bucket": before_us[broker_id] // BUCKET_US}
         | dict.fromkeys(("first_us", "last_us", "done_us", "last_done_us"), before_us[broker_id])

@@ -32,7 +32,7 @@ _STATE = "leader_id, leader_epoch, partition_epoch, isr, at_us, source_file, sou
 
 
 def isr_shrinks_by_term(sources: ParsedLogs, terms: pa.Table, stretches: Sequence[Stretch] = ()) -> pa.Table:
-    """Return the parsed Shrinking lines with their term: leader_id, leader_epoch, at_us, answered_us and so on.
+    """Return the parsed Shrinking lines with their terms: leader_id, leader_epoch, at_us, answered_us and so on.
 
     ``answered_us`` is the time at which the leader learned that its ISR write had succeeded. It is the time of the line
     "ISR updated" or, where a shrink begins a new term (KRaft up to 3.6), the start of that term. A starved leader may
@@ -285,7 +285,7 @@ def _without_line(sql: ArrowSql, changes: pa.Table, announced: pa.Table) -> pa.T
 
 
 def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) -> pa.Table:
-    """Return the ISR changes that LeaderAndIsr requests show: their ISR differs from the last known one.
+    """Return the ISR changes that LeaderAndIsr requests show: requests whose ISR differs from the last known ISR.
 
     The requests are only logged at TRACE. Without them, removals are derived from the next ISR line of a leader, which
     shows the ISR before its change.
@@ -334,7 +334,7 @@ def _changes_in_requests(sources: ParsedLogs, terms: pa.Table, begun: pa.Table) 
 
 
 def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Table:
-    """Add states with the ISR at the start of the terms ``begun``, so that the first change after it can be derived."""
+    """Add to ``history`` the ISR at the start of each term in ``begun``, so that the next change can be derived."""
     return sql(
         """
         SELECT * REPLACE (2 * position AS position) FROM history
@@ -350,7 +350,7 @@ def _with_beginnings(sql: ArrowSql, history: pa.Table, begun: pa.Table) -> pa.Ta
 
 
 def _from_leaders(sources: ParsedLogs, terms: pa.Table) -> pa.Table:
-    """Return the partition states that leaders logged, with the earliest line of each. They replace a metadata log.
+    """Return the partition states that leaders logged, with the earliest line of each, in place of a metadata log.
 
     ``begins`` is true for a state that is only compared with the next one, but is not itself compared with the previous
     one. Such states are terms whose line shows no partition epoch (2.5 to 3.2), terms that are only known from a

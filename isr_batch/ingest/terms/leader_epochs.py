@@ -166,7 +166,7 @@ def term_starts(sources: ParsedLogs) -> pa.Table:
 
 
 def _with_offsets(spans: pa.Table, sources: ParsedLogs) -> pa.Table:
-    """Derive start_offset and start_high_watermark from fetches for terms whose lines do not show them.
+    """Derive start_offset and start_high_watermark from fetches for terms (``spans``) whose lines do not show them.
 
     The log end offset at the start is at least the highest offset from which a follower fetched before the term. The
     high watermark is at most the lowest offset in the first fetches of ISR members in the term.
@@ -251,7 +251,10 @@ def _offsets_at_term_start(sql: ArrowSql, listed: pa.Table, topics: pa.Table, te
 
 
 def _terms_with_min_isr_and_replicas(spans: pa.Table, sources: ParsedLogs, followers: pa.Table) -> pa.Table:
-    """Add min.insync.replicas and the assigned replicas to each term."""
+    """Add min.insync.replicas and the assigned replicas to each term in ``spans``.
+
+    ``followers`` lists the followers that fetched in each term, for terms whose assignment is not logged.
+    """
     return sources.sql(
         """
         SELECT * EXCLUDE (at_start, replicas, fetched) REPLACE (at_start AS min_insync_replicas),
@@ -285,7 +288,10 @@ def _metadata_delays(sources: ParsedLogs) -> pa.Table:
 
 
 def _assignments(sources: ParsedLogs, spans: pa.Table) -> pa.Table:
-    """Return the last known assignment in each term: broker_id, topic, partition_id, stamp_us, replicas."""
+    """Return the last known assignment in each term of ``spans``.
+
+    The columns are broker_id, topic, partition_id, stamp_us and replicas.
+    """
     return sources.sql(
         """
         WITH every AS (

@@ -51,7 +51,7 @@ def partition_of(row: Row) -> Partition:
 
 
 def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetched: Iterable[Row]) -> bool:
-    """Return whether terms may have begun before the log.
+    """Return whether terms may have begun before the log, given logged starts of terms and fetches (as in `Signs`).
 
     If the log covers each broker from its start, this requires fetches without a logged term.
     """
@@ -219,9 +219,11 @@ def _epoch_before(boundaries: Sequence[Row], at_us: int, epoch: int) -> bool:
 def _by_other_evidence(
     stretch: Stretch, limit_us: int, lines: Sequence[int], led: Sequence[tuple[int, int, int, str]]
 ) -> list[tuple[int, int, str]]:
-    """For a partition without fetches, find its term, using metadata records, listings, or log lines about its ISR.
+    """Return the term of a partition that a broker led without fetches: [(start time, leader epoch, source)], or [].
 
-    Return (time, leader epoch, source); an empty list if the broker does not seem to lead the partition.
+    ``led`` are the partition's leaders, as in `Signs`. The last one before the period ``stretch`` decides, or else a
+    listing. Without both, any log line about the partition's ISR before ``limit_us`` (times ``lines``) shows that the
+    broker leads, with an unknown epoch.
     """
     known = [entry for entry in led if entry[0] <= stretch.first_us] or [
         entry for entry in led if entry[3] == SNAPSHOT

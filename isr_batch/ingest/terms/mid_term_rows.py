@@ -108,7 +108,7 @@ def as_begun(begun: Iterable[Begun]) -> pa.Table:
 def vouched_for(
     led: Iterable[dict[str, Any]], stretches: Sequence[Stretch], evidence: PartitionEvidence
 ) -> list[dict[str, Any]]:
-    """Cut each term to the time that its leader's request log covers. Drop terms outside all covered periods.
+    """Return the terms in ``led``, cut to the time that the leader's request log covers. Terms outside it are left out.
 
     Returns
     -------
@@ -258,7 +258,7 @@ def _settle_mid_term(
     asked: list[dict[str, Any]],
     appended: Mapping[str, int] | None,
 ) -> None:
-    """Fill in, in place, the ISR and the offsets at the start of one term, using first fetches and log lines."""
+    """Fill in, in place, the ISR and the offsets at the start of a term, ``row``, from its first fetches, ``asked``."""
     key, start_us = partition_of(row), row["start_us"]
     shrinks = [s for s in evidence.shrinks[row["leader_id"], key] if start_us <= s["stamp_us"] <= row["end_us"]][:1]
     offsets = {fetch["replica_id"]: fetch["asked"] for fetch in asked if fetch["asked"] is not None}
@@ -325,7 +325,7 @@ def _held_mid_term(
 def _held_by_follower(
     asked: list[dict[str, Any]], replica: int, shrinks: list[dict[str, Any]], unless_named: int
 ) -> int | None:
-    """Return a follower's log end offset at the start of the covered period: the offset of its first fetch.
+    """Return a follower's log end offset when the covered period starts: the offset of its first fetch in ``asked``.
 
     ``unless_named`` is returned if this offset is not logged and the response contained no records.
     """
@@ -339,7 +339,7 @@ def _held_by_follower(
 
 
 def _first_fetches(sql: ArrowSql, fetched: pa.Table, term: pa.Table) -> pa.Table:
-    """Summarise the first fetches of each follower in each term.
+    """Summarise the first fetches of each follower in each term. ``fetched`` are all fetches of some partitions.
 
     Returns
     -------

@@ -64,7 +64,10 @@ def min_isr_settings(
 
 
 def _min_isr_of_brokers(sql: ArrowSql, settings: pa.Table, min_isr: pa.Table) -> pa.Table:
-    """Return each broker's own setting, which applies to topics without a setting: broker_id, of_broker."""
+    """Return each broker's own setting, which applies to topics without a setting: broker_id, of_broker.
+
+    Records in ``min_isr`` take precedence over the properties files in ``settings``.
+    """
     return sql(
         """
         SELECT s.broker_id, coalesce(m.min_insync_replicas,

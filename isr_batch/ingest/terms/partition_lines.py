@@ -115,7 +115,7 @@ def gather_partition_lines(
 
 
 def _add_lines_of_server_log(evidence: PartitionEvidence, sources: ParsedLogs) -> None:
-    """Add the lines in which leaders show their ISRs to the evidence."""
+    """Add to the evidence the lines of server.log in which leaders show their ISRs."""
     shrinks = sources.shrinks.to_pylist()
     for row in shrinks:
         evidence.shrinks[row["broker_id"], partition_of(row)].append(row)
@@ -152,7 +152,7 @@ def _add_metadata_records(evidence: PartitionEvidence, sources: ParsedLogs) -> N
 
 
 def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: int) -> None:
-    """Add a partition in a listing to the evidence where other sources lack it. Its time is the log's beginning."""
+    """Add a partition in a listing, as of the time ``log_begins_us``, to the evidence where other sources lack it."""
     key = partition.topic, partition.partition_id
     evidence.replicas.setdefault(key, (list(partition.replicas), SNAPSHOT))
     if not evidence.led[key]:
@@ -164,7 +164,7 @@ def _of_listing(evidence: PartitionEvidence, partition: Listed, log_begins_us: i
 def _add_partition_line(
     evidence: PartitionEvidence, row: Mapping[str, Any], before: Sequence[int] | None, after: Sequence[int]
 ) -> None:
-    """Add a leader's line to the evidence, with the ISR that it shows and, if it shows it, the ISR before."""
+    """Add a leader's line to the evidence, with the ISR that it shows and, if known, the ISR ``before``."""
     key = partition_of(row)
     evidence.isr[key].append(IsrReport(row["stamp_us"], tuple(before) if before else None, tuple(after), LOGGED))
     evidence.named.append(

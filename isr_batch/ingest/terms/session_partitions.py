@@ -93,9 +93,12 @@ def _went_on(
     fetchers: Mapping[int, int],
     others: Sequence[Mapping[str, Any]],
 ) -> dict[str, list[tuple[int, int, int]]]:
-    """Return the partitions of a session that continues from earlier logs: those of its last request there.
+    """Return the partitions of a session that continues from earlier logs, taken from its last request there.
 
-    The result is empty if it is unclear to which of the follower's sessions this request belongs.
+    They are (partition, leader epoch, fetch offset), by topic. ``opened`` is the first request of the session, ``held``
+    are the followers' last fetches in earlier logs, ``fetchers`` the numbers of fetcher threads by broker, and
+    ``others`` the first requests of all sessions that continue. If it is unclear which of a follower's sessions made
+    the last request, the result is empty.
     """
     pair = opened["broker_id"], opened["replica_id"]
     before = [each for each in held if (each["leader_id"], each["replica_id"]) == pair]

@@ -45,7 +45,7 @@ def _compacted_files(table: Table, store: Store, there: deltalake.DeltaTable) ->
 
 
 def _files_to_merge(files: Sequence[File]) -> Iterator[list[File]]:
-    """Yield groups of small files to merge. Each group is from one partition, in the order of the files' commits."""
+    """Yield groups of small files to merge. A group is from one partition, in the order of the files' commits."""
     of_partition = defaultdict(list)
     for file in sorted(files, key=lambda file: (file["modification_time"], file["path"])):
         if file["size_bytes"] < LARGE:

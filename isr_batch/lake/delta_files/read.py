@@ -140,12 +140,12 @@ def _partition_name(field: pa.Field) -> str:
 
 
 def _value_of_partition(file: File, field: pa.Field) -> pa.Scalar:
-    """Return the value of a partition column in a file, with the field's type. It is null in the default partition."""
+    """Return the value of a partition column in a file, with the field's type; null for the default partition."""
     return pa.scalar(file[_partition_name(field)], pa.string()).cast(field.type)
 
 
 class FileRows:
-    """Reads rows of a table by their locations (`PLACE`). It keeps files open, and caches row groups.
+    """Reads rows of a table by their locations (`PLACE`), keeps the files open, and caches row groups.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ class FileRows:
             yield self._held[path, number].slice(int(some[0] - starts[number]), len(some))
 
     def _read(self, path: str, file: pq.ParquetFile, numbers: Sequence[int]) -> None:
-        """Read row groups of a file into the cache. One read for all of them needs fewer requests to the store."""
+        """Read row groups of a file into the cache. One read for all ``numbers`` needs fewer requests to the store."""
         if not numbers:
             return
         columns = file.read_row_groups(numbers, self._schema.names, use_threads=False).select(self._schema.names)

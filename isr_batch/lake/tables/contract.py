@@ -62,7 +62,7 @@ class Table:
 
 
 def key_columns(*names: str) -> tuple[Column, ...]:
-    """Return the key columns with these names. They are NOT NULL, with the same types and comments in all tables."""
+    """Return the key columns with these names: NOT NULL, with the same types and comments in all tables."""
     known = {
         "cluster_id": ("STRING", "name of the cluster, as the ingest was given it or found it in the names of folders"),
         "topic": ("STRING", "topic name; its id if no log has the name"),
