@@ -35,7 +35,7 @@ class IncidentCard(NamedTuple):
     evidence : list of str
         Log lines. Each item names the lines of one file, such as "server.log:7, 9, 12 and 5 more".
     command : str
-        ``isr-batch explain`` command for one drop of this incident; empty if the replay made none of them.
+        ``isr-batch explain`` command for one of this incident's drops; empty if the replay made none of these drops.
     """
 
     title: str

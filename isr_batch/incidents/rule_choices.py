@@ -164,7 +164,7 @@ def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> lis
 
 
 def _over_topics(rows: Iterable[Row]) -> list[Row]:
-    """Merge the rows of rule runs that differ only in min.insync.replicas, because each row covers other topics."""
+    """Merge rows of rule runs that differ only in min.insync.replicas: each run covers the topics with its value."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         params = {name: value for name, value in json.loads(row["params_json"]).items() if name != MIN_ISR}

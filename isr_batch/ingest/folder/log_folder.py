@@ -123,7 +123,7 @@ class LogFolder:
         return [file for file in self.files if file.kind == kind]
 
     def seen(self, file: LogFile) -> SeenByLook:
-        """Return the result of examining the first and last lines of a file, for the entry's container or host."""
+        """Return what the first and last lines of a file show about the container or host that this `LogFile` is of."""
         look = look_at(file.path, file.default, self.stamp_format, self.given.events)
         return look.sources.get(file.source, SeenByLook())
 
@@ -234,7 +234,7 @@ def _candidates(
 
 
 def _sources_of(found: LogFolder, folder: Path, name: str, path: str, options: LogOptions) -> Iterator[Candidate]:
-    """Yield a candidate for each container or host that has usable lines in a file. Others are added to ``found``."""
+    """Yield a candidate for each container or host with usable lines; the others are listed in ``found.left_out``."""
     kind = next((kind for kind, pattern in LOG_NAMES.items() if pattern.fullmatch(Path(name).name)), None)
     look = look_at(path, kind or SERVER, options.stamp_format, found.given.events)
     if isinstance(look.layout, Layout) and look.layout.by_writer:

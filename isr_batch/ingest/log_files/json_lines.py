@@ -78,7 +78,8 @@ def _json_column(table: pa.Table, path: str) -> pa.Array:
 def _number_type(value: object) -> pa.DataType | None:
     """Return the Arrow type with which to parse a field that contains this value; None if it is not a number.
 
-    For a small integer, this is a float type: it may be a time in seconds, and the next time may have a fraction.
+    A small integer gets a float type, because it may be a time in seconds, and later times in this field may have a
+    fraction.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -49,7 +49,7 @@ _LINE = r'Completed request:(?:RequestHeader\(apiKey=LEADER_AND_ISR,|\{api_key=4
 
 
 def _member_pattern(name: str, value: str) -> str:
-    """Return a pattern of the member ``name=value`` or ``"name":value`` of a request."""
+    """Return a regular expression for a field written ``name=value`` or ``"name":value``; ``value`` is one too."""
     return rf'"?{name}"?[:=]"?{value}"?'
 
 
