@@ -48,7 +48,7 @@ AS_USED = {
     "views": ("--format duckdb", 0, "SET default_null_order"),
     "compare": ("kafka-3.7 true-lag", 0, "Shrinks of a: kafka-3.7, b: true-lag, and of both by"),
     "kip": ("kafka-3.7 true-lag --out {out}/kip.md", 0, None),
-    "explain": ("", 0, "(long-running, )?2026-11-25 07:55:21 to 07:55:29: Broker 3 did not get through to broker 1"),
+    "explain": ("", 0, "(long-running, )?2026-11-25 07:55:36 to 07:55:42: Broker 1 was silent for 6 s"),
     "export prometheus": ("--out {out}/isr.prom", 0, None),
     "export csv": ("--out {out}/verdicts.csv", 0, None),
     "export incident": ("--markdown --out {out}/incident.md", 0, None),

@@ -92,6 +92,7 @@ def test_tables(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert all(of_way[name] == found[0][name] for of_way in found), name
 
 
+@pytest.mark.nightly
 def test_fleets(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two groups of two partitions for three minutes."""
     fleet = FleetOfGroups("mixed-fleet", partitions=4, hours=0.05, seed=4, partitions_a_group=2)

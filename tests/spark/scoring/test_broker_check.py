@@ -222,7 +222,7 @@ def moments(rows: Iterable[dict[str, Any]]) -> dict[tuple[Any, ...], str | None]
     }
 
 
-@pytest.mark.parametrize("by_spark", [False, True])
+@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_shrink_refuted_by_the_logs_is_not_certain(
     edges: Lake, monkeypatch: pytest.MonkeyPatch, by_spark: bool
 ) -> None:

@@ -42,7 +42,7 @@ def one_late(count: int) -> list[int]:
 @pytest.mark.parametrize(
     ("sample", "count", "rotation", "overlap", "order"),
     [
-        ("restart", 4, Rotation(), 1, in_order),
+        pytest.param("restart", 4, Rotation(), 1, in_order, marks=pytest.mark.nightly),
         ("restart", 5, Rotation(numbered=True, packed=True), 2, in_order),
         ("follower-stop", 5, Rotation(packed=True), 1, one_twice),
         ("leader-stop", 4, Rotation(packed=True), 2, one_late),
