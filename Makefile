@@ -145,7 +145,7 @@ ALSO ?=
 archive: isr_batch/kernels ## build/packages.tar.gz for executors that have Python alone (docs/engines-and-sizes.md)
 	mkdir -p build
 	tar -czf build/packages.tar.gz --exclude '*.pyc' -C $(PACKAGES) $(FOR_EXECUTORS) \
-		$(notdir $(wildcard $(PACKAGES)/_duckdb*.so)) -C $(CURDIR) isr_batch udfs
+		$(notdir $(wildcard $(PACKAGES)/_duckdb*.so $(PACKAGES)/duckdb-*.dist-info)) -C $(CURDIR) isr_batch udfs
 PACKAGES = $(wildcard $(VENV)/lib/python3.*/site-packages)
 FOR_EXECUTORS := numpy numpy.libs numba llvmlite pandas pytz dateutil pyarrow duckdb deltalake arro3 typing_extensions.py
 
