@@ -15,6 +15,8 @@ _LOOKED_AT: Final = 400
 _FITS: Final = 0.8
 """Minimum share of a column's values that must have the form of times, levels and so on to recognise it."""
 _STAMP_CHARACTERS: Final = 40
+_MOST_LINES: Final = 10_000
+"""Maximum number of lines of a row, as many as a long stack trace has. Rows are held in memory."""
 _POD: Final = re.compile(r"[a-z][\w.-]*\d")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0"}
 _ESCAPED, _NOT_ESCAPED = re.compile(r"\\([bfrnt0'\\])"), re.compile(r"\\(?![bfrntN0'\\])")
@@ -70,9 +72,9 @@ def rows_of_tab_table(lines: Iterable[str], columns: Sequence[str]) -> Iterator[
     row: list[str] = []
     for line in lines:
         text = line.rstrip("\r\n")
-        if not row or (begins.match(text) and (not after or _ends_tab_row(row[-1], columns, after))):
-            if row:
-                yield _split_tab_row("\n".join(row), at, after)
+        begun = row and begins.match(text) and (not after or _ends_tab_row(row[-1], columns, after))
+        if begun or len(row) >= _MOST_LINES:
+            yield _split_tab_row("\n".join(row), at, after)
             row = []
         row.append(text)
     if row:

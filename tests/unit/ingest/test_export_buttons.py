@@ -15,6 +15,7 @@ from isr_batch.errors import NoInputError
 from isr_batch.ingest.folder.lines import Selection, lines_of_file
 from isr_batch.ingest.folder.log_folder import HEADLESS, LOCAL_TIME, METADATA, SEVERAL_BROKERS, SNAPSHOT, find_logs
 from isr_batch.ingest.folder.log_options import LogOptions
+from isr_batch.ingest.log_files.tab_tables import rows_of_tab_table
 from tests.unit.ingest.test_layouts import OWN, SETTING, STREAM
 
 NOT_ENOUGH = (
@@ -268,3 +269,11 @@ def test_a_metadata_dump_and_a_listing_in_an_archive(tmp_path: Path) -> None:
         archive.writestr("incident/decoded.txt", gzip.decompress(dump.read_bytes()))
         archive.writestr("incident/describe.txt", "Topic: t Partition: 0 Leader: 1 Replicas: 1,2 Isr: 1\n")
     assert {file.kind for file in find_logs(tmp_path).files} == {METADATA, SNAPSHOT}
+
+
+def test_a_row_of_a_table_without_header_does_not_grow_without_limit() -> None:
+    """All lines come out, and no row holds more of them than a long stack trace has."""
+    lines = ["2026-11-21 16:30:17.000\tINFO\tbegins\n", *(f"line {number}\n" for number in range(25_000))]
+    rows = list(rows_of_tab_table(lines, ["@timestamp", "level", "message"]))
+    assert [row[-1].count("\n") + 1 for row in rows] == [10_000, 10_000, 5_001]
+    assert "".join(f"{row[-1]}\n" for row in rows) == "begins\n" + "".join(lines[1:])
