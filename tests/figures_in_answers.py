@@ -19,10 +19,9 @@ from isr_batch.incidents.rule_choices import read_scores_for_choices
 from isr_batch.incidents.sentences import cluster_headline
 from isr_batch.lake.arrow_sql import ArrowSql
 from isr_batch.lake.lake import Lake
-from tests.said_in_answers import contradictions, said_in
+from tests.said_in_answers import contradictions, said_in, wrongly_last_seen
 
 Row = dict[str, Any]
-
 
 _AGO: Final = (
     "epoch_ms({0}) - (SELECT max(replica_lag_time_max_ms) FROM leader_epochs AS t WHERE t.cluster_id = c.cluster_id)"
@@ -73,7 +72,7 @@ class Facts:
             return self.drops("leader", f"verdict = '{verdict}'")
         rows = self._judged(verdict)
         silent = self._judged(
-            "spurious", f"AND v.primary_cause = 'slow_leader' AND {_WAS_SILENT.format('v.change_time')}"
+            "spurious", f"AND v.primary_cause IN ('slow_leader', 'caught_up') AND {_WAS_SILENT.format('v.change_time')}"
         )
         return rows + {"spurious": -silent, "genuine": silent}.get(verdict, 0)
 
@@ -264,9 +263,7 @@ def _gaps(facts: Facts, found: re.Match[str]) -> Iterator[bool]:
     if missing := re.search(r"server\.log of (.*) is missing", found[1]):
         yield from _unlogged(facts, missing)
     refused = re.search(r"([\d,]+) files? w", found[1])
-    files = facts.count(
-        "SELECT count(DISTINCT source_file) FROM quarantine WHERE source_line IS NULL AND NOT rows_kept"
-    )
+    files = facts.count("(SELECT DISTINCT source_file FROM quarantine WHERE source_line IS NULL AND NOT rows_kept)")
     yield files == (number(refused[1]) if refused else 0)
 
 
@@ -386,8 +383,9 @@ def check_figures(lake: Lake) -> Figures:
         result.wrong.extend(line for line in lines if any(_wrong_numbers_of_lines(rows, line)))
         seconds, brokers = facts.seconds(), facts.brokers()
         for text in (*sentences, *stories, *lines):
-            if not all(names_what_is_there(facts, seconds, brokers, text)):
+            if not all(names_what_is_there(facts, seconds, brokers, re.sub("last seen at [\\d:]+", "", text))):
                 result.wrong.append(text)
+            result.wrong.extend(wrongly_last_seen(lake, text))
         said = said_in(
             [
                 *sentences,

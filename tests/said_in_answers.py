@@ -1,10 +1,12 @@
 """Brokers and times that the sentences of an answer name, to compare with the faults of a recording."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from isr_batch.lake.lake import Lake
+from isr_batch.lake.user_sql import answer
 from tests.recorded_faults import SECOND_MS, RecordedFault, faults_of_drop
 
 _TIME: Final = r"\d\d:\d\d:\d\d"
@@ -74,3 +76,20 @@ def contradictions(said: Sequence[Said]) -> list[tuple[Said, Said]]:
         if one.kind == STOOD_STILL and other.kind == OUT_OF_REACH
         and one.broker == other.broker and one.first <= other.last and other.first <= one.last
     ]  # fmt: skip
+
+
+_LAST_SEEN: Final = r"[Bb]roker (\d+) (?:was|at [\d:]+ \(\d+,) last seen at ([\d:]+)"
+
+
+def wrongly_last_seen(lake: Lake, text: str) -> Iterator[str]:
+    """Name brokers that a sentence calls last seen at a time, unless they fetched or led then, and not for a second."""
+    for broker, time in re.findall(_LAST_SEEN, text):
+        query = (
+            "WITH signs AS (SELECT arrival_time AS t FROM fetches WHERE replica_id = {0} "
+            "UNION ALL SELECT end_time FROM leader_epochs WHERE leader_id = {0}) "
+            "SELECT count_if(strftime(t, '%H:%M:%S') = '{1}') AS then, "
+            "count_if(strftime(t - INTERVAL 1 second, '%H:%M:%S') = '{1}') AS later FROM signs"
+        )
+        (row,), _ = answer(lake, query.format(broker, time))
+        if not row["then"] or row["later"]:
+            yield f"broker {broker} was not last seen at {time}: {row}"

@@ -22,10 +22,10 @@ from isr_batch.phrases import count_of, listed, seconds_text
 from isr_batch.shown_times import time_text
 
 _SAID: Final = {
-    "session_expired": "its ZooKeeper session expired",
-    "heartbeat_failed": "its heartbeats did not reach the controller",
-    "log_dir_failed": "a log directory failed",
-    "out_of_memory": "it ran out of memory",
+    "session_expired": "the ZooKeeper session of {} expired",
+    "heartbeat_failed": "heartbeats of {} did not reach the controller",
+    "log_dir_failed": "a log directory of {} failed",
+    "out_of_memory": "{} ran out of memory",
 }
 _SOON_US: Final = 10_000_000
 """A trouble is near an absence if it happened at most this many microseconds before the absence began, or at most this
@@ -172,17 +172,17 @@ def _paused_share(absence: Row) -> float:
 
 def pauses_in_words(absence: Row) -> str:
     """Say whether JVM pauses caused an absence, and name the longest pause; empty if gc.log does not show it."""
-    longest = _pause_length_text(absence["longest_us"])
+    longest, jvm = _pause_length_text(absence["longest_us"]), f"the JVM of broker {absence['broker_id']}"
     of_jvm = is_of_jvm(absence)
     if of_jvm is False:
-        pause = f"longest pause in gc.log: {longest}" if absence["pauses"] else f"gc.log has none of {LEAST_MS} ms then"
-        return f"it was no pause of its JVM ({pause})"
+        none = f"gc.log has no pause of {LEAST_MS} ms then"
+        return f"{jvm} was not the cause ({f'longest pause in gc.log: {longest}' if absence['pauses'] else none})"
     if not absence["pauses"] or _paused_share(absence) < _NOTHING_OF_IT:
         return ""
     what = f"{absence['longest_what']}, ends at {time_text(absence['longest_until_us'], '%H:%M:%S')}"
     in_all = f"{_pause_length_text(absence['paused_us'])} in {count_of(absence['pauses'], 'pause')}"
     paused = f"{longest} ({what})" if absence["pauses"] == 1 else f"{in_all}, the longest of {longest} ({what})"
-    return f"it was its JVM, paused for {paused}" if of_jvm else f"its JVM was paused for a part of that: {paused}"
+    return f"{jvm} was the cause, paused for {paused}" if of_jvm else f"{jvm} was paused for a part of that: {paused}"
 
 
 def _pause_length_text(us: int) -> str:
@@ -191,9 +191,9 @@ def _pause_length_text(us: int) -> str:
 
 def trouble_in_words(absence: Row) -> str:
     """List the errors that the broker logged around its absence, each with its time; empty if it logged none."""
-    return listed(f"{_SAID[one['kind']]} at {time_text(one['at_us'], '%H:%M:%S')}" for one in absence["said"]) if (
-        absence["said"]
-    ) else ""  # fmt: skip
+    broker = f"broker {absence['broker_id']}"
+    said = [f"{_SAID[one['kind']].format(broker)} at {time_text(one['at_us'], '%H:%M:%S')}" for one in absence["said"]]
+    return listed(said) if said else ""
 
 
 def lines_of_absence(absence: Row, *, pauses: bool) -> list[str]:

@@ -89,7 +89,7 @@ def _note_of_storm(storm: Storm, absence: Row) -> str:
     parts = [*filter(None, [pauses, trouble_in_words(absence)])]
     lines = [*(lines_of_absence(absence, pauses=True) if pauses else []), *lines_of_absence(absence, pauses=False)]
     named = f" [{', '.join(lines)}]" if lines else ""
-    return f"broker {_broker_of_note(storm)} at {time_of_day(storm.first)}: {', '.join(parts)}{named}" if parts else ""
+    return f"at {time_of_day(storm.first)}, {', '.join(parts)}{named}" if parts else ""
 
 
 def _of_no_jvm(absences: Sequence[Row]) -> str:

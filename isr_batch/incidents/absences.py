@@ -23,6 +23,10 @@ the network or writes records."""
 GONE: Final = 0.95
 """If a follower already had no fetch in progress for at least this share of the time before, its later absence proves
 nothing."""
+REMOVED_AFTER_US: Final = 60_000_000
+"""Longest time, in microseconds, from a broker's last fetch until the controller removed it. Sessions are shorter."""
+STOPPED_BEFORE_US: Final = 10_000_000
+"""Longest time, in microseconds, that a broker that shuts down needs until it is removed."""
 _PACKAGE: Final = "isr_batch.incidents"
 _NUMBERS: Final = ("partition_id", "leader_id", "replica_id")
 Tables = dict[str, pa.Table]
@@ -78,6 +82,32 @@ def find_undelivered(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans |
     if not spans.num_rows or not fetches_of:
         return tables["dropped"]
     return sql(text_of(_PACKAGE, "undelivered"), held_spans=spans, fetches=fetches_of(spans), **tables)
+
+
+def find_last_seen(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | None) -> pa.Table:
+    """Find out when brokers that the controller removed from ISRs made their last fetch before that.
+
+    The controller removes a killed broker when its session ends, which is seconds after the broker is gone.
+
+    Parameters
+    ----------
+    sql : ArrowSql
+    tables : dict of str to pa.Table
+        The lake's tables ``leader_epochs``, ``observed_isr_changes``, ``broker_events`` and ``coverage``, and
+        ``drops``, which is the result of ``sql/drops.sql``.
+    fetches_of : callable, optional
+        Reads fetches. Without it, the result is empty.
+
+    Returns
+    -------
+    pa.Table
+        cluster_id, fault_id, incident, seen_us. Brokers that fetched until they were removed have no row.
+    """
+    values = {"reach_us": REMOVED_AFTER_US, "stop_us": STOPPED_BEFORE_US}
+    spans = _with_ids_as_numbers(sql(text_of(_PACKAGE, "removed_spans", **values), **tables))
+    if not spans.num_rows or not fetches_of:
+        return sql("SELECT cluster_id, fault_id, incident, until_us AS seen_us FROM spans LIMIT 0", spans=spans)
+    return sql(text_of(_PACKAGE, "last_seen"), removed_spans=spans, fetches=fetches_of(spans), **tables)
 
 
 def _with_ids_as_numbers(spans: pa.Table) -> pa.Table:

@@ -59,7 +59,7 @@ def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> In
         Name of the lake in the command.
     """
     rows = {
-        "What": _card_sentence("; ".join(_card_statements(incident)[1:])),
+        "What": _card_sentence("; ".join(_card_statements(incident)[1:]), f"broker {incident['fault_id']}"),
         "Why": _card_why(drops),
         "How sure": _card_how_sure(drops),
         "Cost": _card_cost(incident, drops),
@@ -122,11 +122,11 @@ def _card_rows(card: IncidentCard) -> list[tuple[str, str]]:
     return [("When", f"{card.when} {zone_name()}"), ("Dropped followers", counts), *card.rows]
 
 
-def _card_sentence(statements: str) -> str:
-    """Turn statements into a sentence: add the subject "it" if they need one, a capital letter and a full stop."""
+def _card_sentence(statements: str, subject: str = "it") -> str:
+    """Turn statements into a sentence: add the subject if they need one, a capital letter and a full stop."""
     if not statements:
         return ""
-    said = f"it {statements}" if statements.startswith(("was ", "dropped ")) else statements
+    said = re.sub("^(?:it )?(was|dropped) ", rf"{subject} \1 ", statements)
     return f"{said[0].upper()}{said[1:]}."
 
 
@@ -236,7 +236,9 @@ def _card_next_of_controller(incident: Row, host: str) -> str:
     """Return what to check if the controller removed the replicas. ``host`` says on which broker's host, and when."""
     if incident["reassigned"] == incident["excluded"]:
         return "Nothing, if this reassignment was planned."
-    if "fenced" in (incident["events"] or ()):
+    if incident["silent_ms"]:
+        return f"{host}: {_card_next_on_host(incident)}."
+    if incident["seen_us"] is not None or "fenced" in (incident["events"] or ()):
         return f"{host}: whether the process died (dmesg, its last lines in server.log) or lost the controllers."
     return f"Whether the stop of broker {incident['fault_id']} was planned."
 

@@ -50,6 +50,8 @@ def _proof_of_drops(incident: Row, kind: str, drops: list[Row]) -> list[str]:
     if kind in TROUBLES:
         lines = [f"    {line}" for line in lines_of_absence(incident["absence"], pauses=kind == "paused")]
         return [*lines, f"    SELECT * FROM {_incident_query(incident, kind)}"]
+    if kind == "seen":
+        return [f"    {_query_of_last_fetches(incident)}"]
     of_kind: dict[str, Callable[[Row], bool]] = {
         "unreached": lambda row: row["verdict"] == "genuine" and row["leader_id"] == fault,
         "linked": lambda row: row["verdict"] == "genuine" and row["who"] == "link",
@@ -87,6 +89,15 @@ def _gap(incident: Row) -> str:
         "SELECT DISTINCT completed_time, source_file, source_line FROM fetches "
         f"WHERE cluster_id = '{_incident_cluster(incident)}' AND leader_id = {incident['fault_id']} "
         f"AND {_time_of_incident_as_sql(silent, 'completed_time', SECOND_US)} ORDER BY completed_time"
+    )
+
+
+def _query_of_last_fetches(incident: Row) -> str:
+    """Return a query for the fetches of the broker at fault, which shows when they stopped."""
+    return (
+        "SELECT DISTINCT leader_id, arrival_time, source_file, source_line FROM fetches "
+        f"WHERE cluster_id = '{_incident_cluster(incident)}' AND replica_id = {incident['fault_id']} "
+        f"AND {_time_of_incident_as_sql(incident, 'arrival_time', SECOND_US)} ORDER BY arrival_time"
     )
 
 

@@ -1,6 +1,8 @@
 """Describe in one sentence what happened in an incident, and compute the statements that form the sentence."""
 
+import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from isr_batch.evidence.broker_troubles import pauses_in_words, trouble_in_words
@@ -25,9 +27,10 @@ BROKER_EVENTS: Final = {
     "fenced": "fenced after its heartbeats stopped",
     "started": "started again",
 }
+_OWN_SUBJECT: Final = re.compile(r"(?:the|a|one|heartbeats|brokers?|\d\S*) ")
+"""Begin of statements that are not about what the broker at fault did."""
 STARVED: Final = 3
 """A broker with at least this many silences in an incident was starved of CPU. A stopped broker has only one."""
-ELSEWHERE: Final = "whose other fetches continued: suspect its network"
 
 
 def incident_time(incident: Row) -> str:
@@ -60,13 +63,15 @@ def unexplained_in_story(incident: Row) -> str:
 def incident_statements(incident: Row) -> list[tuple[str, str]]:
     """Return the statements about the broker at fault, each with its kind.
 
-    A statement lacks its subject, such as "was silent for 20 s". The kind says which rows prove it, see
+    A statement about what this broker did lacks its subject, such as "was silent for 20 s", or begins with "it", unless
+    it follows one about something else. The kind says which rows prove a statement, see
     `isr_batch.incidents.incident_lines`.
     """
+    broker = f"broker {incident['fault_id']}"
     said = _story_of_who_fell_behind(incident)
     if incident["spurious_of_stopped"]:
         number = incident["spurious_of_stopped"]
-        drops = f"{number:,} of its drops were" if number > 1 else "one of its drops was"
+        drops = f"{number:,} drops of {broker} were" if number > 1 else f"one drop of {broker} was"
         spared = f"{drops} spurious: it lacked nothing there, or kept pace"
         said.append((spared if said else spared_in_story(number), "spared"))
     if incident["undelivered"]:
@@ -75,25 +80,41 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
         said.append((f"{undelivered_in_story(incident)}: {by} dropped {followers} for it", "undelivered"))
     made = made_healthy(incident)
     if made:
-        why = "" if incident["silent_ms"] else f", although {why_healthy_in_story([incident], made)}"
+        causes = why_healthy_in_story([incident], made).replace("it ", "the follower ")
+        why = "" if incident["silent_ms"] else f", although {causes}"
         healthy = count_of(made, "healthy follower")
-        said.append(
-            (f"{'it ' if said else ''}dropped {healthy} ({brokers_text(incident['healthy'])}){why}", "spurious")
-        )
+        said.append((f"dropped {healthy} ({brokers_text(incident['healthy'])}){why}", "spurious"))
     if incident["excluded"]:
-        said += [(BROKER_EVENTS[kind].replace("fenced", "was fenced"), kind) for kind in incident["events"] or []]
+        said += [
+            (f"was {words}" if kind in {"seen", "fenced"} else words, kind)
+            for words, kind in events_in_story(incident) if kind != "seen" or not said
+        ]  # fmt: skip
         others = incident["excluded"] - incident["reassigned"]
         whose = (("a reassignment", incident["reassigned"]), ("the controller", others))
         removed = [f"was removed from {count_of(number, 'ISR')} by {by}" for by, number in whose if number]
         said.append((" and ".join(removed), "excluded"))
     if incident["unknown"]:
         link = " or the link to it" if incident["suspect"] == "link_or_follower" else ""
-        judged = f"{count_of(incident['unknown'], 'drop')} cannot be judged, and server.log points at it{link}"
+        judged = f"{count_of(incident['unknown'], 'drop')} cannot be judged, and server.log points at {broker}{link}"
         said.append((judged if said else f"is suspected: {judged}", "unknown"))
     if incident["absence"]:
         words = {"paused": pauses_in_words(incident["absence"]), "troubled": trouble_in_words(incident["absence"])}
         said[1:1] = [(text, kind) for kind, text in words.items() if text]
-    return said
+    return said[:1] + [
+        (f"{_subject_of_statement(text, before, broker)}{text}", kind) for (before, _), (text, kind) in pairwise(said)
+    ]
+
+
+def _subject_of_statement(text: str, before: str, broker: str) -> str:
+    """Return the subject that a statement needs after the one before; empty if it has its own, or shares that one's.
+
+    After a statement about anything else than the broker at fault, "it" could be either.
+    """
+    if _OWN_SUBJECT.match(text):
+        return ""
+    if _OWN_SUBJECT.match(before):
+        return f"{broker} "
+    return "it " if text.startswith("dropped") else ""
 
 
 def made_healthy(incident: Row) -> int:
@@ -107,6 +128,16 @@ def made_healthy(incident: Row) -> int:
 def spared_in_story(number: int) -> str:
     """Say that the broker at fault was dropped ``number`` times although it was healthy."""
     return f"was dropped {times_in_words(number)} although it lacked nothing, or kept pace"
+
+
+def events_in_story(incident: Row) -> list[tuple[str, str]]:
+    """Return what else happened to a removed broker, each with its kind: when it was last seen, and `BROKER_EVENTS`.
+
+    A broker was last seen when it made its last fetch, or logged its last request.
+    """
+    seen_us = incident["seen_us"]
+    seen = [] if seen_us is None else [(f"last seen at {time_text(seen_us, '%H:%M:%S')}", "seen")]
+    return seen + [(BROKER_EVENTS[kind], kind) for kind in incident["events"] or []]
 
 
 def falls_behind_in_story(incident: Row) -> bool:
@@ -123,7 +154,7 @@ def undelivered_in_story(incident: Row) -> str:
 
 def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
     """Return statements that explain why followers fell behind. Kinds: silent, unreached, linked, stopped."""
-    said = []
+    said, broker = [], f"broker {incident['fault_id']}"
     if incident["silent_ms"]:
         said.append((silence_in_story(incident), "silent"))
     elif incident["unreached"]:
@@ -135,20 +166,17 @@ def _story_of_who_fell_behind(incident: Row) -> list[tuple[str, str]]:
         whom = f" from {brokers_text(incident['dropped_by'])}" if link_in_story(incident) else ""
         said.append(("fetched, but fell behind" if slow else f"stopped fetching{whom}", "stopped"))
     if incident["unreached"]:
-        whom = f"it dropped {brokers_text(incident['cut_off'])} from {count_of(incident['unreached'], 'ISR')}"
-        said.append((f"{whom}{', ' + ELSEWHERE if incident['cut_off_went_on'] else ''}", "unreached"))
+        whom = f"dropped {brokers_text(incident['cut_off'])} from {count_of(incident['unreached'], 'ISR')}"
+        elsewhere = f", {_elsewhere_in_story(incident)}" if incident["cut_off_went_on"] else ""
+        said.append((f"{whom}{elsewhere}", "unreached"))
     if incident["linked"]:
-        drops = f"{brokers_text(incident['linked_to'])} dropped it from {count_of(incident['linked'], 'ISR')}"
-        said.append((f"{drops}, and its other fetches continued: suspect the link or a throttle", "linked"))
+        drops = f"{brokers_text(incident['linked_to'])} dropped {broker} from {count_of(incident['linked'], 'ISR')}"
+        elsewhere = f"the other fetches of {broker} continued: suspect the link or a throttle"
+        said.append((f"{drops}, and {elsewhere}", "linked"))
     if incident["stopped"]:
-        narrow = f" ({link_in_story(incident)})" if link_in_story(incident) else ""
-        drops = count_of(incident["stopped"], "ISR")
-        said.append(
-            (
-                f"{brokers_text(incident['dropped_by'])} dropped it from {drops}{narrow}{_story_of_late(incident)}",
-                "stopped",
-            )
-        )
+        by, isrs = brokers_text(incident["dropped_by"]), count_of(incident["stopped"], "ISR")
+        narrow = f" (suspect {broker}, {link_in_story(incident)})" if link_in_story(incident) else ""
+        said.append((f"{by} dropped {broker} from {isrs}{narrow}{_story_of_late(incident)}", "stopped"))
     return said
 
 
@@ -160,7 +188,8 @@ def _story_of_late(incident: Row) -> str:
         seconds_text([(incident[name] - incident["first_us"]) // 1000]) for name in ("others_us", "late_us")
     )
     leader = f"broker {incident['late_leader']}"
-    return f", which had it back after {others}, but {leader} only after {late} (suspect it, the link or a throttle)"
+    back = f"which had broker {incident['fault_id']} back after {others}, but {leader} only after {late}"
+    return f", {back} (suspect {leader}, the link or a throttle)"
 
 
 def link_in_story(incident: Row) -> str:
@@ -184,8 +213,13 @@ def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
 def why_unreached_in_story(incidents: Sequence[Row]) -> str:
     """Say what shows that a leader could not be reached; empty if nothing but the drops shows it."""
     if all(one["cut_off_went_on"] for one in incidents):
-        return f", {ELSEWHERE}"
+        return f", {_elsewhere_in_story(incidents[0])}"
     return ", according to server.log" if any(one["cut_off_by_lines"] for one in incidents) else ""
+
+
+def _elsewhere_in_story(incident: Row) -> str:
+    """Say of the followers of a leader that they fetched from other brokers, so that its network is suspect."""
+    return f"whose other fetches continued: suspect the network of broker {incident['fault_id']}"
 
 
 def silence_in_story(incident: Row) -> str:

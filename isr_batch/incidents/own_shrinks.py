@@ -6,7 +6,13 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from isr_batch.evidence.broker_troubles import troubles_of_absences
-from isr_batch.incidents.absences import FetchesOfSpans, fetches_of_spans, find_undelivered, who_was_absent
+from isr_batch.incidents.absences import (
+    FetchesOfSpans,
+    fetches_of_spans,
+    find_last_seen,
+    find_undelivered,
+    who_was_absent,
+)
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import ArrowSql, quoted, without_zones
 from isr_batch.lake.lake import Lake
@@ -121,6 +127,7 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
         known["dropped"] = find_undelivered(sql, known, fetches_of)
         drops = sql(text_of(_PACKAGE, "drops"), who=who_was_absent(sql, known, fetches_of), **known)
         known["drops"] = drops
+        known["last_seen"] = find_last_seen(sql, known, fetches_of)
         incidents = _with_troubles(sql, sql(text_of(_PACKAGE, "incidents"), **known), known)
         known["clusters"] = sql(text_of(_PACKAGE, "clusters"), **known)
         clusters = known["clusters"].to_pylist()

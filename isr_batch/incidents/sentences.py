@@ -6,8 +6,8 @@ from operator import itemgetter
 from typing import Final
 
 from isr_batch.incidents.incident_story import (
-    BROKER_EVENTS,
     STARVED,
+    events_in_story,
     falls_behind_in_story,
     incident_story,
     incident_time,
@@ -262,11 +262,11 @@ def _narrowing_words(incident: Row, kind: str) -> str:
         all_of_them = incident["reassigned"] == incident["excluded"]
         number = "" if all_of_them else f"{incident['reassigned']} of them "
         reassigned = f", {number}reassigned" if incident["reassigned"] else ""
-        return reassigned + "".join(f", {BROKER_EVENTS[event]}" for event in incident["events"] or [])
+        return reassigned + "".join(f", {words}" for words, _ in events_in_story(incident))
     late = ""
     if incident["late_leader"] is not None:
         after = seconds_text([(incident["late_us"] - incident["first_us"]) // 1000])
-        late = f", back with broker {incident['late_leader']} only after {after}: it, the link or a throttle"
+        late = f", back with broker {incident['late_leader']} only after {after}: that broker, the link or a throttle"
     return f"{', ' if link_in_story(incident) else ''}{link_in_story(incident)}{late}"
 
 

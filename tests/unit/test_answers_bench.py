@@ -3,13 +3,17 @@
 import sys
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from isr_batch.incidents.own_shrinks import own_shrinks
 from isr_batch.lake.arrow_read import read_columns
 from tests.answers_bench import Benched, Matrix, bench, lake_of_logs, with_evidence
+from tests.figures_in_answers import check_figures
+from tests.said_in_answers import wrongly_last_seen
 from tests.spark.broker_logs import TRACES, traces
 
 NETWORK: Final = Path(__file__).parents[1] / "golden" / "network"
@@ -54,6 +58,15 @@ def test_restarts_are_replayed_without_the_metadata_log(tmp_path: Path) -> None:
     logs = with_evidence(Path(__file__).parents[2] / "data" / "samples" / "restart", bool, tmp_path / "logs")
     lake = lake_of_logs(logs, tmp_path / "lake")
     assert Counter(read_columns(lake, "replay_check", ["status"])["status"].to_pylist()) == Counter(matched=120)
+    # Two brokers were killed, and removed six seconds later, when their sessions had ended.
+    killed = {3: "2026-11-21 16:49:59.331", 1: "2026-11-21 16:50:52.315"}
+    seen = {one["fault_id"]: one["since_us"] for one in own_shrinks(lake).incidents if one["seen_us"]}
+    for broker, time in killed.items():
+        killed_us = datetime.fromisoformat(f"{time}+00:00").timestamp() * 1e6
+        assert killed_us - 500_000 <= seen.pop(broker) <= killed_us
+    assert not seen
+    assert check_figures(lake).wrong == []
+    assert [*wrongly_last_seen(lake, "Broker 3 was last seen at 16:50:00.")]
 
 
 def _plain(found: Matrix) -> dict[str, dict[str, dict[str, int]]]:

@@ -5,8 +5,8 @@
 -- Where the leader's server.log does not cover a removal, or has a line then that nothing reads and there is no metadata log, and neither
 -- an election (of the partition, or away from the replica at the same time), nor the end of a broker, nor the metadata log shows the
 -- controller's hand, made_by is leader (and attributed is true) if the replay makes the same shrink just before, else unknown.
--- A follower that had itself been silent for longer than the lag time when a slow leader dropped it was not well: genuine. So it
--- is if it had not fetched from another leader for as long.
+-- A follower that had itself been silent for longer than the lag time when a slow leader dropped it, or when it lacked nothing there, was
+-- not well: genuine. So it is if it had not fetched from another leader for as long.
 WITH gone AS (
   SELECT cluster_id, broker_id AS replica_id, NULL AS leader_id, event_time AS from_time, end_time AS until_time
   FROM broker_events WHERE kind = 'silent'
@@ -18,7 +18,7 @@ verdicts AS (
   SELECT v.* EXCLUDE (was_silent)
     REPLACE (if(was_silent, 'genuine', verdict) AS verdict, if(was_silent, 'follower_stopped', primary_cause) AS primary_cause)
   FROM (
-    SELECT v.*, v.primary_cause = 'slow_leader' AND EXISTS (
+    SELECT v.*, v.primary_cause IN ('slow_leader', 'caught_up') AND EXISTS (
       FROM gone AS g
       JOIN (SELECT cluster_id, max(replica_lag_time_max_ms) AS lag_time_ms FROM leader_epochs GROUP BY ALL) AS t USING (cluster_id)
       WHERE (g.cluster_id, g.replica_id) = (v.cluster_id, v.replica_id) AND g.leader_id IS DISTINCT FROM v.leader_id

@@ -97,7 +97,7 @@ silences AS (
 )
 SELECT
   row_number() OVER (ORDER BY g.cluster_id, first_us, g.fault_id, g.incident) AS number,
-  g.* REPLACE (least(g.since_us, coalesce(silent_from_us, g.since_us)) AS since_us), late_leader, late_us, others_us,
+  g.* REPLACE (least(g.since_us, coalesce(silent_from_us, seen_us, g.since_us)) AS since_us), if(silent_us IS NULL, seen_us, NULL) AS seen_us, late_leader, late_us, others_us,
   silent_ms, silent_us, silences, silent_from_us, silent_until_us,
   (
     SELECT list_sort(list(DISTINCT e.kind)) FROM broker_events AS e
@@ -111,5 +111,6 @@ SELECT
   ) AS leaders
 FROM grouped AS g
 LEFT JOIN silences ON silences.cluster_id = g.cluster_id AND silences.fault_id = g.fault_id AND silences.incident = g.incident
+LEFT JOIN last_seen AS l ON l.cluster_id = g.cluster_id AND l.fault_id = g.fault_id AND l.incident = g.incident
 LEFT JOIN late ON late.cluster_id = g.cluster_id AND late.fault_id = g.fault_id AND late.incident = g.incident
 ORDER BY number

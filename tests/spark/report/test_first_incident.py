@@ -41,7 +41,8 @@ def test_its_commands(
         told.append(out)
     everything, of_broker, at_time, shrink, _ = told
     assert (
-        "Broker 1 was silent for 6.09 s; brokers 2 and 3 dropped it from 10 ISRs; it dropped 10 healthy" in everything
+        "Broker 1 was silent for 6.09 s; brokers 2 and 3 dropped broker 1 from 10 ISRs; broker 1 dropped 10 healthy"
+        in everything
     )
     of_it, of_others = of_broker.split("Others in which broker 1 dropped followers, or was dropped:")
     assert ": broker 2\n" not in of_it
@@ -51,7 +52,7 @@ def test_its_commands(
             "2026-11-21 16:31:47 to 16:31:54: broker 1\n  was silent for 6.09 s\n    SELECT * FROM broker_events"
             in storm
         )
-        assert "  it dropped 10 healthy followers (brokers 2 and 3)\n    broker-1/server.log.gz lines 9" in storm
+        assert "  broker 1 dropped 10 healthy followers (brokers 2 and 3)\n    broker-1/server.log.gz lines 9" in storm
     assert at_time.count("was silent") == 1
     assert "drops brokers 2 and 3 from the ISR of busy-0 at 2026-11-21 16:31:54" in shrink
     assert (tmp_path / "story.svg").stat().st_size > 10_000

@@ -66,9 +66,9 @@ def test_a_pause_of_the_jvm_a_lost_session_and_refused_writes_stand_in_the_answe
     said = notes(lake)
     assert said == [
         (
-            "By the brokers' own logs: broker 1 at 16:30:51.153: it was its JVM, paused for 5.81 s (Pause Full (G1 "
-            "Compaction Pause), ends at 16:30:51), its ZooKeeper session expired at 16:30:51 and it ran out of memory "
-            "at 16:30:51 [broker-1/gc.log:2, broker-1/server.log:9, broker-1/server.log:11]."
+            "By the brokers' own logs: at 16:30:51.153, the JVM of broker 1 was the cause, paused for 5.81 s (Pause "
+            "Full (G1 Compaction Pause), ends at 16:30:51), the ZooKeeper session of broker 1 expired at 16:30:51 and "
+            "broker 1 ran out of memory at 16:30:51 [broker-1/gc.log:2, broker-1/server.log:9, broker-1/server.log:11]."
         ),
         (
             "Writes were refused, as too few replicas were in sync: busy-0: 1 of 2 (broker 1) at 16:30:51 "
@@ -90,14 +90,14 @@ def test_a_pause_of_the_jvm_a_lost_session_and_refused_writes_stand_in_the_answe
 @pytest.mark.parametrize(
     ("pauses", "covered", "said"),
     [
-        ([(10, 15.8)], (0, 60), "it was its JVM, paused for 5.8 s (Pause Full, ends at 00:00:15)"),
-        ([(10, 15.8)], (12, 60), "it was its JVM, paused for 5.8 s (Pause Full, ends at 00:00:15)"),
+        ([(10, 15.8)], (0, 60), "the JVM of broker 1 was the cause, paused for 5.8 s (Full, ends at 00:00:15)"),
+        ([(10, 15.8)], (12, 60), "the JVM of broker 1 was the cause, paused for 5.8 s (Full, ends at 00:00:15)"),
         ([(5, 11), (12, 13), (14, 20)], (0, 60),
-         "it was its JVM, paused for 4 s in 3 pauses, the longest of 6 s (Pause Full, ends at 00:00:11)"),
+         "the JVM of broker 1 was the cause, paused for 4 s in 3 pauses, the longest of 6 s (Full, ends at 00:00:11)"),
         ([(11, 12.5)], (0, 60),
-         "its JVM was paused for a part of that: 1.5 s (Pause Full, ends at 00:00:12)"),
-        ([(11, 11.029)], (0, 60), "it was no pause of its JVM (longest pause in gc.log: 29 ms)"),
-        ([(1, 9)], (0, 60), "it was no pause of its JVM (gc.log has none of 10 ms then)"),
+         "the JVM of broker 1 was paused for a part of that: 1.5 s (Full, ends at 00:00:12)"),
+        ([(11, 11.029)], (0, 60), "the JVM of broker 1 was not the cause (longest pause in gc.log: 29 ms)"),
+        ([(1, 9)], (0, 60), "the JVM of broker 1 was not the cause (gc.log has no pause of 10 ms then)"),
         ([(11, 11.029)], (12, 60), ""),
         ([(11, 11.029)], (0, 15), ""),
         ([], None, ""),
@@ -121,7 +121,7 @@ def test_that_it_was_not_the_jvm_is_said_only_where_gc_log_covers_the_time(
 
 def trouble(broker: int, since: float, until: float) -> dict[str, object]:
     return {
-        "cluster_id": "c", "broker_id": broker, "kind": "pause", "what": "Pause Full", "from_time": at(since),
+        "cluster_id": "c", "broker_id": broker, "kind": "pause", "what": "Full", "from_time": at(since),
         "until_time": at(until), "source_file": "gc.log", "source_line": 7,
     }  # fmt: skip
 

@@ -10,6 +10,7 @@ import pytest
 
 from isr_batch.incidents import absences
 from isr_batch.incidents.absences import fetches_of_spans
+from isr_batch.incidents.incident_card import what_to_check
 from isr_batch.incidents.incident_story import incident_story
 from isr_batch.incidents.own_shrinks import COLUMNS, OwnShrinks, own_shrinks_of_tables
 from isr_batch.incidents.sentences import cluster_headline
@@ -87,12 +88,12 @@ def test_a_leader_that_all_followers_miss_could_not_be_reached() -> None:
         "Of 2 followers that your brokers dropped, none was healthy.",
         (
             "2 were really behind: broker 1 could not be reached at 00:00:20 (2 drops of brokers 2 and 3, whose other "
-            "fetches continued: suspect its network)."
+            "fetches continued: suspect the network of broker 1)."
         ),
     ]
     assert incident_story(own.incidents[0]) == (
         "Broker 1 could not be reached; it dropped brokers 2 and 3 from 2 ISRs, whose other fetches continued: suspect "
-        "its network."
+        "the network of broker 1."
     )
 
 
@@ -101,7 +102,7 @@ def test_a_follower_that_all_leaders_miss_stopped() -> None:
     cluster = Cluster({(3, 1), (3, 2)})
     cluster.drop(3, 1)
     own = cluster.answered()
-    assert incident_story(own.incidents[0]) == "Broker 3 stopped fetching; broker 1 dropped it from 1 ISR."
+    assert incident_story(own.incidents[0]) == "Broker 3 stopped fetching; broker 1 dropped broker 3 from 1 ISR."
 
 
 @pytest.mark.parametrize(
@@ -272,3 +273,39 @@ def blamed_at_once(clusters: dict[str, Cluster]) -> list[tuple[str | None, int]]
     found = {row["cluster_id"]: (row["who"], row["fault_id"])
              for row in own_shrinks_of_tables(tables, fetches).drops.to_pylist()}  # fmt: skip
     return [found[name] for name in clusters]
+
+
+def test_a_killed_broker_was_last_seen_at_its_last_fetch_and_not_when_its_session_ended() -> None:
+    removed_s = 26
+
+    def removal(absent: Iterable[Pair], **events_s: float) -> dict[str, Any]:
+        cluster = Cluster(absent)
+        cluster.add("coverage", cluster_id="c", broker_id=2, log="server", from_time=at(0), until_time=at(100))
+        for leader in (1, 2):
+            key = KEY | {"partition_id": leader, "leader_id": leader, "replica_id": 3}
+            row = {"made_by": "controller", "last_caught_up_time_ms": None, "source_file": None, "source_line": None}
+            cluster.add("observed_isr_changes", **key, **row, change_time=at(removed_s), kind="shrink")
+            if back_s := events_s.get("back"):
+                cluster.add("observed_isr_changes", **key, **row, change_time=at(back_s), kind="expand")
+        for kind in ("started", "shutting_down"):
+            if kind in events_s:
+                time = at(events_s[kind])
+                cluster.add("broker_events", cluster_id="c", broker_id=3, kind=kind, event_time=time, end_time=time)
+        own = cluster.answered()
+        assert "(2" in cluster_headline(own, own.clusters[0])[1]
+        (incident,) = own.incidents
+        assert (incident["seen_us"] is None) == ("last seen" not in cluster_headline(own, own.clusters[0])[1])
+        return incident
+
+    gone = {(3, 1), (3, 2)}
+    killed = removal(gone)
+    assert killed["since_us"] == killed["seen_us"] == at(STOP_S - 0.5).timestamp() * 1e6
+    assert incident_story(killed) == "Broker 3 was last seen at 00:00:19; was removed from 2 ISRs by the controller."
+    assert "whether the process died" in what_to_check(killed)
+    # It was started again before its session ended, and fetched again without an ISR to rejoin.
+    assert removal((), started=24.2)["seen_us"] == at(24).timestamp() * 1e6
+    for fetched_on, events_s in (
+        ((), {}), ((), {"started": 24.2, "back": 25}), (gone, {"shutting_down": 20}), ((), {"started": 0}),
+    ):  # fmt: skip
+        healthy = removal(fetched_on, **events_s)
+        assert (healthy["seen_us"], healthy["since_us"]) == (None, at(removed_s).timestamp() * 1e6), events_s

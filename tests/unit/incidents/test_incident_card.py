@@ -23,7 +23,7 @@ def test_a_card_answers_each_question() -> None:
         "\n"
         "- When: 2026-01-01 00:00:10 to 00:00:16 UTC\n"
         "- Dropped followers: 4 healthy, 1 behind\n"
-        "- What: Broker 2 dropped it from 1 ISR; it dropped 4 healthy followers (brokers 2 and 3).\n"
+        "- What: Broker 2 dropped broker 1 from 1 ISR; broker 1 dropped 4 healthy followers (brokers 2 and 3).\n"
         "- Why: The leader held up its fetches (4) and no fetch of the follower arrived any more (1).\n"
         "- How sure: All 5 are certain. The replay of kafka-3.7 drops the same followers, 1 ms apart at most.\n"
         "- Cost: 2 partitions; followers back in the ISR after 2 s.\n"

@@ -28,13 +28,13 @@ def test_each_statement_has_its_lines_and_its_query() -> None:
     assert [line for line in lines if "SELECT" not in line] == [
         "2026-01-01 00:00:10 to 00:00:17: broker 1",
         "  was silent for 6 s",
-        "  broker 2 dropped it from 1 ISR",
+        "  broker 2 dropped broker 1 from 1 ISR",
         "    broker-2/server.log line 100",
-        "  it dropped 4 healthy followers (brokers 2 and 3)",
+        "  broker 1 dropped 4 healthy followers (brokers 2 and 3)",
         "    broker-1/server.log lines 101, 102, 103, 104",
         "  was fenced after its heartbeats stopped",
         "  was removed from 1 ISR by the controller",
-        "  1 drop cannot be judged, and server.log points at it",
+        "  1 drop cannot be judged, and server.log points at broker 1",
         "    broker-1/server.log line 105",
     ]
     queries = [line for line in lines if "SELECT *" in line]

@@ -1,5 +1,7 @@
 """Changes on purpose, causes other than the network (reassignments, pauses of JVMs), and what is not known."""
 
+import pytest
+
 from isr_batch.incidents.incident_card import what_to_check
 from isr_batch.incidents.incident_lines import incident_lines
 from isr_batch.incidents.incident_story import incident_story, incident_time
@@ -62,11 +64,11 @@ def test_a_silence_that_was_a_pause_of_the_jvm_is_said_to_be_one_with_its_line()
     lines = incident_lines(own, incident)
     assert lines[1] == "  was silent for 6 s"
     assert [line for line in lines[3:] if "SELECT" not in line][:5] == [
-        "  it was its JVM, paused for 5.9 s (Pause Full (G1 Compaction Pause), ends at 00:00:15)",
+        "  the JVM of broker 1 was the cause, paused for 5.9 s (Pause Full (G1 Compaction Pause), ends at 00:00:15)",
         "    broker-1/gc.log:12",
-        "  its ZooKeeper session expired at 00:00:17",
+        "  the ZooKeeper session of broker 1 expired at 00:00:17",
         "    broker-1/server.log:99",
-        "  broker 2 dropped it from 1 ISR",
+        "  broker 2 dropped broker 1 from 1 ISR",
     ]
     queries = [line for line in lines if "FROM broker_troubles" in line]
     assert [rows_of(own, query) for query in queries] == [1, 1]
@@ -77,7 +79,9 @@ def test_without_a_pause_the_jvm_is_cleared_where_its_log_covers_the_silence() -
     leader_was_silent(log)
     assert "JVM" not in incident_story(log.found().incidents[0])
     log.add("coverage", cluster_id="c", broker_id=1, log="gc", from_time=at(0), until_time=at(100))
-    assert "it was no pause of its JVM (gc.log has none of 10 ms then)" in incident_story(log.found().incidents[0])
+    assert "the JVM of broker 1 was not the cause (gc.log has no pause of 10 ms then)" in incident_story(
+        log.found().incidents[0]
+    )
 
 
 def test_no_broker_is_at_fault_where_the_lines_that_decide_are_missing() -> None:
@@ -98,7 +102,8 @@ def test_no_broker_is_at_fault_where_the_lines_that_decide_are_missing() -> None
     ]
 
 
-def test_a_follower_that_was_silent_itself_is_not_healthy_where_a_silent_leader_drops_it() -> None:
+@pytest.mark.parametrize("cause", ["slow_leader", "caught_up"])
+def test_a_follower_that_was_silent_itself_is_not_healthy_where_a_silent_leader_drops_it(cause: str) -> None:
     """Broker 1 stands still from 10 to 20 s, broker 3 until 22 s and broker 2 until 17 s; the lag time is 4 s.
 
     Broker 4 has not fetched from broker 2 until 22 s.
@@ -107,14 +112,14 @@ def test_a_follower_that_was_silent_itself_is_not_healthy_where_a_silent_leader_
     for broker, until in ((1, 20), (2, 17), (3, 22)):
         log.add("broker_events", cluster_id="c", broker_id=broker, kind="silent", event_time=at(10), end_time=at(until))
     for follower in (2, 3):
-        log.shrink(20, 1, follower, "spurious", "slow_leader", lag_ms=10_000)
+        log.shrink(20, 1, follower, "spurious", cause, lag_ms=10_000)
     log.shrink(16, 2, 4, "genuine", "follower_stopped", lag_ms=6000, back_s=6)
-    log.shrink(20, 1, 4, "spurious", "slow_leader", lag_ms=10_000)
+    log.shrink(20, 1, 4, "spurious", cause, lag_ms=10_000)
     own = log.found()
     drops = {row["replica_id"]: row for row in own.drops.to_pylist()}
     names = ("verdict", "cause", "fault_id")
     assert [[drops[broker][name] for name in names] for broker in (2, 3, 4)] == [
-        ["spurious", "slow_leader", 1], ["genuine", "follower_stopped", 3], ["genuine", "follower_stopped", 4]
+        ["spurious", cause, 1], ["genuine", "follower_stopped", 3], ["genuine", "follower_stopped", 4]
     ]  # fmt: skip
     (silent,) = (one for one in own.incidents if one["fault_id"] == 1)
     assert incident_story(silent) == "Broker 1 was silent for 10 s; it dropped 1 healthy follower (broker 2)."

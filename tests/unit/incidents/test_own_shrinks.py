@@ -29,7 +29,8 @@ def test_a_silent_leader_is_named_with_its_drops(log: Log) -> None:
     first, unknown = own.incidents
     assert (first["fault_id"], first["spurious"], first["genuine"], first["silent_ms"]) == (1, 4, 1, 6000)
     assert incident_story(first) == (
-        "Broker 1 was silent for 6 s; broker 2 dropped it from 1 ISR; it dropped 4 healthy followers (brokers 2 and 3)."
+        "Broker 1 was silent for 6 s; broker 2 dropped broker 1 from 1 ISR; broker 1 dropped 4 healthy followers "
+        "(brokers 2 and 3)."
     )
     assert first["restored_us"] == int(at(18).timestamp() * 1e6)
     assert first["since_us"] == int(at(10).timestamp() * 1e6)
@@ -196,7 +197,7 @@ def test_a_drop_that_cannot_be_judged_points_where_server_log_points(log: Log) -
         "server.log alone points at broker 2 at 00:01:00 (1).",
     ]
     assert incident_story(own.incidents[0]) == (
-        "Broker 2 is suspected: 1 drop cannot be judged, and server.log points at it."
+        "Broker 2 is suspected: 1 drop cannot be judged, and server.log points at broker 2."
     )
 
 
@@ -210,7 +211,8 @@ def test_a_follower_that_one_leader_only_drops_may_be_the_link(log: Log) -> None
         "00:00:25 (1, or its link to broker 1)."
     )
     assert incident_story(incident) == (
-        "Broker 3 fetched, but fell behind; broker 1 dropped it from 1 ISR (or its link to broker 1)."
+        "Broker 3 fetched, but fell behind; broker 1 dropped broker 3 from 1 ISR (suspect broker 3, or its link to "
+        "broker 1)."
     )
     log.shrink(31, 2, 3, "genuine", "follower_slow")
     (both,) = log.found().incidents
@@ -225,13 +227,14 @@ def test_a_leader_that_has_a_follower_back_long_after_others_is_named(log: Log) 
     log.shrink(50, 1, 3, "genuine", "follower_stopped", back_s=40)
     log.shrink(50, 2, 3, "genuine", "follower_stopped", back_s=2.5)
     first, second = log.found().incidents
-    assert incident_story(first) == "Broker 3 stopped fetching; brokers 1 and 2 dropped it from 2 ISRs."
+    assert incident_story(first) == "Broker 3 stopped fetching; brokers 1 and 2 dropped broker 3 from 2 ISRs."
     assert incident_story(second) == (
-        "Broker 3 stopped fetching; brokers 1 and 2 dropped it from 3 ISRs, which had it back after 2.5 s, but broker "
-        "1 only after 40 s (suspect it, the link or a throttle)."
+        "Broker 3 stopped fetching; brokers 1 and 2 dropped broker 3 from 3 ISRs, which had broker 3 back after 2.5 s, "
+        "but broker 1 only after 40 s (suspect broker 1, the link or a throttle)."
     )
     assert cluster_headline(log.found(), log.found().clusters[0])[1].endswith(
-        "broker 3 at 00:00:15 (2), at 00:00:45 (3, back with broker 1 only after 40 s: it, the link or a throttle)."
+        "broker 3 at 00:00:15 (2), at 00:00:45 (3, back with broker 1 only after 40 s: that broker, the link or a "
+        "throttle)."
     )
     log.rows["shrink_verdicts"][-1]["restored_time"] = None
     assert "suspect" not in incident_story(log.found().incidents[1])
@@ -252,8 +255,8 @@ def test_a_stopped_follower_is_at_fault_where_it_lacked_nothing_too(log: Log) ->
         "there, or kept pace, while away or behind elsewhere (broker 3). 1 was really stopped"
     )
     assert incident_story(own.incidents[0]) == (
-        "Broker 3 stopped fetching from broker 1; broker 1 dropped it from 1 ISR (or its link to broker 1); one of its "
-        "drops was spurious: it lacked nothing there, or kept pace."
+        "Broker 3 stopped fetching from broker 1; broker 1 dropped broker 3 from 1 ISR (suspect broker 3, or its link "
+        "to broker 1); one drop of broker 3 was spurious: it lacked nothing there, or kept pace."
     )
     # A follower that was slower than others at all its leaders did not stop, and is named with the time.
     slower = own.incidents[0] | {"genuine": 0, "stopped": 0, "spurious": 2, "spurious_of_stopped": 2}
