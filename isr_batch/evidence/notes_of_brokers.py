@@ -100,9 +100,10 @@ def _of_no_jvm(absences: Sequence[Row]) -> str:
     longest = max(absences, key=lambda row: row["longest_us"])
     of = brokers_text(sorted({row["broker_id"] for row in absences}))
     if not longest["pauses"]:
-        return f"gc.log of {of} has no pause of {LEAST_MS} ms before {'it' if len(absences) == 1 else 'them'}"
+        return f"gc.log of {of} has no pause of {LEAST_MS} ms before the shrinks"
     lines = lines_of_absence(longest, pauses=True)
-    return f"no pause of the JVM of {of} explains it: the longest is {longest['longest_us'] // 1000} ms [{lines[0]}]"
+    pause = f"{longest['longest_us'] // 1000} ms [{lines[0]}]"
+    return f"no pause of the JVM of {of} explains the shrinks: the longest is {pause}"
 
 
 def _refused_writes(troubles: Sequence[Row]) -> list[str]:

@@ -205,7 +205,7 @@ class _SuspectScales:
         self._doubt(one, check)
         if row.records_behind == 0:
             one.spurious = STRONG
-            one.reason += " It was 0 records behind: spurious on its face."
+            one.reason += f" Broker {row.replica_id} was 0 records behind: spurious on its face."
         elif one.suspect == LEADER and (leader.strength != NONE or row.failing_ms):
             one.spurious = one.strength
 
@@ -313,7 +313,7 @@ class _SuspectScales:
             (drops for burst in check.bursts.values() if (drops := self._by_others(check.leader_id, burst))), []
         )
         if itself:
-            signs["itself"] = f"broker {itself[0].leader_id} dropped it, as a follower, at the same time"
+            signs["itself"] = f"broker {itself[0].leader_id} dropped broker {check.leader_id} at the same time"
             lines.append(itself[0].place)
         return signs, tuple(lines)
 
@@ -328,16 +328,16 @@ class _SuspectScales:
             for check in self._woke[burst.replica_id]
             if any(burst.same_time(each) for each in check.bursts.values())
         ]
-        woke = f", and it dropped its own {count_of(len(own[0].bursts), 'follower')} at once" if own else ""
+        broker = f"broker {burst.replica_id}"
+        woke = f", and {broker} dropped its own {count_of(len(own[0].bursts), 'follower')} at once" if own else ""
         lines = tuple(each.place for each in others[:1]) + tuple(check.rows[0].place for check in own[:1])
         if others:
             leaders = sorted({burst.leader_id, *(other.leader_id for other in others)})
             everyone = set(leaders) >= (self._leaders | self._unseen(burst)) - {burst.replica_id}
-            dropped = f"Brokers {listed(leaders)} dropped broker {burst.replica_id}"
-            why = f"{dropped} at about the same time{woke}: it was silent."
+            why = f"Brokers {listed(leaders)} dropped {broker} at about the same time{woke}: {broker} was silent."
             return Suspicion(STRONG if everyone or own else WEAK, why, lines)
         if own:
-            why = f"Broker {burst.leader_id} dropped broker {burst.replica_id}{woke}: the whole broker was silent."
+            why = f"Broker {burst.leader_id} dropped {broker}{woke}: all of {broker} was silent."
             return Suspicion(STRONG, why, lines)
         return Suspicion(NONE)
 
@@ -367,7 +367,8 @@ class _SuspectScales:
         partitions = count_of(burst.partitions, "partition")
         what = f"Only broker {leader} dropped broker {follower} ({partitions} at this check)"
         if any(other.leader_id == follower and burst.same_time(other) for other in self._bursts[leader]):
-            return Suspicion(WEAK, f"{what}, which dropped it too: the link between the two, or one of them.")
+            too = f"and broker {follower} dropped broker {leader}"
+            return Suspicion(WEAK, f"{what}, {too}: the link between the two, or one of them.")
         if len(check.alone) < len(check.partitions):
             why = f"{what}, and kept other followers: that follower or the link to it; the lines fit both."
             return Suspicion(STRONG, why)

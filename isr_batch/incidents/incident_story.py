@@ -77,7 +77,7 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
     if incident["undelivered"]:
         by = brokers_text(incident["undelivered_by"])
         followers = count_of(incident["undelivered"], "healthy follower")
-        said.append((f"{undelivered_in_story(incident)}: {by} dropped {followers} for it", "undelivered"))
+        said.append((f"{undelivered_in_story(incident)}: {by} dropped {followers} for that", "undelivered"))
     made = made_healthy(incident)
     if made:
         causes = why_healthy_in_story([incident], made).replace("it ", "the follower ")

@@ -57,7 +57,7 @@ def test_a_silent_leader_and_a_silent_follower_of_recorded_logs() -> None:
     assert reason == (
         "Broker 1 dropped 2 followers of 1 partition at one check; all were last caught up within 1 ms of each other; "
         "broker 2 was back after 215 ms; the check came 674 ms late by the schedule of its other checks; broker 2 "
-        "dropped it, as a follower, at the same time: the sign of a leader that was silent."
+        "dropped broker 1 at the same time: the sign of a leader that was silent."
     )
     both = next(row for row in found if row["suspect"] == "leader")
     assert both["evidence_lines"] == [
@@ -177,7 +177,7 @@ def test_a_follower_that_all_leaders_drop_was_silent() -> None:
     found = rows(lines)
     assert said(found) == {(1, 3, "follower", 3, "strong", "none"), (2, 3, "follower", 3, "strong", "none")}
     assert {row["storm_time"] for row in found} == {found[0]["change_time"]}
-    assert found[0]["reason"] == "Brokers 1 and 2 dropped broker 3 at about the same time: it was silent."
+    assert found[0]["reason"] == "Brokers 1 and 2 dropped broker 3 at about the same time: broker 3 was silent."
     assert found[0]["evidence_lines"] == ["b1/server.log:1", "b2/server.log:1"]
 
 
@@ -245,7 +245,7 @@ def test_the_followers_own_lines_decide() -> None:
 def test_nothing_behind_is_spurious_on_its_face() -> None:
     (row,) = rows(of_brokers(b1=[(100, shrink("t-0", 1, (1, 2, 3), {3: 60.0}, behind=0))]))
     assert (row["records_behind"], row["spurious"], row["suspect"]) == (0, "strong", "link_or_follower")
-    assert row["reason"].endswith("It was 0 records behind: spurious on its face.")
+    assert row["reason"].endswith("Broker 3 was 0 records behind: spurious on its face.")
 
 
 def test_a_late_check_is_a_sign_of_a_leader_that_was_held_up() -> None:
