@@ -144,10 +144,8 @@ ALSO ?=
 
 archive: isr_batch/kernels ## build/packages.tar.gz for executors that have Python alone (docs/engines-and-sizes.md)
 	mkdir -p build
-	tar -czf build/packages.tar.gz --exclude '*.pyc' -C $(PACKAGES) $(FOR_EXECUTORS) \
-		$(notdir $(wildcard $(PACKAGES)/_duckdb*.so $(PACKAGES)/duckdb-*.dist-info)) -C $(CURDIR) isr_batch udfs
-PACKAGES = $(wildcard $(VENV)/lib/python3.*/site-packages)
-FOR_EXECUTORS := numpy numpy.libs numba llvmlite pandas pytz dateutil pyarrow duckdb deltalake arro3 typing_extensions.py
+	$(BIN)/python .ci/executor_files | tar -czf build/packages.tar.gz --exclude '*.pyc' \
+		-C $(wildcard $(VENV)/lib/python3.*/site-packages) -T - -C $(CURDIR) isr_batch udfs
 
 clean: ## remove .venv, build/ and caches
 	rm -rf $(VENV) build isr_batch/kernels .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
