@@ -75,7 +75,7 @@ Intervals come from a bootstrap over the leaders of all recordings, in which the
 lack only young records. *Right by blame* and *right by lag* are the share of time in which the rule's answer, follower
 in the ISR or not, is right. A *miss* is a follower that failed and was left in the ISR until its true lag exceeded 1.5
 T. {most_under:.0%} of the time under min ISR is in a single recording. The last two columns are from {stories} stories
-with simulated leaders: the number of stories with a mistake, and with a missed failure.
+whose simulated leaders apply the rule: the number of stories with a mistake, and with a missed failure.
 
 """
 _SIMULATED: Final = """
@@ -83,9 +83,10 @@ _SIMULATED: Final = """
 
 Simulated leaders apply the rule, and producers and followers react to it. Each kind of fault was simulated separately,
 on three brokers with {partitions} partitions (T = 10 s, min.insync.replicas = 2). Each rule has {seeds} simulations of
-{hours:g} h, with the same random numbers for all rules. The results per fault are then weighted by how often the
-brokers of a partition have such a fault in a week. The table has these rates for an *ordinary* and a *sick* cluster.
-**These rates are assumed**; if yours are different, weight the mistakes per fault in the first picture by yours.
+{hours:g} h per kind, with the same random numbers for all rules. The results per fault are then weighted by how often
+the brokers of a partition have such a fault in a week. The table has these rates for an *ordinary* and a *sick*
+cluster. **These rates are assumed**; if yours are different, weight the mistakes per fault in the first picture by
+yours.
 
 """
 _WEEK: Final = """
