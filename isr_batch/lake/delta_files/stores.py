@@ -135,7 +135,7 @@ def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
 
 
 def log_store(spark: "SparkSession", scheme: str) -> str | None:
-    """Return the class name of the log store configured for a scheme; None if there is no safe one.
+    """Return the class name of the log store configured for a scheme, if it is safe; else None.
 
     Delta's own log store for S3 is unsafe: it only allows one writer.
     """
