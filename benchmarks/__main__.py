@@ -72,10 +72,10 @@ def main() -> None:
         f" STALLS={given.stalls:g} GROUPS='{' '.join(given.groups)}'"
         f"{f' PAGE={given.page}' if given.page != PAGE else ''}",
         f"""{f"Groups of measurements that were left out: {', '.join(left_out)}." if left_out else ""} The log is
-        generated (`benchmarks/log.py`, seed {plan.seed}): about {plan.rows:,} fetches and appends of
-        {plan.partitions:,} partitions in {plan.seconds:.0f} s, rates by Zipf's law, 40 % of the partitions idle, three
-        replicas, long polls of 500 ms, {plan.stalls_a_day:g} follower stalls per day, of 5 to
-        60 s{_changes(plan)}.""",
+        generated (`benchmarks/log.py`, seed {plan.seed}). It has about {plan.rows:,} fetches and appends of
+        {plan.partitions:,} partitions in {plan.seconds:.0f} s, with rates by Zipf's law, three replicas and long polls
+        of 500 ms. 40 % of the partitions are idle. Each follower stalls {plan.stalls_a_day:g} times per day, for 5 to
+        60 s.{_changes(plan)}""",
         time.perf_counter() - begun,
     )
 
@@ -128,7 +128,7 @@ def measured(  # noqa: C901, PLR0912 one after the other
 
 def _changes(plan: Plan) -> str:
     few = plan.rows <= MOST_COUNTED
-    return f"; {kernel.expected_changes(plan)[0]} changes of the ISR under kafka-3.7" if few else ""
+    return f" Under kafka-3.7, the log has {kernel.expected_changes(plan)[0]} changes of the ISR." if few else ""
 
 
 def _at_most(plan: Plan, rows: int) -> Plan:

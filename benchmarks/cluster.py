@@ -229,7 +229,7 @@ def _stores_and_clusters(found: Found, rows: Mapping[str, int]) -> Section:
         Spark's Python workers, of the executors' JVMs (with local[2] the driver's JVM is the only one), of the
         driver's JVM and Python, and of the server: moto, in Python, for S3; one name node and one data node for
         HDFS. HDFS writes are slow here: a file is complete when the data node has reported its block to the
-        name node, and a client that asks before that, as nearly all do here, asks again after half a second.
+        name node. A client that asks before that, as nearly all do here, asks again after half a second.
         All processes share {len(os.sched_getaffinity(0))} cores. An executor with one core keeps more than one
         core busy: its JVM, its Python worker, the driver and the S3 server. So the wall time of two executors
         on two cores does not show how two machines would perform. *In turns* means that of every {
@@ -290,9 +290,10 @@ def _two_from_one(found: Found, rows: Mapping[str, int]) -> Section:
     return Section(
         "Two workers, as predicted from one",
         f"""The model has two parameters, fitted to both logs on one worker, without timelines: {of_models}. The model
-        predicts that two workers take the fixed time, and half of the executor time. It applies to other machines if a
-        further row takes no more CPU of two executors (JVM and Python) than of one, which both arrangements check, and
-        if executors do not wait for each other, which only the arrangement in turns can check on this machine.""",
+        predicts that two workers take the fixed time, and half of the executor time. The model applies to other
+        machines under two conditions. First, a further row takes no more CPU of two executors (JVM and Python) than of
+        one; both arrangements check this. Second, executors do not wait for each other; on this machine, only the
+        arrangement in turns can check this.""",
         (
             "how the workers run", "rows", "one worker (s)", "two workers, predicted (s)", "two workers, measured (s)",
             "measured / predicted", "busier worker's share of task time", "one worker (CPU s per M rows)",
@@ -312,9 +313,9 @@ def _more_executors(found: Found, rows: Mapping[str, int]) -> Section:
         rows["log"],
         "executors of one core",
         f"""Both figures are from one worker on S3 ({len(runs_of(RULES))} rules, no timelines). The two measured
-        executors share the cores with the driver and the S3 server. If they run in turns, they do not share them, and
-        two executors took {error:.2f} times the modelled time. Four and eight executors were not measured. Spark
-        divides the replica sets among tasks, and merges small ones; times of a network and of a real store are left
-        out.""",
+        executors share the cores with the driver and the S3 server. Executors that run in turns do not share the
+        cores; two such executors took {error:.2f} times the modelled time. Four and eight executors were not measured.
+        Spark divides the replica sets among tasks, and merges small ones; times of a network and of a real store are
+        left out.""",
         {case.workers: found[case][log].seconds for case in (ONE, TWO)},
     )

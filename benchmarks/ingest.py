@@ -66,8 +66,9 @@ def of_a_long_log(count: int, folder: Path) -> Section:
         "Ingest of a broker's request log",
         f"""A warm ingest of JSON lines of {size / whole["lines"] / 1000:.1f} kB, as one broker of three writes them.
         CPU time is that of all processes. *A further line* is computed from the difference between half of the lines
-        and all. *10 GB of log text* is computed from that; a busy broker writes as much in an hour. Up to two
-        gigabytes of text the driver ingests it without Spark; here both ingest both sizes. *Packing* makes the
+        and all. *10 GB of log text* is computed from the time of a further line; a busy broker writes as much in an
+        hour. The driver ingests up to two gigabytes of text without Spark; in this table, the driver and Spark each
+        ingest both sizes. *Packing* makes the
         segments that a replay reads; its figure comes from the difference as well.""",
         (
             "how the log is ingested",

@@ -28,8 +28,8 @@ FILES = 20
 PARTITIONS = 300
 EVERY_S = 0.5
 BEGINS_US = 1_773_144_000_000_000
-NOTE = """These tables are not those of the log above (`write_table` in `benchmarks/tables.py`: fetches of two
-followers of 300 partitions in one file, or in 20 files for the last row), and nothing is replayed, so there are no ISR
+NOTE = """These tables are not those of the log above. `write_table` in `benchmarks/tables.py` makes them: fetches of
+two followers of 300 partitions in one file, or in 20 files for the last row. Nothing is replayed, so there are no ISR
 changes to compare. CPU seconds are those of the whole process tree, including its start; the peak is that of memory
 in the driver's process, Python workers and JVM together."""
 MAPPING = """

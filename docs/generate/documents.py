@@ -79,11 +79,11 @@ offset at which the log ended at its previous fetch.
 the fetch that waited.
 7. Slow leader: the leader needs 22 s to read its log for a fetch from the log end.
 
-From 131 s on, during troubles 6 and 7, all producers use acks=all. The lag time is 10 s in both logs.
+From 131 s on, during troubles 6 and 7, all producers use acks=all. The lag time is 10 s.
 
-Some rules drop the same followers, but differ in when consumers can see new records. This is shown by a second log,
-with two followers (brokers 2 and 3) and min.insync.replicas = 2. The controller needs 3 s for each ISR change. The log
-has three troubles:
+Some rules drop the same followers, but differ in when consumers can see new records. A second log shows this
+difference. It has two followers (brokers 2 and 3), a lag time of 10 s, and min.insync.replicas = 2. The controller
+needs 3 s for each ISR change. The log has three troubles:
 
 1. Broker 3 is dead from 5 to 36 s. All producers use acks=all; from 10 to 30 s they wait for a response and append
 nothing.

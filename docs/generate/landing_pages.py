@@ -34,8 +34,8 @@ recall by release | \
 | your brokers | each ISR change that they logged with the replayed one, in every `run` and `validate` | table \
 `replay_check` | [every night](every-night.md) |
 
-If `validate` says that the replay and your brokers do not match, do not trust the rest. [What a replay cannot
-know](what-a-replay-cannot-know.md) lists the limits that no check removes.
+If `validate` says that the replay and your brokers do not match, do not trust the other results of the replay. [What a
+replay cannot know](what-a-replay-cannot-know.md) lists the limits that no check removes.
 
 ## Speed
 

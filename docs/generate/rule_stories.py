@@ -182,7 +182,7 @@ SEEN: Final = {
     "kafka-0.8": Seen(
         "troubles",
         ("kafka-0.9",),
-        "The dashed lines are the two limits of the rule. It drops a follower that needs six seconds to fetch "
+        "The dashed lines are the two limits of the rule. The rule drops a follower that needs six seconds to fetch "
         "a burst (1). It keeps a follower whose fetches return no record for 28 s, because that follower lacks "
         "fewer than 4000 records (5).",
     ),
@@ -266,8 +266,8 @@ SEEN: Final = {
         "troubles",
         ("kafka-3.7", "kip-501-pending"),
         "At each triangle the leader gives up leadership, because a fetch that arrived half a second ago is "
-        "still not completed. It also does so when a response is delayed on an idle partition, although the "
-        "follower lacks no record (3).",
+        "still not completed. The leader also gives up leadership when a response is delayed on an idle "
+        "partition, although the follower lacks no record (3).",
     ),
     "shulou-braked": Seen(
         "troubles",

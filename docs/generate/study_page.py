@@ -57,56 +57,57 @@ rules are compared with the same T and min.insync.replicas, not with the default
 `replica.lag.time.max.ms` is 10 s by default up to 2.4, and 30 s since 2.5 (KIP-537). `replica.lag.max.messages` of
 `kafka-0.8` is 4000. All other parameters have the defaults that the page of [rules](rules.md) lists.
 
-The next table compares two figures of each rule in the simulated clusters: mistakes by blame, and one other figure. It
-names the rules on the *frontier*: no other rule is better in one of the two figures and at least as good in the other.
-Differences below 1 % are ignored, and reference rules are left out. No interval is adjusted for comparing {many} rules
-in many figures. So the best rule looks better than it is, and the intervals do not separate rules with similar figures.
+The next table compares two figures of each rule in simulated clusters: mistakes by blame, and one other figure. It
+lists the rules on the *frontier*: no other rule is better in one of the two figures and at least as good in the other.
+Differences below 1 % are ignored; reference rules are left out. No interval is adjusted for comparing {many} rules in
+many figures. So the best rule looks better than it is, and the intervals do not separate rules with similar figures.
 
 """
 _RECORDED: Final = """\
 ## Recorded faults
 
 The recordings have {exposure:,.0f} partition-hours in all. While they were made, brokers were stopped, slowed, cut off
-and restarted on purpose. The brokers ran these releases: {releases}. Their lag times are {lag_times} s. With Kafka's
-default, which has been 30 s since 2.5, no follower would have been dropped after many of these faults. Intervals come
-from a bootstrap over the leaders of all recordings, in which the shrinks of a leader are drawn together.
+and restarted on purpose. The brokers ran these releases: {releases}. The lag times of these brokers are {lag_times} s.
+With Kafka's default lag time (30 s since 2.5), no follower would have been dropped after many of these faults.
+Intervals come from a bootstrap over the leaders of all recordings, in which the shrinks of a leader are drawn together.
 
-*Detection* is the true lag at genuine shrinks, in units of T. It may be below 1, because a stopped follower may lack
-only young records. *Right by blame* and *right by lag* are the share of time in which the rule's answer, follower in
-the ISR or not, is right. A *miss* is a follower that failed and was left in the ISR until its true lag exceeded 1.5 T.
-{most_under:.0%} of the time under min ISR is in a single recording. The last two columns are not from the recordings:
-of {stories} stories, they count those with a mistake and those with a miss, if the simulated leader applies the rule.
+*Detection* is the true lag at genuine shrinks, in units of T. Detection may be below 1, because a stopped follower may
+lack only young records. *Right by blame* and *right by lag* are the share of time in which the rule's answer, follower
+in the ISR or not, is right. A *miss* is a follower that failed and was left in the ISR until its true lag exceeded 1.5
+T. {most_under:.0%} of the time under min ISR is in a single recording. The last two columns are from {stories} stories
+whose simulated leaders apply the rule: the number of stories with a mistake, and with a missed failure.
 
 """
 _SIMULATED: Final = """
 ## Simulated clusters
 
 Simulated leaders apply the rule, and producers and followers react to it. Each kind of fault was simulated separately,
-on three brokers with {partitions} partitions (T = 10 s, min.insync.replicas = 2): {seeds} times {hours:g} h under each
-rule, with the same random numbers for all rules. The results per fault are then weighted by how often the brokers of a
-partition have such a fault in a week. The table has these rates for an *ordinary* and a *sick* cluster. **These rates
-are assumed**; if yours are different, weight the mistakes per fault in the first picture by your own rates.
+on three brokers with {partitions} partitions (T = 10 s, min.insync.replicas = 2). Each rule has {seeds} simulations of
+{hours:g} h per kind, with the same random numbers for all rules. The results per fault are then weighted by how often
+the brokers of a partition have such a fault in a week. The table has these rates for an *ordinary* and a *sick*
+cluster. **These rates are assumed**; if yours are different, weight the mistakes per fault in the first picture by
+yours.
 
 """
 _WEEK: Final = """
 Mistakes and misses are per week and 1,000 partitions. *Detection* is the true lag at genuine shrinks: the median of
 each simulation, averaged over simulations with the numbers of genuine shrinks as weights. *Unavailable* is the time per
-week and partition in which acks=all producers had to wait, because too few replicas were in the ISR, or the high
-watermark was below the log end; time with both counts once. The time in which appends wait for the next fetch in quiet
+week and partition in which acks=all producers had to wait. They wait if too few replicas are in the ISR, or if the high
+watermark is below the log end; time with both counts once. The time in which appends wait for the next fetch in quiet
 clusters is subtracted. Intervals come from a bootstrap over the {seeds} seeds of each kind of fault, which draws
 everything that happens in one simulated cluster together. With fewer than some 20 seeds, the intervals are too narrow.
 
 """
 _CHECK: Final = """
 As a check, {runs} with faults of all kinds were simulated as well. If the results of single kinds of faults are added
-up, `{rule}` should make {expected:,.0f} mistakes in them; it makes {found:,.0f}.
+up, `{rule}` should make {expected:,.0f} mistakes in these mixed runs; it makes {found:,.0f}.
 """
 _CONSTANTS: Final = """
 ## How verdicts depend on their constants
 
-Verdicts depend on two constants: a follower is *alive* if it fetched within one lag time before the shrink, and a
-leader's delay of up to a tenth of the lag time is *ordinary work*. To see how much depends on them, the recorded
-shrinks of all rules were judged again from the fetches, by code that shares nothing with the replay
+Verdicts depend on two constants. A follower is *alive* if it fetched within one lag time before the shrink. A leader's
+delay of up to a tenth of the lag time is *ordinary work*. To see how much verdicts depend on these constants, the
+recorded shrinks of all rules were judged again from the fetches, by code that shares nothing with the replay
 (`docs/generate/study_constants.py`). With the constants unchanged, {same:,} of {all:,} verdicts are those of the
 replay. The table has the number of shrinks by verdict with half and with twice each constant.
 
@@ -115,8 +116,8 @@ _LIMITS: Final = """
 ## Not shown here
 
 - The recorded clusters have three brokers on one host, few partitions and small loads, and their faults were made on
-  purpose. They are replayed open-loop: fetches stay as recorded under every rule. So the results of a rule are only
-  exact up to its first ISR change that the brokers did not make.
+  purpose. The recordings are replayed open-loop: fetches stay as recorded under every rule. So the results of a rule
+  are only exact up to its first ISR change that the brokers did not make.
 - There are eleven kinds of simulated faults. Each fault happens alone, in groups of three replicas with one load.
   Nothing is shown about faults that happen together, nor about how frequent faults are in your clusters. An interval
   only reflects the variation between the {seeds} seeds, not the errors of the rates and of the model.
@@ -131,8 +132,8 @@ _LIMITS: Final = """
 ## The tables behind it
 
 `docs/study` has the figures as Parquet files: `recorded.parquet` has one row per rule, recording and pair of brokers,
-`stories.parquet` and `simulated.parquet` have one row per rule and simulation. `make study` makes them and this page
-from the sample clusters only; `make study STUDIED=DIR SEEDS={seeds}` replays other recordings.
+`stories.parquet` and `simulated.parquet` have one row per rule and simulation. `make study` makes these files and this
+page from the sample clusters only; `make study STUDIED=DIR SEEDS={seeds}` replays other recordings.
 """
 
 

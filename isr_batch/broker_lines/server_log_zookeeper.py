@@ -2,7 +2,7 @@
 
 A request was accepted if a later line shows that the broker began to act on it. A request that the broker ignored,
 because its epoch was not higher, has no such line. Every accepted request begins a term, even if the leader stays the
-same: up to 3.2, the leader then resets the state of its followers.
+same: up to 3.2, the leader then resets what it knows about its followers.
 """
 
 import pyarrow as pa

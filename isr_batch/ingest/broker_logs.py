@@ -102,7 +102,7 @@ def ingest_broker_logs(  # noqa: PLR0913 three of them have a default
     *,
     listed: LogFolder | None = None,
 ) -> IngestOfBrokerLogs:
-    """Ingest a folder of broker logs into the lake. If it has been ingested already and no file is new, do nothing.
+    """Ingest a folder of broker logs into the lake. If every file of the folder has been ingested already, do nothing.
 
     `isr_batch.ingest.ingested_files` decides which rows of earlier ingests are replaced. Lines that cannot be parsed go
     to table quarantine.

@@ -10,8 +10,8 @@ as ingesting them together for the first time, and takes no longer. Files are re
 - A file that has left the folder, or whose name is now used by another file: its rows stay, even where the files that
   are read cover time before and after it. If its name is reused, the new file is called ``name (2)`` in the lake.
 - A shorter copy of a file that has left the folder: it is not read, because the lake already has its rows.
-- A file that has left the folder and whose time overlaps that of a file that is read, by more than a second: they are
-  copies, and the file that is read takes precedence.
+- A file that has left the folder and whose time overlaps that of a file that is read, by more than a second: the two
+  files are copies, and the one that is read takes precedence.
 
 A fetch or an append comes from one file. A term, an ISR change or a broker event is derived from several files, so it
 belongs to a period of its broker. Each period is covered either by request logs that are read now, or by request logs
@@ -256,9 +256,9 @@ class ReadFiles:
     def small_logs_since(self, begins: Mapping[int, datetime]) -> dict[int, datetime]:
         """Return, by broker, the time from which this ingest derives events and ISR changes again.
 
-        This is the first timestamp in the broker's logs that were read, except request logs. It is moved later in two
-        cases. Earlier lines of the broker may only be known from a later time on (``begins``). And an ingested metadata
-        log that has left the folder may end later: no other log contains its records.
+        This is the first timestamp in the broker's logs that were read, except request logs. This time is moved later
+        in two cases. Earlier lines of the broker may only be known from a later time on (``begins``). And an ingested
+        metadata log that has left the folder may end later: no other log contains its records.
 
         Parameters
         ----------

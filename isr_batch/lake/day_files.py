@@ -36,8 +36,8 @@ def files_by_day(lake: Lake) -> dict[date, str]:
 def made_from(lake: Lake, name: str, column: str) -> dict[date, str]:
     """Return, for each day of a derived table, the hash of the input files from which the day's rows were computed.
 
-    The table stores it in ``column``; `files_by_day` computed it at that time. If it still returns the same hash for a
-    day, the rows of this day are up to date.
+    The table stores this hash in ``column``; `files_by_day` computed it when the rows were computed. If `files_by_day`
+    still returns the same hash for a day, the rows of this day are up to date.
     """
     columns = ["event_date", column]
     if lake.has(name) and lake.direct(name) is None:

@@ -65,7 +65,7 @@ def create_statement(table: Table, identifier: str) -> str:
 
     Constraints are set as table properties, in which Delta stores them, because an ALTER TABLE for each would be a
     separate commit. Delta refuses a row for which a constraint is NULL, whereas contracts follow standard SQL, which
-    accepts it. Therefore each constraint is wrapped in ``coalesce(..., true)``.
+    accepts such a row. Therefore each constraint is wrapped in ``coalesce(..., true)``.
     """
     columns = ",\n  ".join(map(_column_ddl, table.columns))
     properties = ", ".join(
@@ -110,7 +110,7 @@ def constraints_since(table: Table, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def constraint_statements(identifier: str, constraints: Mapping[str, str]) -> Iterator[str]:
-    """Yield ALTER TABLE statements that add constraints, given as properties, in place of any with the same name.
+    """Yield ALTER TABLE statements that add constraints, given as properties, or replace those with the same name.
 
     ``identifier`` is the table as Spark SQL names it.
     """

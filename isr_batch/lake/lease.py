@@ -102,8 +102,8 @@ def sole_writer(lake: Lake) -> Iterator[None]:
     """Hold the lease while the block writes input tables to a lake on S3, where Spark can lose concurrent commits.
 
     On S3, Spark first checks that a version of the table does not exist, and then writes it, so two writers can write
-    the same version. Elsewhere, or with a multi-writer log store (``spark.delta.logStore.s3a.impl``), they cannot, and
-    no lease is taken.
+    the same version. Elsewhere, or with a multi-writer log store (``spark.delta.logStore.s3a.impl``), two writers
+    cannot write the same version, so no lease is taken.
 
     Raises
     ------

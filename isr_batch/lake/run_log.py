@@ -58,8 +58,8 @@ def new_run_id() -> str:
 def is_still_valid(lake: Lake, run_id: str, command: str, config_hash: str) -> bool:
     """Whether the results of the run ``run_id`` are still valid, so that ``command`` need not run again.
 
-    That is so if it was the same command, with the same settings (``config_hash``) and the current code, if it
-    succeeded, and if the input tables have not changed since.
+    The run must have been of the same command, with the same settings (``config_hash``) and the current code. It must
+    have succeeded, and the input tables must not have changed since.
     """
     columns = ("command", "config_hash", "code_version", "status", "input_table_versions")
     rows = read_columns(lake, RUN_LOG.name, columns, {"run_id": run_id}).to_pylist()

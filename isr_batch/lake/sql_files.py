@@ -8,8 +8,8 @@ from itertools import takewhile
 def sql_texts(folder: str = "") -> dict[str, str]:
     """Return {file name without ending: SQL text} for the lake's views.
 
-    With ``folder``, it is for another folder: ``functions`` (the lake's functions for Spark) or ``duckdb`` (those views
-    that need other text in DuckDB).
+    With ``folder``, the texts are those of another folder: ``functions`` (the lake's functions for Spark) or ``duckdb``
+    (those views that need other text in DuckDB).
     """
     entries = (files("isr_batch.lake") / "sql" / folder).iterdir()
     return {

@@ -73,8 +73,8 @@ class BrokerCheckSummary:
     unmatched changes near a fetch or append whose order the log does not show, and ``unknown`` counts changes at times
     that no log covers.
     Four more columns count matched changes whose figures agree: ``within_100_ms`` (their times),
-    ``caught_up_within_1_ms`` and ``caught_up_within_2_ms`` (lastCaughtUpTimeMs), and ``offsets_equal``. All but the
-    first are null if no log line contains the figure.
+    ``caught_up_within_1_ms`` and ``caught_up_within_2_ms`` (lastCaughtUpTimeMs), and ``offsets_equal``. The last three
+    are null if no log line contains the figure.
     """
 
     rows: list[dict[str, Any]]

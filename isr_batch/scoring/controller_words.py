@@ -11,7 +11,8 @@ from typing import NamedTuple
 class ControllerWord(NamedTuple):
     """A statement of the controller at a time, such as a new setting or an unclean election.
 
-    If ``topic`` is None, the statement is about all topics. If ``partition_id`` is None, it is about all partitions.
+    If ``topic`` is None, the statement is about all topics. If ``partition_id`` is None, the statement is about all
+    partitions.
     """
 
     at_us: int

@@ -1,11 +1,11 @@
-"""Find checks that ran late: on schedule, they would have dropped a follower, but the log has no Shrinking line of it.
+"""Find checks that ran late: on schedule, they would have dropped a follower, but no Shrinking line shows this.
 
 A leader that is starved of CPU runs its ISR checks seconds late, whereas a replay runs them on schedule. Brokers log
 every check that drops a follower. If the replay drops a follower at a check without such a line, the leader had not run
-the check by then. It is moved to the leader's next logged check, or to the time at which the leader resumed, and the
-brokers' own rule is replayed again. If the moved check also drops a follower without a line, it is moved again, but
-never beyond the period in which the leader was late. A shrink that is still unmatched keeps the status ``extra``. Later
-replays of all rules use the moved checks.
+the check by then. So the check is moved to the leader's next logged check, or to the time at which the leader resumed,
+and the brokers' own rule is replayed again. If the moved check also drops a follower without a line, the check is moved
+again, but never beyond the period in which the leader was late. A shrink that is still unmatched keeps the status
+``extra``. Later replays of all rules use the moved checks.
 """
 
 from typing import Final

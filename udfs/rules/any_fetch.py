@@ -8,8 +8,8 @@ Benefit: only a follower that is silent leaves the ISR.
 
 Drawback: a follower that fetches forever and never catches up stays in the ISR. The high watermark waits for this
 follower, so produce requests with acks=all take longer and longer. The high watermark also waits for a broker that
-returns after hours, until that broker has every record. With the parameter ``outsiders`` = as-3.7, it does not: the
-rule of Kafka 3.7 then decides whether a follower outside the ISR is caught up.
+returns after hours, until that broker has every record. With the parameter ``outsiders`` = as-3.7, the high watermark
+does not wait for such a broker: the rule of Kafka 3.7 then decides whether a follower outside the ISR is caught up.
 
 The rule is replayed only if it is named, not as part of ``all``.
 

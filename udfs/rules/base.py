@@ -324,7 +324,7 @@ class Rule:
             f"Lag in ms: {_NO_LAG_SAID[self.no_lag_while]} "
             "While the follower is at the log end, its last-caught-up time is "
             f"{_CAUGHT_UP_SAID[self.caught_up_by]} At the start of every term, even if the leader stays the same, the "
-            f"state is reset. {begun}"
+            f"leader resets what it knows about its followers. {begun}"
         )
 
     @property

@@ -2,13 +2,14 @@
 
 This rule was in force from 0.10.2.0 to 2.0.1. It fixed KAFKA-4485: a follower that is always one batch behind, but
 keeps pace, stays in the ISR. A new term now grants every member of the ISR a fresh lag time. The high watermark now
-also waits for followers outside the ISR that were caught up within the lag time. Otherwise, with the leader alone in
-the ISR, the high watermark could always be ahead of such a follower, which would never join.
+also waits for followers outside the ISR that were caught up within the lag time. Without this wait, if the leader were
+alone in the ISR, the high watermark could always be ahead of such a follower, which would never join.
 
 Known problem: on an idle partition, only fetches renew a follower's last-caught-up time. So if anything delays the
 fetches (slow ISR writes, a leader change), the follower is dropped although it lacks nothing. The ISR writes for
 thousands of idle partitions then delay the next fetches (KAFKA-7152). Only 2.0.1 also requires that a joining follower
-has reached the start of the leader's epoch (KAFKA-7128): parameter ``joins_from_epoch_start``.
+has reached the start of the leader's epoch (KAFKA-7128); the parameter ``joins_from_epoch_start`` selects this
+behaviour.
 
 isr-expiration runs twice per lag time, so a follower leaves between 1 and 1.5 lag times after it was last caught up.
 

@@ -1,16 +1,18 @@
 """kafka-0.8: a follower is in sync if it has fetched within the lag time, and is not too many messages behind.
 
-This rule was in force from 0.8.0 to 0.8.2.2. It is Kafka's first, and has two limits: a follower that has not fetched
-for replica.lag.time.max.ms is stuck, and a follower that is more than replica.lag.max.messages (4000) behind is slow.
+This rule was in force from 0.8.0 to 0.8.2.2. It is the first rule of Kafka, and has two limits: a follower that has not
+fetched for replica.lag.time.max.ms is stuck, and a follower that is more than replica.lag.max.messages (4000) behind is
+slow.
 
 Known problem: after a batch of more than replica.lag.max.messages records, the next check drops every follower, however
-fast it is. On a quiet partition, a follower may lack the same few records for days (KIP-16). A follower whose fetches
-fail is never dropped. It is not stuck, because it fetches, and it is never considered slow, because the leader does not
-know its log end offset.
+fast the follower is. On a quiet partition, a follower may lack the same few records for days (KIP-16). A follower whose
+fetches fail is never dropped. Such a follower is not stuck, because it fetches. It is never considered slow, because
+the leader does not know its log end offset.
 
 Two details differ in early releases. Up to 0.8.1.1 the leader took a follower's log end offset from the fetch request
-before it read its own log for the fetch; the parameter ``recorded_before_read`` selects this. In 0.8.0 a follower that
-lacks nothing was not considered stuck, even if it did not fetch; the parameter ``idle_followers_stay`` selects this.
+before it read its own log for the fetch; the parameter ``recorded_before_read`` selects this behaviour. In 0.8.0 a
+follower that lacks nothing was not considered stuck, even if it did not fetch; the parameter ``idle_followers_stay``
+selects that behaviour.
 
 isr-expiration runs once per lag time. lastCaughtUpTimeMs, which later releases keep, does not exist yet. For this rule,
 last_caught_up_time_ms in the tables is the time of the last fetch (logEndOffsetUpdateTimeMs).

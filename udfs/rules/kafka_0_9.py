@@ -1,7 +1,8 @@
 """kafka-0.9: a follower is in sync if, within the lag time, one of its fetches was from the leader's log end.
 
 This rule was in force from 0.9.0.0 to 0.10.1.1. It removed the limit replica.lag.max.messages (KAFKA-1546, KIP-16).
-With that limit, every larger burst removed followers from the ISR, and dead followers of quiet partitions stayed in it.
+With that limit, every larger burst removed followers from the ISR, and dead followers of quiet partitions stayed in the
+ISR.
 
 Known problem: if producers send many small batches, a follower's fetch is always one batch behind the log end by the
 time the leader handles it. Such a follower is dropped although it keeps pace (KAFKA-4485). Also, a new leader does not

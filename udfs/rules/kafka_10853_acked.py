@@ -1,9 +1,9 @@
 """kafka-10853-acked: the rule of Kafka 3.7, with the largest acknowledged offset in place of the leader's log end.
 
-KAFKA-10853 proposes this rule: a follower that only lacks unacknowledged records could become the leader without losing
-an acknowledged record, so it stays in the ISR. An append with acks=0 or 1 is acknowledged at once; an append with
-acks=all is acknowledged when the high watermark reaches its end. If all producers use acks=1, this rule decides like
-the rule of Kafka 3.7.
+KAFKA-10853 proposes this rule: a follower that only lacks unacknowledged records stays in the ISR, because it could
+become the leader without losing an acknowledged record. An append with acks=0 or 1 is acknowledged at once; an append
+with acks=all is acknowledged when the high watermark reaches its end. If all producers use acks=1, this rule decides
+like the rule of Kafka 3.7.
 
 Benefit: a leader whose storage or network stalls after an acks=all append no longer drops every follower that could
 replace it.
@@ -31,7 +31,7 @@ def largest_acknowledged_offset(leader):
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """The leader resets the state as in kafka-3.7, with the largest acknowledged offset instead of its log end."""
+    """The leader treats followers as in kafka-3.7, with the largest acknowledged offset instead of its log end."""
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
     if not leader_is_new:
         follower.last_fetch_leader_log_end_offset = largest_acknowledged_offset(leader)

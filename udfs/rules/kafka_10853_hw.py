@@ -1,8 +1,8 @@
 """kafka-10853-hw: the rule of Kafka 3.7, but a follower whose log ends at the high watermark is not dropped.
 
 Kafka 3.7 never drops a follower whose log end offset equals the leader's. Here the log end offset must equal the high
-watermark instead. This change of one line was proposed and immediately rejected in KAFKA-10853. At first sight, it
-keeps every follower that has all committed records.
+watermark instead. This change of one line was proposed and immediately rejected in KAFKA-10853. At first sight, the
+change keeps every follower that has all committed records.
 
 Drawback: the high watermark is the lowest log end in the ISR. The slowest member's log therefore always ends at the
 high watermark, so this member never leaves, dead or alive, and the high watermark never moves again. The log of a

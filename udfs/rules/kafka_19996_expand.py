@@ -1,9 +1,9 @@
 """kafka-19996-expand: the rule of Kafka 3.7, but under min.insync.replicas only a follower that is caught up may join.
 
 KAFKA-19996 proposes this rule. The issue was open in August 2026, and no release up to 4.4.0 has the rule. Since 3.7
-the high watermark does not advance while the ISR is smaller than min.insync.replicas, so it falls further and further
-behind the log end. A follower that is far behind the log end then reaches the high watermark and joins; but it is not
-caught up, and the next check drops it.
+the high watermark does not advance while the ISR is smaller than min.insync.replicas, so the high watermark falls
+further and further behind the log end. A follower that is far behind the log end then reaches the high watermark and
+joins. But this follower is not caught up, and the next check drops it.
 
 Benefit: such a follower no longer joins and leaves again and again. Each time, there are two ISR writes, and producers
 with acks=all are accepted for half a lag time, only to wait for a follower that is far behind.
@@ -12,9 +12,9 @@ Drawback: the ISR stays under min.insync.replicas until a follower outside it wa
 Under constant load, a follower that catches up slowly stays outside for longer, and producers are refused until it
 joins.
 
-The new condition is the one under which a check keeps a member (caught up within the lag time, or at the log end). It
-is tested at each fetch. All shrinks are as in Kafka 3.7, and so are all expansions of an ISR that is not below
-min.insync.replicas.
+The new condition is the one under which a check keeps a member (caught up within the lag time, or at the log end). The
+leader tests the condition at each fetch of a follower outside the ISR. All shrinks are as in Kafka 3.7, and so are all
+expansions of an ISR that is not below min.insync.replicas.
 
 Source: apache/kafka pull 23024, its description and its test; Partition.isFollowerInSync of 4.3.1.
 """

@@ -6,7 +6,7 @@ the ISR in an endless loop. Since 2.0.1 a follower may join only if its log reac
 be lost.
 
 Known problem: a dead follower of an idle partition stays in the ISR until the next append. The first check after this
-append drops it at once, since its last-caught-up time is that of its last fetch.
+append drops the follower at once, since its last-caught-up time is that of its last fetch.
 
 Up to 2.3.1, if a fetch failed with an error, the leader set the follower's log end offset to unknown. Since 2.4.0
 (KAFKA-8841) such a fetch changes nothing, and a fetch may advance the high watermark only if it moved the follower's

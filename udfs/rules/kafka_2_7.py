@@ -1,11 +1,11 @@
 """kafka-2.7: the leader requests a new ISR from the controller and goes on; it has one request in flight at a time.
 
 This rule was in force from 2.7.0 to 3.2.3. KIP-497 moved ISR writes from the leader to the controller: the leader sends
-a request (AlterIsr, since 3.2 AlterPartition) and gets the response later. The high watermark waits for the maximal
-ISR, which includes a joining replica as soon as the leader sends the request, and a leaving replica until the response.
-While a request is in flight, the ISR neither expands nor shrinks, so a second replica that could join must wait for one
-of its later fetches. Clusters with inter.broker.protocol.version below 2.7 still write to ZooKeeper, as in kafka-2.1;
-the brokers' logs do not show this setting.
+a request (AlterIsr, since 3.2 AlterPartition) and gets the response later. The high watermark waits for the *maximal
+ISR*. A joining replica is in the maximal ISR as soon as the leader sends the request, and a leaving replica is in it
+until the response. While a request is in flight, the ISR neither expands nor shrinks. So a second replica that could
+join does not join at its present fetch, but only at a later one. Clusters with inter.broker.protocol.version below 2.7
+still write to ZooKeeper, as in kafka-2.1; the brokers' logs do not show this setting.
 
 Known problem: up to 3.0.2 the response did not move the high watermark. After a shrink, the high watermark therefore
 stayed where it was until the next append, or until a fetch moved a follower's log end offset (KAFKA-13091, fixed in

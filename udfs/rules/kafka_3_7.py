@@ -1,8 +1,8 @@
 """kafka-3.7: the high watermark does not advance while the ISR is smaller than min.insync.replicas.
 
-This rule has been in force since 3.7.0, and still was in 4.4.0. It is Kafka's newest, and the baseline for the
-proposals. Everything except the high watermark works as in Kafka 3.6. A follower is out of sync if it lacks records and
-was not caught up within the lag time. A follower may join if it is eligible and has every record below the high
+This rule has been in force since 3.7.0, and still was in 4.4.0. It is the newest rule of Kafka, and the baseline for
+the proposals. Everything except the high watermark works as in Kafka 3.6. A follower is out of sync if it lacks records
+and was not caught up within the lag time. A follower may join if it is eligible and has every record below the high
 watermark and below the start of the leader's epoch. The high watermark waits for the maximal ISR, and for eligible
 followers that are caught up. While the ISR is smaller than min.insync.replicas, the high watermark is frozen
 (KAFKA-15583, KIP-966). So a record is committed only when at least min.insync.replicas brokers have it, by the setting

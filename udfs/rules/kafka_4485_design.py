@@ -3,20 +3,21 @@
 KAFKA-4485 proposes this rule; the released rule kafka-0.10.2 is the same idea with a periodic check. Lag is the time
 since the follower was last caught up. The pseudo-ISR consists of all replicas whose lag is at most the lag time. The
 high watermark is the lowest log end in the pseudo-ISR, and never moves back. The ISR consists of those members of the
-pseudo-ISR that have reached the high watermark. All of this holds at every instant, without a periodic check.
+pseudo-ISR that have reached the high watermark. Both sets are determined at every instant, without a periodic check.
 
 The rule makes four guarantees. The high watermark waits for each follower that lags by at most the lag time, even
 before the follower has joined the ISR. A follower that lags by more leaves at once. The high watermark never decreases.
 Every member of the ISR has reached the high watermark.
 
 Drawback: like kafka-0.10.2, the rule counts the time since the last fetch against followers of idle partitions
-(KAFKA-7152). And it drops a follower whose lag exceeds the lag time only briefly, which a periodic check would miss.
+(KAFKA-7152). Also, the rule drops a follower whose lag exceeds the lag time only briefly. A periodic check would miss
+such a lag.
 
 The rule follows the final text of the issue, in which two kinds of fetches show that a follower is caught up. A fetch
 from the present log end shows that the follower is caught up now. A fetch from what was the log end at the previous
 fetch shows that it was caught up at that previous fetch. Before its last edit, the text had only the second kind; the
-parameter ``caught_up_by`` = previous-only selects that version. In that version, a follower leaves the ISR at the same
-time or sooner, joins at the same time or later, and needs two fetches to rejoin after a pause.
+parameter ``caught_up_by`` = previous-only selects that version. Under the earlier text, a follower leaves the ISR at
+the same time or sooner, joins at the same time or later, and needs two fetches to rejoin after a pause.
 
 The design does not define the lag of a follower whose log end offset is not known yet. Here such a follower is not
 considered behind; otherwise every election would empty the ISR.

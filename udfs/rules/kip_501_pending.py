@@ -1,15 +1,15 @@
 """kip-501-pending: as in Kafka 3.7, but a follower that keeps up stays in sync until the leader has answered its fetch.
 
 KIP-501 proposes this rule (solution 1, follower.fetch.pending.reads.insync.enable). A fetch is pending if its offset is
-at least the leader's log end at the previous fetch. It is pending from when an I/O thread takes it from the request
-queue until it is answered, including any wait for data. When the leader answers a pending fetch, it sets the follower's
-last-caught-up time to the time of the response, not to that of the fetch.
+at least the leader's log end at the previous fetch. The fetch is pending from when an I/O thread takes it from the
+request queue until it is answered, including any wait for data. When the leader answers a pending fetch, it sets the
+follower's last-caught-up time to the time of the response, not to that of the fetch.
 
 Benefit: a leader that is slow to read its log no longer drops the followers whose fetches are waiting for the read.
 
-If a leader is stopped (a long pause, SIGSTOP), the fetches that were waiting for data at that moment stay pending, so
-their followers stay in the ISR. On logs of stopped leaders, most of the spurious shrinks that the rule avoids are
-avoided in this way.
+If a leader is stopped (a long pause, SIGSTOP), the fetches that were waiting for data when the leader stopped remain
+pending, so their followers stay in the ISR. On logs of stopped leaders, most of the spurious shrinks that the rule
+avoids are avoided in this way.
 
 Not solved: a fetch in the request queue is not pending yet, and a fetch that was sent after the leader stopped has not
 even been read from the socket. With the parameter ``pending_from`` = arrival, a fetch in the queue is pending as well.

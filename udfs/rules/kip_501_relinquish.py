@@ -2,8 +2,8 @@
 
 KIP-501 proposes this rule (solution 2, follower.fetch.process.time.max.ms = 500). The leader measures how long it holds
 each fetch: in the request queue, in local work, in the response queue and in sending. As soon as it has held a fetch
-for longer than this limit, the leader gives up leadership and moves to the end of the ISR; the next member of the ISR
-becomes the leader. A leader that is alone in the ISR remains the leader.
+for longer than this setting allows, the leader gives up leadership and moves to the end of the ISR. The next member of
+the ISR becomes the leader. A leader that is alone in the ISR remains the leader.
 
 Benefit: the rule also helps if fetches pile up in the request queue of a slow leader, where kip-501-pending does not
 consider them pending yet.
@@ -13,8 +13,8 @@ time includes the wait for data (parameter ``count_long_poll``), every fetch of 
 up leadership.
 
 The transfer did not happen in the recorded cluster, so the brokers' logs show the old leader only. The replay therefore
-keeps the old leader. Under this rule it begins a new leader epoch with the current ISR, as a new leader would, and
-counts the transfer. Fetches in flight at that time cause no further transfer.
+keeps the old leader. Under this rule the replay begins a new leader epoch with the current ISR, as a new leader would,
+and counts the transfer. Fetches in flight at the time of the transfer cause no further transfer.
 
 Source: KIP-501, solution 2.
 """

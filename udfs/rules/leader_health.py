@@ -1,15 +1,15 @@
 """leader-health: the rule of Kafka 3.7, but a leader that is slow itself gives its followers more time.
 
-No one has proposed this for Kafka. Lifeguard, which is part of memberlist and so of Consul and Nomad, does this for the
-membership protocol SWIM: a member that is slow itself must not declare others slow. Each member keeps a counter from 0
-to 8, the local health multiplier. It goes up by 1 with each failure in the member's own work, and down by 1 with each
-success. Timeouts are multiplied by the counter plus one.
+No one has proposed this for Kafka. Lifeguard, which is part of memberlist and so of Consul and Nomad, has the same idea
+for the membership protocol SWIM: a member that is slow itself must not declare others slow. Each member keeps a counter
+from 0 to 8, the local health multiplier. The counter goes up by 1 with each failure in the member's own work, and down
+by 1 with each success. Timeouts are multiplied by the counter plus one.
 
-Here the counter depends on how long the leader holds each fetch: in the request queue, in local work, in the response
-queue and in sending, but without the wait for data (as in kip-501-relinquish). A fetch held for more than 500 ms raises
-the counter by one; any other fetch lowers it by one. If a check runs more than 500 ms late, because the leader was
-stopped, this check uses the counter plus one. Without that, the leader would look healthy to this check, since a leader
-that wakes up runs its check before it handles any fetch.
+Under this rule, the counter depends on how long the leader holds each fetch: in the request queue, in local work, in
+the response queue and in sending. The wait for data is not included (as in kip-501-relinquish). A fetch held for more
+than 500 ms raises the counter by one; any other fetch lowers it by one. If a check runs more than 500 ms late, because
+the leader was stopped, this check uses the counter plus one. Without this addition, the leader would look healthy to
+the check, since a leader that wakes up runs its check before it handles any fetch.
 
 Benefit: no shrinks during the leader's own trouble or right after it.
 
@@ -27,7 +27,7 @@ from udfs.rules.kafka_3_7 import begin_term as kafka_3_7_begin_term
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """The leader resets the state of followers as in kafka-3.7, and its own health counter to 0 (healthy)."""
+    """The leader treats followers as in kafka-3.7, and sets its own health counter to 0 (healthy)."""
     leader.health_multiplier = 0
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
 

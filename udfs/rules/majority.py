@@ -1,21 +1,21 @@
 """majority: no follower is dropped, and a record is committed once a majority of the replicas has it.
 
-This is not a rule for an ISR; it is Raft's rule for when a record is committed. As a reference, it shows what an ISR
-gains and costs. The high watermark is the (n/2 + 1)-th largest log end of all n replicas, including the leader. The
-metadata log of KRaft works in this way, and so does Redpanda; KIP-1171 proposes this for Kafka's partitions.
+This is not a rule for an ISR, but Raft's rule for when a record is committed. As a reference, majority shows what an
+ISR gains and costs. The high watermark is the (n/2 + 1)-th largest log end of all n replicas, including the leader. The
+metadata log of KRaft works in this way, and so does Redpanda; KIP-1171 proposes it for Kafka's partitions.
 
 Benefit: there are no shrinks, so no spurious ones; a slow or dead follower does not delay commits as long as a majority
 is alive.
 
-Cost: with three replicas, a partition stays available after one failure. With an ISR, it also survives a second failure
-if the ISR has shrunk in between. And while a majority of the replicas lags, nothing is committed at all, whatever
-min.insync.replicas is.
+Cost: with three replicas, a partition stays available after one failure. With an ISR, a partition also survives a
+second failure if the ISR has shrunk in between. And while a majority of the replicas lags, nothing is committed at all,
+whatever min.insync.replicas is.
 
 The tables of results need an ISR. Under this rule, the ISR consists of all replicas that have fetched in this term, and
 no replica leaves it. The columns on lost records assume that Kafka's controller may elect any member of the ISR; Raft
 only elects a replica that has all committed records. Raft commits records of earlier terms only together with a record
-of the new term, and a new leader in Raft writes such a record at once. A new leader in Kafka does not, so the replay
-commits records of earlier terms without it.
+of the new term, and a new leader in Raft writes such a record at once. A new leader in Kafka writes no such record, so
+the replay commits records of earlier terms without it.
 
 Source: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm", 2014, 5.3 and 5.4.
 """

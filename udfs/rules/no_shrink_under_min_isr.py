@@ -1,12 +1,12 @@
 """no-shrink-under-min-isr: the rule of Kafka 3.7, but the ISR is never shrunk below min.insync.replicas.
 
-LinkedIn's fork has done this since 2022 whenever it cannot move leadership (see transfer-at-min-isr), because no member
-qualifies or the controller refuses. If a check would leave fewer than min.insync.replicas members, it drops no one, not
-even members that are out of sync. Since pull 471 the leader then logs "shrinkISR is blocked", which explains long
-produce latencies.
+LinkedIn's fork of Kafka has used this rule since 2022 whenever it cannot move leadership (see transfer-at-min-isr),
+because no member qualifies or the controller refuses. If a check would leave fewer than min.insync.replicas members, it
+drops no one, not even members that are out of sync. Since pull 471 the leader then logs "shrinkISR is blocked", which
+explains long produce latencies.
 
-Benefit: a check that runs at a bad moment does not cause producers with acks=all to be refused (NOT_ENOUGH_REPLICAS),
-and the high watermark is not frozen because a follower was dropped.
+Benefit: a check that runs at a bad moment does not cause producers with acks=all to be refused (NOT_ENOUGH_REPLICAS).
+Nor is the high watermark frozen because a follower was dropped.
 
 Drawback: while fewer than min.insync.replicas members are alive, acks=all waits for the dead ones until the controller
 removes them. Producers see a late timeout instead of an immediate error, and no metric of the ISR shows the trouble.

@@ -1,13 +1,13 @@
 """phi-accrual: the rule of Kafka 3.7, but a follower is dropped only if it has also been silent for suspiciously long.
 
 No one has proposed this for Kafka. The phi accrual failure detector outputs a degree of suspicion instead of a yes or
-no. From earlier gaps between heartbeats, it computes the probability of a gap as long as the current silence; phi is
-minus the decimal logarithm of this probability. Cassandra convicts a node at phi 8, a probability of 1e-8. Here each
-fetch is a heartbeat.
+no. From earlier gaps between heartbeats, the detector computes the probability of a gap as long as the current silence;
+phi is minus the decimal logarithm of this probability. Cassandra convicts a node at phi 8, a probability of 1e-8. Here
+each fetch is a heartbeat.
 
-The detector shows that a follower is silent, not that it is behind. So here a follower is dropped only if it is both
-silent and behind by more than the lag time. With the parameter ``silence_is`` = enough, one of the two is enough. Then
-a dead follower is dropped earlier: after 9.2 s if the mean gap is 500 ms.
+The detector shows that a follower is silent, not that the follower is behind. So here a follower is dropped only if it
+is both silent and behind by more than the lag time. With the parameter ``silence_is`` = enough, one of the two
+conditions is enough. Then a dead follower is dropped earlier: after 9.2 s if the mean gap is 500 ms.
 
 Benefit: the longer the gaps between a follower's fetches usually are, the longer the follower may be silent. A leader
 that is so slow that its followers can fetch only every few seconds no longer drops them.
@@ -16,8 +16,8 @@ Drawback: a follower that fetches and never catches up stays in the ISR for good
 that was stopped mistakes its own pause for silence of all followers.
 
 Gaps are assumed to be exponentially distributed, as in Cassandra; the paper and Akka assume a normal distribution. The
-mean is over the gaps of the current term. It is never taken to be shorter than the time for which an idle follower's
-fetch waits for data.
+mean is over the gaps of the current term. This mean is never taken to be shorter than the time for which an idle
+follower's fetch waits for data.
 
 Source: Hayashibara et al., "The phi accrual failure detector", 2004; Cassandra, gms/FailureDetector.java.
 """
@@ -36,7 +36,7 @@ ENOUGH = 1
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """The leader resets the state of followers as in kafka-3.7, and discards the gaps measured in earlier terms."""
+    """The leader treats followers as in kafka-3.7, and discards the gaps measured in earlier terms."""
     follower.fetch_gaps = 0
     follower.fetch_gaps_ms = 0
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)

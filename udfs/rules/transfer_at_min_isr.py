@@ -1,9 +1,9 @@
 """transfer-at-min-isr: the rule of Kafka 3.7, but a leader hands over rather than shrink below min.insync.replicas.
 
-LinkedIn's fork has done this since October 2022. Under Kafka's rule, a leader that is too busy to serve fetches within
-the lag time drops all its followers at once, and produce requests are refused, although only the leader is slow. Under
-this rule, if a check would leave fewer than min.insync.replicas members, the leader asks the controller to make another
-member the leader.
+LinkedIn's fork of Kafka has used this rule since October 2022. Under Kafka's rule, a leader that is too busy to serve
+fetches within the lag time drops all its followers at once. Produce requests are then refused, although only the leader
+is slow. Under the fork's rule, if a check would leave fewer than min.insync.replicas members, the leader asks the
+controller to make another member the leader.
 
 In the first version, the new leader is the first other broker in the ISR, whether it is in sync or not. Since 2026 the
 fork only recommends a broker that is in sync (parameter ``candidates`` = in-sync). With min.insync.replicas = 2, no

@@ -2,8 +2,8 @@
 
 No leader can run this rule, because it uses the follower's real log end. A leader only knows the log end from the last
 fetch that it has handled. The rule also drops a follower at once, without waiting for a check. KAFKA-4485 argues from
-this definition of lag. The rule is the reference for all others: if another rule drops a follower that true-lag keeps,
-the follower was keeping pace.
+the definition of lag that this rule uses. The rule is the reference for all others: if another rule drops a follower
+that true-lag keeps, the follower was keeping pace.
 
 As soon as a fetch arrives, the follower's log is known to end at the fetch offset, even while the fetch waits in the
 request queue. Between a response and the next fetch, the follower's log end is not known. The replay then assumes that

@@ -1,6 +1,7 @@
 """Load the numba functions of an ingest from disk, in each process that calls them.
 
-`isr_batch.ingest.compile_ingest` compiles them (`make setup`). If it has not run, the first ingest compiles them.
+`isr_batch.ingest.compile_ingest` compiles them (`make setup`). If that module has not run, the first ingest compiles
+them.
 """
 
 from functools import lru_cache

@@ -196,8 +196,8 @@ def _codes_of_blocks(blocks: Iterator[bytes | LongLine], kinds: LogKindFinder) -
 def read_lines(engine: Engine, files: list[LogFile]) -> Rows:
     """Read the lines of files, with the columns of `LINES` and, as ``log``, the kind of log.
 
-    Each file is read up to the size in its fingerprint, as it may be growing. A damaged or binary file yields the lines
-    before the damage, and a row that reports it in ``problem``.
+    Each file is read up to the size in its fingerprint, because the file may be growing. A damaged or binary file
+    yields the lines before the damage, and a row that reports it in ``problem``.
     """
     return engine.over(ranges_of(files), lines_of_ranges, _LOGGED)
 

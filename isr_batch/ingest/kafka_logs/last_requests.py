@@ -35,8 +35,8 @@ def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Tab
     """Return the last requests of each file as rows of `KEPT_LINES`.
 
     ``stamp_us`` is the time at which an I/O thread picked up the request. For a produce request, ``message`` is empty.
-    For a fetch, it is JSON with the follower and ``read_us``, the time at which the leader last read its log for this
-    fetch. If the fetch waited for data, this is the time of the response.
+    For a fetch, ``message`` is JSON with the follower and ``read_us``, the time at which the leader last read its log
+    for this fetch. If the fetch waited for data, ``read_us`` is the time of the response.
 
     Parameters
     ----------

@@ -39,8 +39,8 @@ def require_same_mapping(lake: Lake, clusters: Iterable[str], inputs: Sequence[I
     """Raise an error unless tables are mapped as in earlier ingests of the same clusters.
 
     If the arrival of a fetch were mapped today but not yesterday, or were read from another column, the lake would
-    contain the same fetch as two different rows. It may be read from another column only if the table lacks the earlier
-    one, as when a column was renamed.
+    contain the same fetch as two different rows. A value may be read from another column only if the table lacks the
+    earlier column, as when a column was renamed.
 
     Raises
     ------

@@ -64,8 +64,8 @@ def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
 
     There are three cases:
 
-    - ``silent``: at least two of its followers went on fetching from other leaders. The leader was stopped, or they
-      could not reach it.
+    - ``silent``: at least two of its followers went on fetching from other leaders. The leader was stopped, or its
+      followers could not reach it.
     - No row: all its followers were stopped, because they did not fetch from other leaders either.
     - ``quiet``: the reason is unknown. No follower fetched from any leader, or another leader took over partitions of
       this one, or there were too few followers to decide.

@@ -2,12 +2,13 @@
 
 Log lines show what the leader's log end offset was at some times: the base offset in a produce response, the offset of
 a follower's fetch, the offsets in a Shrinking line, the start offset of a term. The records between two consecutive
-known offsets are stored as one append. It is attributed to a produce request as follows:
+known offsets are stored as one append. This append is attributed to a produce request as follows:
 
 - If a produce response contains the first of these offsets as its base offset, to that produce request.
 - If no such response is logged, to produce requests of that time without a logged response (with acks=0, and before
   Kafka 1.0).
-- If such requests are missing too, to no request. Transaction markers and committed offsets are appended without one.
+- If such requests are missing too, to no request. Transaction markers and committed offsets are appended without a
+  produce request.
 """
 
 from collections.abc import Sequence

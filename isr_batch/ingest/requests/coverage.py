@@ -70,7 +70,7 @@ class Stretch:
     from_start: bool
 
     def has(self, us: int) -> bool:
-        """Return whether no request is missing in the log that was completed at a time, in microseconds since 1970."""
+        """Return whether the log has all requests that were completed at a time, in microseconds since 1970."""
         return us <= self.until_us and (self.from_start or us >= self.first_us)
 
 
@@ -149,7 +149,7 @@ def stretches_of(
 def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings: pa.Table) -> list[Stretch]:
     """Return the periods, with ``from_start`` set to false where server.log shows no first start of the broker.
 
-    For a broker without server.log, it stays unchanged.
+    For a broker without server.log, ``from_start`` stays unchanged.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings:
 def stretch_number(stretches: Sequence[Stretch], broker: str, us: str) -> str:
     """Return a SQL expression for the number, from 0, of the broker's covered period at an instant.
 
-    In a gap, it is the number of the period before.
+    In a gap, the result is the number of the period before.
 
     Parameters
     ----------

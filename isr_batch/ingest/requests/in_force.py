@@ -17,8 +17,8 @@ EARLY_US = 100_000
 def topics_made_again(sql: ArrowSql, led: pa.Table, accepted: pa.Table, deleted: pa.Table) -> pa.Table:
     """Find the partitions of topics that were deleted and created again with the same name.
 
-    This is so if a term with leader epoch 0 follows the deletion of a log. After a reassignment, which also deletes
-    logs, the next leader epoch is higher.
+    A topic was created again if a term with leader epoch 0 follows the deletion of a log. After a reassignment, which
+    also deletes logs, the next leader epoch is higher.
 
     Parameters
     ----------

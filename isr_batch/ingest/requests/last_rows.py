@@ -89,9 +89,9 @@ class LastRows:
         """Return the log end offsets that earlier and later logs show, with the columns of `NAMED`.
 
         ``named_in`` is the kind of line that shows the offset. For the base offset of an append whose request is
-        unknown, it is the source of the previous append's end. If the new logs contain the request, they show the
-        offset themselves; ``named_in`` is then null, and only the times in the row are used. ``reached`` is the highest
-        fetch offset in the term.
+        unknown, ``named_in`` is the source of the previous append's end. If the new logs contain the request, they show
+        the offset themselves; ``named_in`` is then null, and only the times in the row are used. ``reached`` is the
+        highest fetch offset in the term.
         """
         named = [(*key, offset, "fetches", self.begins_us[key[0]], None) for key, offset in self.reached.items()]
         rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]

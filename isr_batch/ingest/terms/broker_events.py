@@ -187,8 +187,8 @@ def broker_processes(  # noqa: PLR0913, PLR0917 all that processes are known by
     ``check_origin_ms`` is a time at which isr-expiration ran. The task runs with a fixed period from the start of the
     process. A run may be late, but never early. Therefore the origin is the check that most other checks follow by a
     multiple of the period, or slightly more. Without checks, it is the logged time at which the task was scheduled. If
-    that is missing too, it is the removal in ``noted`` with which most others are in phase. A single removal may be the
-    controller's, so that the phase stays unknown.
+    this line is missing too, the origin is the removal in ``noted`` with which most other removals are in phase. If
+    there is only one removal, it may be the controller's, so the phase stays unknown.
 
     Parameters
     ----------

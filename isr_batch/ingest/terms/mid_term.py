@@ -26,7 +26,7 @@ it."""
 
 
 class Begun(NamedTuple):
-    """A term that began before the log. ``stamp_us`` is the time from which on the log covers it."""
+    """A term that began before the log. ``stamp_us`` is the time from which on the log covers the term."""
 
     broker_id: int
     topic: str

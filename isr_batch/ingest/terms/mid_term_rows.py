@@ -228,7 +228,7 @@ def end_abandoned(
     """End terms, in place, whose followers all stopped together but went on fetching other partitions of the leader.
 
     The topic was deleted or the partition moved, which request logs do not show. There must be no later appends. The
-    term is marked as ``abandoned``. If it were not ended, the replay would drop its followers.
+    term is marked as ``abandoned``. If the term were not ended, the replay would drop its followers.
 
     Parameters
     ----------

@@ -46,8 +46,8 @@ class DirectTable:
     def log(self) -> deltalake.DeltaTable:
         """Return the newest version of the table's Delta log.
 
-        It is cached until this process writes to the table (see `was_written`). In a local folder, commits of other
-        processes are noticed too.
+        The log is cached until this process writes to the table (see `was_written`). In a local folder, commits of
+        other processes are noticed too.
         """
         with self._reading:
             seen = self.store.files_of_log()
@@ -92,7 +92,7 @@ class DirectTable:
 def data_files(there: deltalake.DeltaTable, days: Days | None, *more: str) -> list[dict[str, Any]]:
     """Return the data files of a version of a table, in partitions of these days or, if ``days`` is None, in all.
 
-    Each is a dict with ``path``, ``size_bytes``, ``partition.NAME`` for each partition column, and those fields of
+    Each file is a dict with ``path``, ``size_bytes``, ``partition.NAME`` for each partition column, and those fields of
     Delta's add action that ``more`` names.
     """
     files = pa.table(there.get_add_actions(flatten=True))

@@ -102,7 +102,7 @@ class Store:
     def files_of_log(self) -> object:
         """Return a value that changes with each commit to a table in a local folder, to see whether a cache is stale.
 
-        For other stores it is always None, because listing the log would cost a request.
+        For other stores the value is always None, because listing the log would cost a request.
         """
         log = Path(self.uri, "_delta_log")
         if not self.is_folder or not log.is_dir():
@@ -125,7 +125,7 @@ class Store:
 
 
 def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
-    """Return a setting of Hadoop's configuration; None if it is not set. Over Spark Connect, it is always None."""
+    """Return a setting of Hadoop's configuration; None if it is not set, and always over Spark Connect."""
     try:
         hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 there is no public way
     except (AttributeError, PySparkException):
@@ -135,7 +135,7 @@ def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
 
 
 def log_store(spark: "SparkSession", scheme: str) -> str | None:
-    """Return the class name of the log store configured for a scheme; None without one, or if it is unsafe.
+    """Return the class name of the log store configured for a scheme, if it is safe; else None.
 
     Delta's own log store for S3 is unsafe: it only allows one writer.
     """
