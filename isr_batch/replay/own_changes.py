@@ -1,4 +1,4 @@
-"""Replay a log without writing results, and return only the ISR changes."""
+"""Replay a lake's log without writing results, and return only the ISR changes."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ def own_changes(
     late: pa.Table | None = None,
     sets: pa.Table | None = None,
 ) -> pa.Table:
-    """Replay all days of some replica sets, and return the ISR changes that each rule run makes.
+    """Replay all days of some replica sets (each a partition on one leader), and return the resulting ISR changes.
 
     Parameters
     ----------

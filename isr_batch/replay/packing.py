@@ -74,7 +74,7 @@ FilesOfTables = Mapping[str, list[DataFile] | None]
 
 
 class Part(NamedTuple):
-    """One of ``parts`` parts of a file: every ``parts``-th row group, starting with row group ``number``."""
+    """A share of a Parquet file: every ``parts``-th row group, starting with row group ``number``."""
 
     file: DataFile
     number: int
@@ -118,7 +118,7 @@ def pack_stale_days(lake: Lake) -> int:
 
 @contextmanager
 def damaged_segments_explained() -> Iterator[None]:
-    """Convert the error for a damaged segment, which the block raises, to a SchemaError with a remedy.
+    """If the ``with`` block fails because of a damaged segment, raise a SchemaError that says what to do.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def _rows_to_pack(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch
 
 
 def _packed_chunks(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
-    """Return a frame of the rows that ``work`` returns. In each task, it gets segments packed from sorted chunks."""
+    """Pack the chunks into segments in each task of Spark, and return the rows that ``work`` makes of the segments."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _load_kernels()

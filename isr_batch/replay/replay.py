@@ -66,14 +66,14 @@ class ReplaySummary:
     rows_in: int
     rows_out: dict[str, int]
     days: DaysOfReplay
-    """The days of the replay. The caller has to mark them as done (`DaysOfReplay.mark`) after all results, and all
-    tables derived from them, are written."""
+    """The days of the replay. Once all results and the tables derived from them are written, the caller must mark these
+    days as done (`DaysOfReplay.mark`)."""
     timelines: str = "all"
     """Which timelines were written, in words: all, around-shrinks or none, and possibly the reason."""
 
 
 def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
-    """Return one rule run, with its parameters, per rule that the settings name (or per known rule for ``all``)."""
+    """Return a rule run (a rule with its parameters) for each rule that the settings name."""
     chosen = ALL_RULES if list(replay.rules) == ["all"] else list(replay.rules)
     return [RuleRun(name, {k: int(v) for k, v in replay.params.get(name, {}).items()}) for name in chosen]
 
@@ -206,7 +206,7 @@ def replay(
 
 
 def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mapping[str, Store], Timelines, str]:
-    """Decide which timelines to write. Return their stores by kind of result, the choice, and the choice in words."""
+    """Decide which timelines to write. Return their tables' stores by kind of result, the choice, and a text about it."""
     if wanted:
         return {} if wanted == "none" else stores_of_timelines(lake), wanted, wanted
     events = events_to_replay(lake, window)

@@ -37,7 +37,7 @@ _OF_SET: Final = ["rule", *SET_COLUMNS]
 
 
 class ResultFiles(NamedTuple):
-    """The files to which workers write results, the rows to write, and the number of rows from which they do so.
+    """How workers write results: to which tables, which rows, and from how many rows on they write a file.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class ResultFiles(NamedTuple):
 
 
 def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | None:
-    """Return how workers should write the results that replace those rows of the tables that meet ``where``.
+    """Return how workers write results that will replace the rows of the result tables that meet ``where``.
 
     None if workers cannot write to one of the tables.
     """
@@ -158,7 +158,7 @@ class _HeldResultFiles:
 
 
 def _sets_that_may_go_on(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return a mask of the ISR changes that belong to the last replica set of their rule in these rows.
+    """Return a mask of those ISR changes that belong to the last replica set of their rule in ``rows``.
 
     More changes of this replica set may follow in the next batch, and its changes must be converted together.
     """

@@ -114,7 +114,7 @@ def unpack_steps(binary: bytes, steps: Ints) -> None:
 
 
 def _width_of_steps(binary: bytes, count: int) -> int:
-    """Return the width of a packed column's differences, in bytes. Raise if it does not have ``count`` values."""
+    """Return the width in bytes of a packed column's differences. Raise if the column's length is not ``count``."""
     if not count and not binary:
         return 0
     width = binary[8] if len(binary) > 8 else -1
@@ -274,7 +274,7 @@ def unpack_segment(segment: dict[str, Any]) -> dict[str, Ints]:
 
 @entry
 def spread_steps(of_events: Ints, of_fetches: Ints, columns: Ints) -> int:
-    """Add up the differences that a segment stores, and write the values, one per event, into ``columns``.
+    """Compute the values of a segment's columns from the stored differences, and write them into ``columns``.
 
     The rows of ``columns`` are the columns of ``Rows`` in the order of ``PACKED``.
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 MARK = b" Completed request:"
 NULL = -(1 << 63)
-"""Number for a null or missing value."""
+"""Number that represents a null or missing value."""
 
 FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
 """Earliest and latest accepted time, in microseconds since the epoch: 2010, the year before Kafka's first release, and

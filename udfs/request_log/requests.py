@@ -1,4 +1,4 @@
-"""Read the requests in a block of lines: their kind, instants, values and partitions, or why a line is refused."""
+"""Read the requests in a block of log lines: their kind, times, values and partitions, or why a line is refused."""
 
 from typing import NamedTuple
 
@@ -64,7 +64,7 @@ class RequestsInColumns(NamedTuple):
 
 
 def room_for_requests(lines: int, size: int) -> RequestsInColumns:
-    """Allocate columns for ``lines`` lines with ``size`` bytes in total. The values of requests are `NULL` at first."""
+    """Allocate columns for the requests of ``lines`` lines with ``size`` bytes in total. Values are `NULL` at first."""
     columns = {name: np.full(lines, NULL) for name in RequestsInColumns._fields[1:-3]}
     return RequestsInColumns(
         outcome=np.empty(lines, np.int8),
@@ -187,7 +187,7 @@ def _is_odd_answer(found, is_produce):
 
 @kernel
 def _without_end(text, at, end):
-    """Whether the JSON of a line opens more objects than it closes, because the line was truncated."""
+    """Whether a line is truncated: its JSON opens more objects than it closes."""
     opened = 0
     for k in range(at, end):
         opened += (text[k] == 123) - (text[k] == 125)

@@ -1,4 +1,4 @@
-"""The queue of a simulation (``World``): a heap of events, and one timer per partition and per parked fetch.
+"""The queue of a simulation (``World``): a heap of events, one timer per partition, and one per fetch that waits.
 
 Events come in chronological order; events of equal times come in the order in which they were pushed. A timer is
 usually reset many times before it fires. Therefore timers are kept in a tree of minima: in the heap, each reset would
@@ -12,7 +12,7 @@ from udfs.jit import inlined, kernel
 def set_queued_timer(world, which, time_us):
     """Set timer ``which`` to fire at ``time_us``. NEVER_US clears the timer.
 
-    Timers 0 to P - 1 are those of the P partitions. Timer P + f is for follower f's parked fetch.
+    Timers 0 to P - 1 are those of the P partitions. Timer P + f ends the wait of follower f's fetch for data.
     """
     timers = world.timers
     i = len(timers) // 2 + which
