@@ -96,9 +96,9 @@ def event_stream(
 def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) -> Rows:
     """Return the kernel's input rows that are neither fetches nor appends. Such rows are few, and not packed.
 
-    Rows that are derived from Shrinking lines, or from their absence, are only included if ``pinned`` is true. They say
-    when a check ran, which log end it saw, and how long its ISR write took. ``late`` are the rows of ``late_checks`` to
-    use; by default, those of the lake.
+    Brokers log a line "Shrinking ISR ..." when they drop a follower. Rows that are derived from such lines, or from
+    their absence, are only included if ``pinned`` is true. They say when a check ran, which log end it saw, and how
+    long its ISR write took. ``late`` are the rows of table ``late_checks`` to use; by default, those of the lake.
     """
     tables = {
         "terms": joined_terms(engine),

@@ -29,7 +29,8 @@ def own_changes(
     lake : Lake
     runs : sequence of RuleRun
     pinned : bool
-        Whether checks run at the times that Shrinking lines show (see `isr_batch.replay.event_stream.stream_facts`).
+        Whether checks run at the times that the brokers' log lines about shrinks show (see
+        `isr_batch.replay.event_stream.stream_facts`).
     late : pa.Table, optional
         Rows of ``late_checks`` to use; by default, those of the lake.
     sets : pa.Table, optional

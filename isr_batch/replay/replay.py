@@ -206,7 +206,7 @@ def replay(
 
 
 def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mapping[str, Store], Timelines, str]:
-    """Decide which timelines to write. Return their tables' stores by kind of result, the choice, and a text about it."""
+    """Decide which timelines to write. Return the stores of their tables by kind, the choice, and a text about it."""
     if wanted:
         return {} if wanted == "none" else stores_of_timelines(lake), wanted, wanted
     events = events_to_replay(lake, window)

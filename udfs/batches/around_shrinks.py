@@ -38,11 +38,11 @@ _ISR: Final = PARTITION_COLUMNS.index("isr")
 _KIND: Final = CHANGE_COLUMNS.index("kind")
 _STRETCH: Final = int(RUNS_A_ROW)
 FROM_BEFORE: Final = -1
-"""Value of ``nth`` in a timeline row that repeats the state before a span. Fetches between that state and the span may
-have shown that the follower was caught up."""
+"""Value of ``nth`` in a timeline row at the start of a span that repeats an earlier state. Fetches between that state
+and the span may have shown that the follower was caught up."""
 _AT_ONCE: Final = 1 << 12
-"""To find the last row of each rule run, this number of the latest rows is searched first, and more rows only if a rule
-run has no row among them."""
+"""To find each rule run's last row, this number of rows at the end is searched first; more rows are searched only if
+a rule run has no row among these."""
 
 Rows = dict[str, Int64Array]
 Span = tuple[int, int]

@@ -90,7 +90,7 @@ def _failed_partitions(asked: UnpackedPartitions, answered: UnpackedPartitions) 
 def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Count the fetches that list each partition, by stretch of the log, leader epoch and replica.
 
-    Each input batch is counted alone, so the caller must add up the counts.
+    Each input batch is counted separately, so the caller must add up the counts.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Convert the kernel's numeric results to rows with names, with RESULT_SCHEMA or, for stored timelines, STATES."""
+"""Convert the kernel's numeric results to Arrow batches with RESULT_SCHEMA or, for stored timelines, STATES."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence

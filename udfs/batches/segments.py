@@ -42,8 +42,8 @@ PACKED = {
 """
 OF_FETCHES = tuple(PACKED)[4:]
 _INSTANTS = ("time_us", *tuple(PACKED)[6:])
-"""Columns with the instants of a fetch, in chronological order. The first is stored as a time, and each later one as
-the difference from the one before it."""
+"""Columns with the times of a fetch's steps, in chronological order. The first is stored as a time, and each later one
+as the difference from the one before it."""
 SEGMENT = pa.struct(
     [
         ("format_version", pa.int32()),

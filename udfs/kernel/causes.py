@@ -52,7 +52,7 @@ CADENCES_A_LAG_TIME = 3
 
 @kernel
 def _acknowledged_without(state, r, p):
-    """Return the offset up to which records would be acknowledged if the leader did not wait for follower ``p``."""
+    """Return the offset up to which records would be acknowledged if follower ``p`` were not in the ISR."""
     leader, term = state.leaders[r], state.term[0]
     end = leader.log_end_offset
     for other in range(term.replicas):

@@ -80,9 +80,10 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
 
 @kernel
 def ledger_known_from_us(term, params):
-    """Return the time from which a rule run's state does not depend on events before the log, in microseconds.
+    """Return the time from which a rule run's state cannot depend on events before the log begins, in microseconds.
 
-    If the log contains the start of the term, this is that start. If not, a lag time and a check must have passed.
+    That is the start of the term, if the log contains it. If not, it is a lag time and a check period after the log
+    begins.
     """
     if term.begins_mid_term == 0:
         return term.start_us
@@ -149,9 +150,9 @@ def begin_ledger(state, isr_at_start):
 
 @kernel
 def settle_ledger(page, leader, params, now_us):
-    """Add the time from the last update to ``now_us`` to each sum in ``page`` whose condition the partition meets.
+    """Bring the sums of times in ``page`` up to date, such as the time with an ISR smaller than min.insync.replicas.
 
-    An example is the time for which the ISR has been smaller than min.insync.replicas.
+    The time since the last update is added to each sum whose condition the partition's state ``leader`` meets.
     """
     elapsed_us = now_us - page[SETTLED_US]
     if elapsed_us <= 0:
@@ -253,14 +254,14 @@ def is_in_ledger(leader):
 
 @inlined
 def show_leader_in_ledger(state, r, now_us, out):
-    """If the partition's state under rule run ``r`` has changed, write a timeline row and update the ledger."""
+    """If the partition's state under rule run ``r`` has changed, write a timeline row and update the counters."""
     if not is_in_ledger(state.leaders[r]):
         _show_in_ledger(state, r, now_us, out)
 
 
 @inlined
 def show_leaders_in_ledger(state, now_us, out):
-    """Call ``show_leader_in_ledger`` for all rule runs."""
+    """Write a timeline row and update the counters for each rule run under which the partition's state has changed."""
     _show_in_ledger(state, EACH, now_us, out)
 
 

@@ -1,4 +1,4 @@
-"""Count the acknowledged records that would be lost if the leader died and its heir, the next leader, lacked them.
+"""Count the acknowledged records that the heir lacks: the replica that would become leader if the leader died.
 
 Eligible leader replicas (ELR) are ignored here; ``isr_batch.scoring.heir_offsets`` counts for clusters that have them.
 """

@@ -148,7 +148,7 @@ def come_to(state, until_us, out):
 
 @kernel
 def fire_timers(state, until_us, out):
-    """Call ``come_to`` without inlining it."""
+    """Call ``come_to`` without inlining it, because the simulation calls it in several places."""
     come_to(state, until_us, out)
 
 

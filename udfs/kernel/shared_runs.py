@@ -40,7 +40,7 @@ TIMERS = ("commit_us", "give_up_us", "check_us")
 
 @inlined
 def shared_runs_part_at_us(fetch, lag_time_ms):
-    """Return when a rule run with this lag time must leave its group, in microseconds.
+    """Return when this follower makes a rule run with this lag time leave its group, in microseconds.
 
     That is just before the rule `true-lag` would find the follower out of sync.
     """
@@ -273,7 +273,7 @@ def _join_shared_run(state, r, now_us):
 
 @kernel
 def _settle_shared_slot(state, place, now_us):
-    """Update all times in the ledger of slot ``place`` up to ``now_us``."""
+    """Bring the counters of slot ``place`` up to date, up to ``now_us``."""
     ledger.settle_ledger(state.ledger.pages[place], state.leaders[place], state.params[place], now_us)
     for p in range(state.term[0].replicas):
         if p != state.term[0].leader:

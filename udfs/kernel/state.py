@@ -67,7 +67,7 @@ def new_state(codes: Sequence[int], replicas: int) -> State:
 
 
 def empty_state(places: int, replicas: int) -> State:
-    """Return a state with ``places`` slots in which all values are zero."""
+    """Return a state with room for ``places`` rule runs and groups, in which all values are zero."""
     return State(
         np.zeros(1, TERM),
         np.zeros(replicas, FETCH_STATE),

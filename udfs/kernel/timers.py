@@ -14,7 +14,7 @@ from udfs.records import (
 def first_rule_timer(term, due_us, leaders):
     """Return the rule run whose timer fires first, and set ``term.rules_due_us`` to the time of that timer.
 
-    This is called rarely: at most instants of a fetch, no timer is due.
+    This is called rarely, because usually no timer is due when a fetch is processed.
     """
     while True:
         first, least_us = 0, NEVER_US
@@ -36,7 +36,7 @@ def reset_timer(due_us, leaders, r):
 
 @kernel
 def schedule_check(state, r, after_us):
-    """Set rule run ``r``'s timer for its first check after ``after_us``. A silent leader checks when it wakes up."""
+    """Set rule run ``r``'s timer to its first check after ``after_us``, or to when a silence of the leader ends."""
     leader = state.leaders[r]
     period_us = state.params[r].check_period_ms * 1000
     if period_us == 0:
@@ -94,7 +94,7 @@ def _find_overdue_timer(term, due_us, r, leader, followers, fetches, params, cod
 
 @inlined
 def schedule_giving_up(state, r, now_us):
-    """If a rule gives up leadership when a fetch takes too long, set rule run ``r``'s timer to when one will."""
+    """If rule run ``r`` gives up leadership over slow fetches, set its timer to when a fetch will be too slow."""
     if GIVE_UP >> state.codes[r] & 1:
         params, code = state.params[r], state.codes[r]
         _find_giving_up_timer(state.term[0], state.due_us, r, state.leaders[r], state.fetches, params, code, now_us)

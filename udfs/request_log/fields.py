@@ -33,8 +33,8 @@ ASKED_TOPICS_FIRST, ASKED_TOPICS, FORGOTTEN_FIRST, FORGOTTEN, SENT_FIRST, SENT =
 ERROR, GIVEN_SESSION, ANSWERS_FIRST, ANSWERS = range(18, 22)
 BAD_OUTSIDE, BAD_INSIDE, OVERFLOWN = range(22, 25)
 SLOTS = 25
-"""Number of slots. ``BAD_OUTSIDE`` is set if a value in the header or a duration has a wrong type, ``BAD_INSIDE`` if a
-value in the request or the response has a wrong type."""
+"""Number of slots, the entries of the array ``values``. ``BAD_OUTSIDE`` is set if a value in the header or a duration
+has a wrong type, ``BAD_INSIDE`` if a value in the request or the response has one."""
 
 TOTAL, QUEUE, LOCAL, REMOTE, SEND = range(5)
 DURATIONS = 5

@@ -310,7 +310,7 @@ def _ms_as_us(milliseconds):
 
 @kernel
 def _keep_request(i, values, durations, stamp_us, out):
-    """Write a request's instants and some of its values to row ``i`` of the output columns."""
+    """Write a request's times and some of its values to row ``i`` of the output columns."""
     total_us, send_us = _ms_as_us(durations[f.TOTAL]), 0
     if durations[f.SEND] >= 0:
         send_us = _ms_as_us(durations[f.SEND])
