@@ -47,8 +47,8 @@ from udfs.batches.segments import DamagedSegmentError, pack_segments
 PIECES_AT_A_TIME = 1024
 """Number of chunks per batch that a worker reads from a file or receives from Spark. A chunk has at most 70 kB."""
 PIECES_HERE = 64
-"""Number of chunks per batch when this process packs. It is small, because all columns of a batch are sorted together
-and should fit in the processor's cache."""
+"""Number of chunks per batch when the driver packs. It is small, because all columns of a batch are sorted together and
+should fit in the processor's cache."""
 SHARE_BYTES = 1 << 25
 """Size in bytes of the data files that one packing task reads."""
 
@@ -148,7 +148,7 @@ def _files_to_pack(lake: Lake, table: Table, days: Sequence[date]) -> list[DataF
 
 
 def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
-    """Read the rows of data files in this process, group the rows into chunks, and return batches of sorted chunks.
+    """Read the rows of data files in the driver, group the rows into chunks, and return batches of sorted chunks.
 
     None if the files are too large (`sizes.PACKED_BYTES`), or if only Spark can read a table.
     """

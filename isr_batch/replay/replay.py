@@ -97,15 +97,29 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
     around_shrinks: bool = False,
     result_files: ResultFiles | None = None,
 ) -> Rows:
-    """Replay the rows of ``isr_batch.replay.event_stream`` up to the end of a window, and return the results.
+    """Replay input rows under each rule run, up to the end of a window, and return the results.
+
+    Parameters
+    ----------
+    engine : LakeEngine
+    stream : Rows
+        The input rows, from ``isr_batch.replay.event_stream``.
+    runs : sequence of RuleRun
+    kinds : collection of str
+        Kinds of results to return.
+    window : Window
+    stores : dict of Store, optional
+        Stores of timelines' tables, by kind of result. Workers write these timelines to files, and in place of their
+        rows, reports of the files are returned.
+    around_shrinks : bool
+        Whether to write only those timeline rows that are near shrinks.
+    result_files : ResultFiles, optional
+        How workers write all other results to files, unless they are few. By default they return them.
 
     Returns
     -------
     Rows
-        The results of these kinds, as rows of ``timeline_files.SCHEMA``. For the kinds in ``stores``, workers write the
-        window's timelines to files (with ``around_shrinks``, only rows near shrinks). In place of their rows, reports
-        of these files are returned. With ``result_files``, workers write other results to files too, unless they are
-        few.
+        Rows of ``timeline_files.SCHEMA``: results and reports of files.
 
     Raises
     ------
@@ -127,7 +141,7 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
 
 
 def ready_to_replay(lake: Lake) -> None:
-    """Check that the lake contains input for a replay, and pack changed days into ``fetch_segments``.
+    """Check that the lake contains input for a replay, and pack days whose input has changed into ``fetch_segments``.
 
     Raises
     ------

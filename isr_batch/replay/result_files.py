@@ -108,7 +108,7 @@ def reported_result_files(reports: Sequence[str]) -> dict[str, list[FileOfWorker
 
 
 class _HeldResultFiles:
-    """Collects the results of a task, and writes them to files if there are many."""
+    """Collects the results of one Spark task, and writes them to files if there are many."""
 
     def __init__(self, to: ResultFiles) -> None:
         self.to = to

@@ -1,4 +1,4 @@
-"""Add the files of timelines, which workers have written, to the lake's tables.
+"""Add the timeline files that workers have written to the lake's tables.
 
 First, the files are added to ``replica_states`` and ``partition_states``. Then one commit of ``rule_runs`` makes the
 replay's days and rules refer to the new rows. Before this commit, the views of both timelines return the old rows;

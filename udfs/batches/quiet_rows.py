@@ -1,7 +1,8 @@
 """Store a segment's quiet stretch as a binary next to its events, and read the binary in a replay.
 
-A replay that skips the stretch only needs the few rows around it. The binary begins with `LAYOUT` and the CRC-32 of the
-rest. The rest is a compressed sequence of 8-byte numbers:
+In a quiet stretch no follower falls behind (``udfs.kernel.quiet``). A replay that skips it only needs the few rows
+around it. The binary begins with `LAYOUT` and the CRC-32 of the rest. The rest is a compressed sequence of 8-byte
+numbers:
 
 - the record QUIET;
 - four counts: latencies, rows before the stretch, latest fetches in it, rows after it;

@@ -182,7 +182,7 @@ class SetReplay:
             yield from self.flush()
 
     def advance(self, rows: Rows, until_us: int) -> Iterator[pa.RecordBatch]:
-        """Replay rows of the current term, then fire timers up to ``until_us``. Between terms, nothing is done."""
+        """Replay rows of the current term, then fire timers up to ``until_us``. Do nothing between two terms."""
         if self.state is None or self.term_is_over:
             return
         if self.passed and fetches_from_below(rows, self.passed[-1]):
@@ -193,7 +193,7 @@ class SetReplay:
             yield from self.flush()
 
     def pass_over(self, piece: QuietRows, rows: Callable[[], Rows]) -> Iterator[pa.RecordBatch]:
-        """Skip a quiet stretch of the log, or replay its rows if skipping them could change results."""
+        """Skip ``piece``, a quiet stretch of the log; or replay its ``rows()`` if skipping could change results."""
         if self.state is None or self.term_is_over or self.key != piece.of_set:
             return
         if all(map(_run_knows_quiet, self.runs)):

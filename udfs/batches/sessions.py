@@ -87,8 +87,8 @@ def first_session_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 def missing_session_requests(batch: pa.RecordBatch, members: Members = MappingProxyType({})) -> pa.RecordBatch:
     """Return those requests of a batch for which the previous request of their session is missing from the log.
 
-    The columns ``reason`` and ``detail`` are added: the kind of gap, and a text that names the session. A session's
-    first request is not returned if ``members`` shows that the request before it is in logs that were read earlier.
+    The columns ``reason`` (the kind of gap) and ``detail`` (a text that names the session) are added. A session's first
+    request is not returned if ``members`` shows that the request before it is in logs that were read earlier.
     """
     went_on = {key for key, held in members.items() if any(epoch >= 0 for *_, own in held for _, epoch, _ in own)}
     epoch, previous = int64_array(batch.column("session_epoch")), int64_array(batch.column("previous_epoch"))

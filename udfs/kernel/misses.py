@@ -111,9 +111,10 @@ def stop_judging_misses(state, p, now_us):
 
 @kernel
 def look_for_misses(state, now_us):
-    """Count a miss for each rule run that keeps a failed follower in the ISR for more than 1.5 lag times.
+    """Count a miss for each rule run that has kept a failed follower in the ISR for more than 1.5 lag times.
 
-    A rule run leaves its group before the follower is late by the run's lag time (`shared_runs`).
+    A rule run that is replayed in a group leaves the group before the follower is late by the run's lag time
+    (`shared_runs`).
     """
     term = state.term[0]
     state.term[0].miss_due_us = NEVER_US

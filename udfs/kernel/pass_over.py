@@ -71,7 +71,7 @@ def may_pass_over(state, quiet, latest):
 
 @kernel
 def pass_over(state, quiet, latest, latencies, out):
-    """Advance the state to the end of a quiet stretch (a QUIET record), without replaying its rows.
+    """Advance the state to the end of ``quiet``, a quiet stretch (record QUIET), without replaying its rows.
 
     ``latest`` contains the last two fetches of each follower in the stretch, in chronological order. ``latencies`` is
     the histogram of acks=all latencies in the stretch: rows of BY_ARRIVAL or BY_RECORD, bucket, and number of appends.

@@ -102,7 +102,9 @@ def end_replay_of_term(state, out):
 
 @entry
 def pass_over_in_replay(state, quiet, latest, latencies, out):
-    """Skip a quiet stretch if that cannot change results. The arguments are those of `pass_over.pass_over`.
+    """Skip a quiet stretch (rows in which no follower falls behind, ``udfs.kernel.quiet``) if results stay the same.
+
+    The arguments are those of `pass_over.pass_over`.
 
     The replay must have reached the first row of the stretch, and ``out`` must have room (`replay_has_room`).
 

@@ -111,9 +111,9 @@ EVENT_KINDS = ("silent", "fenced", "unfenced")
 WHOSE_COLUMNS = (
     "partition_id", "leader_epoch", "leader", "missing_since_us", "acknowledged_without_it", "held", "heard_us",
 )  # fmt: skip
-"""Columns that label an ISR change. The last four are the follower's true state, even if the log does not show it: the
-time since which it has lacked records (NEVER_US: it lacks none), the offset up to which records would be acknowledged
-without it, its log end, and when its last fetch reached this leader."""
+"""Columns that describe an ISR change. The last four are the follower's true state, even if the log does not show it:
+the time since which it has lacked records (NEVER_US: it lacks none), the offset up to which records would be
+acknowledged without it, its log end, and when its last fetch reached this leader."""
 
 
 class WorldLog(NamedTuple):
