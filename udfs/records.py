@@ -101,8 +101,8 @@ ROW_ORDER = (
     "time_us", "kind", "handled_us", "replica_id", "offset", "code", "leader_log_end_offset", "processed_us",
     "released_us", "until_us",
 )  # fmt: skip
-"""Columns by which the rows of a replica set are sorted. The columns after ``kind`` make the order of rows with equal
-times and kinds deterministic."""
+"""Columns by which the rows of a partition on one leader are sorted. Those after ``kind`` make the order of rows with
+equal times and kinds deterministic."""
 
 
 def int64_record(*names: str) -> np.dtype[np.void]:

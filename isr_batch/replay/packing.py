@@ -1,9 +1,10 @@
 """Pack fetches and appends into ``fetch_segments``, which a replay reads, whenever their tables have changed.
 
-A shuffle is expensive per row. Therefore events are first grouped by replica set into chunks, with some hundred events
-per row (``udfs.batches.event_chunks``). The chunks are shuffled, sorted, and packed into segments, once per day of
-logs. A replay then only shuffles segments. If the tables use neither deletion vectors nor column mapping, workers read
-the Parquet files with Arrow, because Spark's row reader takes longer than all other work on the rows.
+A shuffle is expensive per row. Therefore events are first grouped by replica set (a partition on one leader) into
+chunks, with some hundred events per row (``udfs.batches.event_chunks``). The chunks are shuffled, sorted, and packed
+into segments, once per day of logs. A replay then only shuffles segments. If the tables use neither deletion vectors
+nor column mapping, workers read the Parquet files with Arrow, because Spark's row reader takes longer than all other
+work on the rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

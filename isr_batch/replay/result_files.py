@@ -31,8 +31,8 @@ from udfs.batches.results import SCORED, SET_COLUMNS
 RESULT_FILE: Final = "result file"
 """Kind of a result row that reports a written file. Its column `FILE` contains the report as JSON."""
 HELD_ROWS: Final = 1 << 15
-"""Number of rows that a worker collects before it writes them. The ISR changes of a replica set are collected until
-they are complete."""
+"""Number of rows that a worker collects before it writes them. The ISR changes of a replica set (a partition on one
+leader) are collected until they are complete."""
 _OF_SET: Final = ["rule", *SET_COLUMNS]
 
 
@@ -82,7 +82,7 @@ def results_written(results: Iterator[pa.RecordBatch], to: ResultFiles) -> Itera
     ----------
     results : iterator of RecordBatch
         Rows with the schema ``timeline_files.SCHEMA``. A batch contains results of only one kind. The results of a rule
-        for one replica set come all before those for the next replica set.
+        for one replica set come all before those for the next one.
     to : ResultFiles
 
     Yields
@@ -118,7 +118,7 @@ class _HeldResultFiles:
         self.files: dict[str, TaskFiles] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Collect results. Once there are more than `HELD_ROWS`, write all but those that may be incomplete."""
+        """Collect results. Over `HELD_ROWS` of them are written, except a set's ISR changes that may be incomplete."""
         self.waiting.append(batch)
         self.rows += batch.num_rows
         if self.rows > self.to.held_rows:

@@ -95,7 +95,8 @@ def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     Parameters
     ----------
     batches : record batches of fetches
-        As for `listed_by_fetches`, and ``stretch`` (int32): the number of the stretch of the log.
+        As for `listed_by_fetches`, and ``stretch`` (int32): the number of the part of the log, without gaps, to which
+        the fetch belongs.
 
     Yields
     ------

@@ -98,7 +98,7 @@ class QuietRows:
     Parameters
     ----------
     of_set : tuple
-        The replica set: values of SET_COLUMNS.
+        The replica set (a partition on one leader): values of SET_COLUMNS.
     around : AroundQuiet
     segment : callable
         Unpacks the segment that contains the stretch, and returns all its rows as a RecordBatch of the stream.

@@ -1,9 +1,10 @@
 """Pack consecutive fetches and appends of one replica set into segments: one row, with each column as one binary.
 
-Spark is slow per row and fast per byte: 16,384 events pass through it as one row of about 300 kB. In format 1, a binary
-contains little-endian signed integers. The first value takes 8 bytes. The next byte is the width of the differences in
-bytes (0, 1, 2, 4 or 8; 0 if all values are equal). Then follows the difference of each value from the one before.
-``PACKED`` lists the columns. ``checksum`` is the CRC-32 of the concatenated binaries.
+A replica set is a partition on one leader. Spark is slow per row and fast per byte: 16,384 events pass through it as
+one row of about 300 kB. In format 1, a binary contains little-endian signed integers. The first value takes 8 bytes.
+The next byte is the width of the differences in bytes (0, 1, 2, 4 or 8; 0 if all values are equal). Then follows the
+difference of each value from the one before. ``PACKED`` lists the columns. ``checksum`` is the CRC-32 of the
+concatenated binaries.
 """
 
 import zlib
@@ -177,7 +178,7 @@ class _SegmentNumber:
         self._next = 0
 
     def next_of(self, key: tuple[object, ...]) -> int:
-        """Return the number for the next segment of the replica set ``key``."""
+        """Return the number for the next segment of the replica set ``key`` (values of SET_COLUMNS)."""
         self._next = self._next + 1 if key == self._of else 0
         self._of = key
         return self._next

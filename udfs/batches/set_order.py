@@ -1,4 +1,7 @@
-"""Merge pieces of the replay's input that overlap in time, so that each replica set's rows are in order of time."""
+"""Merge pieces of the replay's input that overlap in time, so that each replica set's rows are in order of time.
+
+A replica set is a partition on one leader.
+"""
 
 from collections.abc import Iterator
 from typing import TypeAlias

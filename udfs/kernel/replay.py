@@ -15,8 +15,8 @@ def replay_room_for_a_row(runs: int, replicas: int) -> int:
     """Return the maximum number of rows that the replay of one input row, and of timers before it, adds to an array.
 
     Each follower's fetch is read, recorded and answered at most once; each follower joins, leaves, and makes the leader
-    give up leadership at most once. A shrink and a fetch may each lead to a doubt, and an ISR change may write a row
-    for every follower.
+    give up leadership at most once. A shrink and a fetch may each lead to a DOUBT row, and an ISR change to a row for
+    every follower.
     """
     return runs * replicas * (6 * replicas + 14)
 

@@ -58,7 +58,7 @@ def _runs_may_share(state, r, other):
 
 @kernel
 def form_shared_runs(state):
-    """Assign rule runs to groups at the start of a term. Each is replayed separately until it joins its group."""
+    """Assign each rule run to a group at the start of a term. Until it joins the group, it is replayed separately."""
     term = state.term[0]
     term.active = term.runs
     groups = term.runs

@@ -71,7 +71,7 @@ def push_event(world, time_us, kind, who, serial):
     """Add an event to the queue.
 
     ``kind`` is a kind of event of `leader_requests`, ``who`` the partition, follower or fault, and ``serial`` the
-    number of the term with whose end the event becomes void (`leader_requests.request_is_void`).
+    number of the leader's term. Once that term is over, the event is ignored (`leader_requests.request_is_void`).
     """
     group = world.group[0]
     last = len(world.event_us) - 1  # a separate slot for the current event
