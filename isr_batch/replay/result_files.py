@@ -118,7 +118,7 @@ class _HeldResultFiles:
         self.files: dict[str, TaskFiles] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Collect results. Over `HELD_ROWS` of them are written, except a set's ISR changes that may be incomplete."""
+        """Collect results. Once there are more than `HELD_ROWS`, write all but the last replica set's ISR changes."""
         self.waiting.append(batch)
         self.rows += batch.num_rows
         if self.rows > self.to.held_rows:

@@ -28,7 +28,7 @@ def note_excuse(mine, fetch, term, excused):
 
 @kernel
 def count_early(state, r, p, heard_us):
-    """Count the last spurious shrink of follower ``p`` as early if the follower was silent for more than a lag time.
+    """If follower ``p`` was silent for more than a lag time, count its last spurious shrink as early: it was dead.
 
     The silence begins with the follower's last fetch before the shrink, and ends at ``heard_us``: at its next fetch, or
     at the end of the log.

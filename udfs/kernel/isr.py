@@ -121,7 +121,7 @@ def show_followers(state, r, now_us, out, since):
     """Write a timeline row for each follower whose state has changed since its last row.
 
     The rows in ``out.replica`` from index ``since`` on must all have the time ``now_us``. If one of them has the same
-    state, it is shared instead of writing another one.
+    state, rule run ``r`` is added to that row instead.
     """
     leader = state.leaders[r]
     for p in range(leader.replicas):

@@ -78,7 +78,7 @@ def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
     The row is needed if the log end or the membership changed, or, while the follower is behind, its last-caught-up
     time. It is also needed if the follower was caught up other than by a fetch from the log end, or if its lag changed
     in a log without offsets, since then only this row shows whether the follower is behind. The rows in ``out.replica``
-    from index ``since`` on must all have the time ``now_us``. If one of them has the same state, it is shared instead.
+    from index ``since`` on must all have the time ``now_us``. If one has the same state, the rule run is added to it.
     """
     behind = follower.log_end_offset != leader.log_end_offset
     lag = leader.log_end_offset - follower.log_end_offset
