@@ -71,7 +71,7 @@ def _show_version(asked: bool) -> None:  # noqa: FBT001
 
 
 def _value_in_help(option: TyperArgument | TyperOption, ctx: typer.Context) -> str | None:
-    """Return the placeholder for an option's value on help pages; typer would show a type, such as ``<int range>``."""
+    """Return the placeholder for an option's value on help pages. Typer's own would be a type like ``<int range>``."""
     if isinstance(option, TyperArgument):
         return ""
     if option.metavar or option.is_flag:

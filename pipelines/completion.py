@@ -13,9 +13,9 @@ def complete_rule(incomplete: str) -> list[str]:
 
 
 def complete_rules(incomplete: str) -> list[str]:
-    """Complete the last name in a comma-separated list of rules. Rules that it already contains are not offered.
+    """Return completions of the last name in a comma-separated list of rules, without rules that are in the list.
 
-    ``all`` is offered as the only item.
+    ``all`` is only returned if it is the only item.
     """
     before, comma, last = incomplete.rpartition(",")
     more = [] if comma else [name for name in ("all",) if name.startswith(last)]
@@ -28,12 +28,12 @@ def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the ids that begin with ``incomplete`` of brokers that lead a partition in the lake."""
+    """Return the ids of brokers that lead a partition in the lake, as far as they begin with ``incomplete``."""
     return _completions_of_terms(context, "leader_id", incomplete)
 
 
 def _completions_of_terms(context: typer.Context, column: str, incomplete: str) -> list[str]:
-    """Return the values of a column of table leader_epochs that begin with ``incomplete``.
+    """Return those values of a column of table leader_epochs that begin with ``incomplete``.
 
     The list is empty if the command line names no lake (``--lake``), or if the lake cannot be read without Spark.
     """

@@ -1,4 +1,4 @@
-"""What `isr-batch run` does with logs that contain no follower fetches: it reports what server.log alone shows."""
+"""The part of `isr-batch run` for logs without follower fetches: it reports what server.log alone shows."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -108,7 +108,7 @@ def _draw_incident(job: Job, incident: dict[str, Any], picture: Path) -> None:
 
 
 def hand_over(text: str, file: Path | None, out: Output) -> None:
-    """Write a text to a file, which is replaced atomically, or to stdout if no file is given."""
+    """Write a text to ``file``, replacing it atomically, or to stdout if ``file`` is None."""
     if file is None:
         out.text(text.rstrip("\n").split("\n"))
         return

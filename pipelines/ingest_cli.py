@@ -55,8 +55,8 @@ ROW_COLUMNS = ("table", "day", "leader_id", "rows_new", "rows_known", "rows_gone
 class LogsOfCommand:
     """The logs that a command reads.
 
-    ``clusters`` maps each cluster to its folder and the files found there. ``release`` is the Kafka release that the
-    user gave, and ``options`` says how to parse timestamps.
+    ``clusters`` maps each cluster's name to its folder and the files found there. ``release`` is the Kafka release that
+    the user gave, and ``options`` says how to parse timestamps.
     """
 
     clusters: "dict[str, tuple[Path, LogFolder]]"
@@ -133,14 +133,15 @@ def find_logs_of_command(
 
 
 def say_nothing_to_replay(given: "Sequence[str]", logs: LogsOfCommand) -> "NothingToReplayError | None":
-    """Return the error that says that the logs contain no follower fetches; None if they contain some.
+    """Return the error for logs without follower fetches, or None if they contain some. The caller may raise it.
 
-    ``given`` is what the user named on the command line.
+    ``given`` are the paths that the user named on the command line.
 
     Raises
     ------
     NothingToReplayError
-        The same error, if there is not even a server.log, state-change.log, metadata dump or listing of partitions.
+        Raised instead of returned if the logs do not even contain a server.log, state-change.log, metadata dump or
+        listing of partitions.
     """
     from isr_batch.broker_lines.kinds import METADATA, SERVER, STATE_CHANGE
     from isr_batch.errors import NothingToReplayError
@@ -214,7 +215,7 @@ def look_command(
 
 
 def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
-    """Ingest the logs of all clusters. Print for each what became of its lines, and which values were assumed."""
+    """Ingest the logs of all clusters. For each, print how its lines were used, and which values were assumed."""
     from isr_batch.ingest.broker_logs import ingest_broker_logs, ingested_clusters, require_clean_broker_logs
 
     known = ingested_clusters(job.lake)
@@ -303,7 +304,7 @@ class TableOfCommand:
     """A user's own table of fetches, as the command line describes it.
 
     ``places`` are files, folders, globs or names of tables. ``window`` and ``full`` select the rows to read.
-    ``may_lose`` allows to delete more rows than are added.
+    ``may_lose`` says whether more rows may be deleted than are added.
     """
 
     places: tuple[str, ...]

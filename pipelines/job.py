@@ -142,7 +142,7 @@ def show_zone_of_job(zone: str | None) -> None:
 
 
 def require_path_of_job(path: str, what_to_do: str) -> None:
-    """Check without Spark that a path exists, if it must be a local path.
+    """Check that a path exists, if it must be a local path. Spark is not started.
 
     Under spark-submit, or with a Hadoop configuration, a path without a scheme may belong to the cluster's file system,
     and is not checked.
@@ -163,7 +163,7 @@ def require_path_of_job(path: str, what_to_do: str) -> None:
 
 
 def require_lake_of_job(lake: str | None, catalog: str | None, *, new: bool = False) -> None:
-    """Check without Spark that the options name a lake.
+    """Check that the options name a lake. Spark is not started.
 
     Parameters
     ----------
@@ -289,9 +289,9 @@ def size_of_job(lake: str | None, logs: Path | None = None) -> int | None:
 
 @contextmanager
 def recorded_job(job: Job, command: str, window: Window | None = None, *, writes: bool = True) -> "Iterator[Run]":
-    """Record the block as a run of ``command`` in the run log, even if it fails.
+    """Record the ``with`` block as a run of ``command`` in the run log, even if the block fails.
 
-    The block gets the run, to which it adds its row counts. In a catalog, views of the tables are created at the end.
+    The block gets the `Run`, to which it adds its row counts. In a catalog, views of the tables are created at the end.
 
     Parameters
     ----------
@@ -300,7 +300,7 @@ def recorded_job(job: Job, command: str, window: Window | None = None, *, writes
     window : Window, optional
         Days that the command works on.
     writes : bool
-        Whether the command writes tables, so that no other writer may run at the same time where the lake allows one.
+        Whether the command writes tables. If the lake allows only one writer at a time, others are kept out meanwhile.
 
     Raises
     ------

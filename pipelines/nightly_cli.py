@@ -89,7 +89,7 @@ def maintain_command(
 
 
 def _fingerprints_of_packed_lake(lake: "Lake") -> "InputFingerprints":
-    """Pack the days whose input has changed, and return fingerprints of the input of all days."""
+    """Pack the days whose input has changed, and return a fingerprint (hash) of each day's input."""
     from isr_batch.replay.days import fingerprints
     from isr_batch.replay.packing import pack_stale_days
 

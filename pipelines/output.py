@@ -28,7 +28,7 @@ PLAIN_WIDTH = 200
 GAP = 2
 """Number of blanks between two columns of a printed table."""
 LEAST_TEXT, LEAST_HEADING = 12, 6
-"""If a table is too wide for the terminal, columns with text shrink to this width, and headings to that, in characters.
+"""Minimum width in characters of a column with text, and of a heading, if a table is too wide for the terminal.
 """
 MANY_LINES = 4
 """If the rows of a table would take more than this many lines on average, each row is printed as a list of names and
@@ -165,7 +165,7 @@ class Output:
 
     @contextmanager
     def _watching(self, waits: Iterator[float], show: Callable[[WorkDone | None], None]) -> Iterator[None]:
-        """While the block runs, call ``show`` in a thread with the current progress, at intervals ``waits`` (s)."""
+        """While the block runs, call ``show`` with the current progress in a thread, at the intervals ``waits`` (s)."""
         done = threading.Event()
 
         def poll() -> None:
@@ -256,7 +256,7 @@ class Output:
         self._note_cut(given, len(rows))
 
     def _note_cut(self, given: int, shown: int) -> None:
-        """If only ``shown`` rows of a table with ``given`` rows are shown, say so."""
+        """Print a note if only ``shown`` of the ``given`` rows of a table are printed."""
         if given > shown:
             self._stdout.print(f"{shown:,} of {given:,} rows are shown: --json prints all\n", soft_wrap=True)
 

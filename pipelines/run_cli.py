@@ -1,4 +1,4 @@
-"""`isr-batch run`, which ingests, replays, compares and reports, and steps of it that other commands share."""
+"""`isr-batch run`, which ingests, replays, compares and reports, and those of its steps that other commands share."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -158,7 +158,7 @@ def show_rules(job: Job, rows: "Rows") -> None:
 
 
 def show_match_of_job(job: Job, summary: "BrokerCheckSummary") -> None:
-    """Print by leader and kind how many ISR changes are in the replay and in the brokers' logs, or only in one."""
+    """Print how many ISR changes are in the replay and in the brokers' logs, or only in one, by leader and kind."""
     job.out.table("ISR changes of the replay and of the brokers", summary.rows, MATCH_COLUMNS)
 
 

@@ -33,7 +33,7 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> Any:
-        """The numba dispatcher of the function, created at first use. It is compiled together with its first caller."""
+        """The function's numba dispatcher, created at first use. numba compiles the function with its first caller."""
         from numba import njit
 
         from udfs.linking import LinkedForCallers
@@ -66,7 +66,7 @@ def inlined(function: Compiled) -> Compiled:
 
 
 class Entry(Kernel):
-    """A function that Python calls. numba compiles it at its first call."""
+    """A function that numba compiles when Python first calls it."""
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the compiled function."""
@@ -74,7 +74,7 @@ class Entry(Kernel):
 
     @cached_property
     def compiled(self) -> Any:
-        """The numba dispatcher of the function, created at first use. It is compiled at its first call."""
+        """The function's numba dispatcher, created at first use. It compiles the function at the first call."""
         from numba import njit
 
         from udfs.linking import LinkedForPython
@@ -119,7 +119,7 @@ def dispatch_table(functions: Sequence[Compiled]) -> Compiled:
 
 
 def compiled_text(function: Any) -> object:
-    """Return a key to find functions that do the same: byte code, constants, and the values of global names.
+    """Return a key that is equal for functions with equal byte code, constants and values of global names.
 
     A closure, or a function that is not a `Kernel`, is returned unchanged, so that it equals only itself.
     """

@@ -1,8 +1,8 @@
 """Compile every kernel function once, as part of the entry points that call it.
 
-By default, numba optimises each function together with all functions that it calls, and generates machine code for it,
-although the function's callers do the same again (docs/adr/0008 has the times). This module uses numba's internals, so
-numba is pinned to one release.
+By default, numba optimises each function together with all functions that it calls, and generates machine code for it.
+It then does the same again for each of the function's callers (docs/adr/0008 has the times). This module uses numba's
+internals, so numba is pinned to one release.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from numba.core.compiler import Compiler
 
 
 class _Part(JITCodeLibrary):  # type: ignore[misc]  # numba comes without types
-    """The code of a function that only compiled functions call. Machine code is generated for its entry points only."""
+    """The code of a function that only compiled functions call. No machine code is generated for it alone."""
 
     _linking_libraries: list[Any]
 

@@ -14,7 +14,7 @@ Int64Array = npt.NDArray[np.int64]
 NEVER_US = np.int64(2**62)
 """A time later than any event."""
 NOT_DUE = NEVER_US
-"""Value of ``FETCH_STATE.due`` for a fetch whose instants are all processed. It is later than any real due time."""
+"""Value of ``FETCH_STATE.due`` for a fetch that is processed up to its response. It is later than any real due time."""
 LONG_AGO = np.int64(-(2**62))
 """A time earlier than any event."""
 UNKNOWN = np.int64(-1)
@@ -45,7 +45,7 @@ NO_LINE, OWN_LINE, OTHERS_LINE, ABSENT_LINE = np.int64(0), UNKNOWN, np.int64(-2)
 """Where the time of a check comes from (``code`` of a CHECK row, and ``check_logged`` of LEADER). NO_LINE: the schedule
 of checks. OWN_LINE: a log line about this partition. OTHERS_LINE: a log line about another partition of the leader,
 because this one was checked at about the same time. ABSENT_LINE: no log line shows a shrink when the check was due,
-although it would have dropped a follower then; so it ran later."""
+although a check at that time would have dropped a follower; so the check ran later."""
 
 
 class Rows(NamedTuple):
@@ -101,8 +101,8 @@ ROW_ORDER = (
     "time_us", "kind", "handled_us", "replica_id", "offset", "code", "leader_log_end_offset", "processed_us",
     "released_us", "until_us",
 )  # fmt: skip
-"""Columns by which the rows of a replica set are sorted. The columns after ``kind`` make the order of rows with equal
-times and kinds deterministic."""
+"""Columns by which the rows of a partition on one leader are sorted. Those after ``kind`` make the order of rows with
+equal times and kinds deterministic."""
 
 
 def int64_record(*names: str) -> np.dtype[np.void]:
@@ -130,7 +130,7 @@ FOLLOWER = int64_record(
     "shown_at_us",
     "followed_caught_up_time_ms",  # lastCaughtUpTimeMs as its last row and its later fetches from the log end show it
 )
-"""A follower's state under one rule run."""
+"""A follower's state under one rule run (one rule with one set of parameters)."""
 
 LEADER = int64_record(
     "log_end_offset",
@@ -161,7 +161,7 @@ LEADER = int64_record(
     "shown_isr",
     "shown_isr_size",
 )
-"""The partition's state under one rule run, as its leader sees it."""
+"""The partition's state under one rule run (one rule with one set of parameters), as the leader sees it."""
 
 FETCH_STATE = int64_record(
     "replica_id",
@@ -248,7 +248,7 @@ TERM = int64_record(
     "row",  # number of given rows that are already replayed
     "ignored",  # number of rows of replicas outside the assignment, or after the end of the term
 )
-"""The part of a partition's state in a term that is the same under all rules."""
+"""The part of a partition's state that is the same under all rules. A term is the time of one leader epoch."""
 
 
 QUIET = int64_record(
@@ -277,7 +277,7 @@ QUIET = int64_record(
     "longest_ack_by_arrival_us",
 )
 """A quiet stretch of a segment (``udfs.kernel.quiet``). At both ends no follower lacks a record: each follower's latest
-fetch is recorded and from the log end. The fetch before it was also from the log end, or from where the log ended when
+fetch is recorded and from the log end. Its fetch before was also from the log end, or from what was the log end when
 the fetch before that was read."""
 
 
@@ -298,7 +298,7 @@ class KernelOutput(NamedTuple):
 
 
 RUNS_A_ROW = np.int64(48)
-"""Maximum number of rule runs that share one row of a timeline."""
+"""Maximum number of rule runs with the same state that share one row of a timeline."""
 REPLICA_COLUMNS = (
     "runs", "position", "time_us", "follower_log_end_offset", "nth", "lag_messages", "last_caught_up_time_ms",
     "in_isr",

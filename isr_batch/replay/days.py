@@ -48,7 +48,7 @@ class InputFingerprints:
     by_day: dict[date, str]
 
     def at(self, day: date) -> str:
-        """Return the fingerprint of a day, or of the last day with input before it; "" without such a day."""
+        """Return the fingerprint of a day, or of the last day with input before it; "" if no such day exists."""
         return self.by_day.get(max((given for given in self.by_day if given <= day), default=day), "")
 
     def days(self, window: Window = Window()) -> list[date]:  # noqa: B008 frozen
@@ -72,7 +72,7 @@ def fingerprints(lake: Lake) -> InputFingerprints:
 
 
 def fingerprints_by(engine: LakeEngine) -> InputFingerprints:
-    """Compute the same as `fingerprints` with a given engine."""
+    """Compute the fingerprint of each day as `fingerprints` does, by queries of the given engine."""
     tables = {name: engine.table(name) for name in _SMALL}
     tables["fetch_segments"] = engine.table("fetch_segments", _OF_SEGMENTS)
     tables["terms"] = engine(JOINED, **tables)
@@ -127,13 +127,16 @@ def _hash_of(kind: str, *columns: str) -> str:
 
 
 def states_key(runs: Sequence[RuleRun]) -> str:
-    """Return the key (column ``runs``) of stored states: a hash of the rule runs in this order, and of the code."""
+    """Return the key (column ``runs``) of stored states: a hash of the rule runs, in order, and of the code.
+
+    A rule run is one rule with one set of parameters.
+    """
     return _hash_of_days(digest_of(), *([run.rule, sorted(run.params.items())] for run in runs))
 
 
 @dataclass(frozen=True)
 class DaysOfReplay:
-    """The days of a window's replay, and the stored states from which the replay continues.
+    """The days that a replay covers, and the stored states from which it continues.
 
     The days are not marked as replayed until `mark` is called.
     """
@@ -144,13 +147,13 @@ class DaysOfReplay:
     known: InputFingerprints
     """Fingerprints of the input when the replay began."""
     to_replay: Window
-    """The window that the replay reads. It begins on the day after `states_of`, or with the log if that is None."""
+    """The days whose log the replay reads: from the day after `states_of`, or from the first day if that is None."""
     states_of: date | None
     """The day at whose end the stored states were taken; None if the replay starts at the beginning of the log."""
 
     @property
     def days(self) -> list[date]:
-        """The days of the window, from the first to the last day with input."""
+        """The days of the window from the first to the last one with input."""
         return self.known.days(self.window)
 
     def kept_states(self, engine: LakeEngine) -> Rows | None:
@@ -161,7 +164,7 @@ class DaysOfReplay:
         return engine(f"SELECT * FROM {{states}} AS states WHERE {where}", states=engine.table(REPLAY_STATE.name))
 
     def keep_states(self, engine: LakeEngine, results: Rows) -> dict[str, int]:
-        """Write the states in a replay's results, if the window has an end. Return the number of rows by table."""
+        """Store the states in a replay's results, if the window has an end. Return the number of rows by table."""
         last = self.window.last_day
         if last is None:
             return {}
@@ -185,7 +188,7 @@ class DaysOfReplay:
 
 
 def days_to_replay(lake: Lake, window: Window, runs: Sequence[RuleRun]) -> DaysOfReplay:
-    """Begin the replay of a window: unmark its days, and find the stored states from which the replay can continue.
+    """Prepare the replay of a window: unmark its days, and find the stored states from which it can continue.
 
     The days stay unmarked until `DaysOfReplay.mark` is called.
 
@@ -229,22 +232,22 @@ def _mark_days(lake: Lake, rows: list[dict[str, object]], window: Window, runs: 
 
 
 def of_rules(runs: Sequence[RuleRun]) -> str:
-    """Return the SQL condition that column ``rule`` is the rule of one of these rule runs."""
+    """Return the SQL condition for rows whose column ``rule`` is the rule of one of these rule runs."""
     names = ", ".join(f"'{name}'" for name in sorted({run.rule for run in runs}))
     return f"rule IN ({names})"
 
 
 def undone_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> list[date]:
-    """Return the days of a window that were never replayed with all of these rule runs, or that are stale since."""
+    """Return the days of a window that were not replayed with all of these rule runs, or that are stale by now."""
     marks = read_columns(lake, REPLAYED_DAYS.name, ("event_date", "rule", "line"), {"runs": states_key(runs)})
     done = {(row["event_date"], row["rule"], row["line"]) for row in marks.to_pylist()}
     return [day for day in known.days(window) if any((day, run.rule, known.at(day)) not in done for run in runs)]
 
 
 def run_of_days(lake: Lake, window: Window, runs: Sequence[RuleRun], known: InputFingerprints) -> str | None:
-    """Return the ``run_id`` of the command that replayed all days of a window with these rule runs.
+    """Return the ``run_id`` of the one command that replayed all days of a window with these rule runs.
 
-    None if several commands did, or if a day is stale or was not replayed.
+    None if it took several commands, or if a day is stale or was not replayed.
     """
     marks = read_columns(lake, REPLAYED_DAYS.name, ("event_date", "run_id"), {"runs": states_key(runs)})
     run_ids = {row["run_id"] for row in marks.to_pylist() if window.has(row["event_date"])}

@@ -35,15 +35,15 @@ from udfs.records import (
 from udfs.records import Rows as KernelRows
 
 LATE_MS: Final = 10
-"""A check ran late if its first log line came more than this many ms after the check was due."""
+"""A check was late if its first log line came more than this many ms after the check was due."""
 
 CHECK_LEAD_US: Final = 1_000
 """The row of a logged check has a time this many microseconds before the check was due, so that the kernel reads the
 row before it runs the check, and can move the check to the logged time."""
 
 THIN_US: Final = 1_000_000
-"""If the interval between a follower's fetches is longer than this many microseconds, the fetches may be too few to
-show whether the follower had stopped for a lag time."""
+"""If a follower's logged fetches are further apart than this many microseconds, they may be too few to show that it had
+stopped for a lag time."""
 PAIR_COLUMNS: Final = ("cluster_id", "leader_id", "replica_id", "cadence_us", "instants", "event_date")
 """The columns that a replay reads from ``broker_days``, which contains how often a follower fetched from a leader on a
 day."""
@@ -52,7 +52,7 @@ _ONE_INSTANT: Final = """
     SELECT DISTINCT cluster_id, leader_id, true AS has_one_instant FROM {broker_days} AS days
     WHERE instants NOT LIKE '%,%'
 """
-"""SQL for the leaders whose fetches have only one known instant, so that it is unknown how long they held a fetch."""
+"""SQL for the leaders whose log has only one time per fetch, so that it is unknown how long they held a fetch."""
 
 _SET: Final = ", ".join(SET_COLUMNS)
 _KEY: Final = ", ".join(SET_KEY)
@@ -96,9 +96,9 @@ def event_stream(
 def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) -> Rows:
     """Return the kernel's input rows that are neither fetches nor appends. Such rows are few, and not packed.
 
-    Rows that are derived from Shrinking lines, or from their absence, are only included if ``pinned`` is true. They say
-    when a check ran, which log end it saw, and how long its ISR write took. ``late`` are the rows of ``late_checks`` to
-    use; by default, those of the lake.
+    Brokers log a line "Shrinking ISR ..." when they drop a follower. Rows that are derived from such lines, or from
+    their absence, are only included if ``pinned`` is true. They say when a check ran, which log end it saw, and how
+    long its ISR write took. ``late`` are the rows of table ``late_checks`` to use; by default, those of the lake.
     """
     tables = {
         "terms": joined_terms(engine),
@@ -116,7 +116,7 @@ def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None =
 
 
 def joined_terms(engine: LakeEngine) -> Rows:
-    """Return ``leader_epochs`` with one row per term, even if the term's logs were ingested in several parts."""
+    """Return table ``leader_epochs`` with one row per term, even if the term's log was ingested in several parts."""
     return engine(JOINED, leader_epochs=engine.table("leader_epochs"))
 
 
@@ -132,7 +132,7 @@ def _event_rows_as_sql(kind: object, source: str, *more: str, **columns: str) ->
 
 
 def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
-    """Return one row of kind TERM_STARTS per term. Its struct ``term`` contains settings, replicas, and initial ISR."""
+    """Return one row of kind TERM_STARTS per term (one leader epoch), with its settings, replicas, and first ISR."""
     term = engine.struct({
         "leader_epoch": "leader_epoch",
         "end_us": "unix_micros(end_time)",
@@ -171,10 +171,10 @@ def _segments_in_window(engine: LakeEngine, window: Window, where: str) -> Rows:
 
 
 def _states_at_begin(engine: LakeEngine, kept: Rows, window: Window) -> Rows:
-    """Return the stored states from which a window's replay continues, as rows, with the current ends of their terms.
+    """Return the stored states from which a window's replay continues, as rows of the kernel's input.
 
-    A restarted leader may begin another term with the same epoch. A state belongs to the last term that began before
-    the window.
+    Each row contains when the term of its state ends as far as is known now. A restarted leader may begin another term
+    with the same epoch; a state belongs to the last term that began before the window.
     """
     ends = f"""
         SELECT {_KEY}, max_by(unix_micros(end_time), start_time) AS end_us,

@@ -20,7 +20,7 @@ from udfs.simulation.loop import simulation_loop
 
 @lru_cache(maxsize=1)
 def keep_compiled() -> None:
-    """Make all kernels load their machine code from disk in this process, and save newly compiled code there."""
+    """Make this process load the machine code of all kernels from disk, and save what it compiles there."""
     keep_packing_compiled()
     entries = (
         replay.begin_replay_of_term, replay.replay_has_room, replay.advance_replay, replay.close_day_of_replay,

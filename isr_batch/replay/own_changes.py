@@ -1,4 +1,4 @@
-"""Replay a log without writing results, and return only the ISR changes."""
+"""Replay a lake's log without writing results, and return only the ISR changes."""
 
 from collections.abc import Sequence
 
@@ -22,14 +22,15 @@ def own_changes(
     late: pa.Table | None = None,
     sets: pa.Table | None = None,
 ) -> pa.Table:
-    """Replay all days of some replica sets, and return the ISR changes that each rule run makes.
+    """Replay all days of some replica sets (each a partition on one leader), and return the resulting ISR changes.
 
     Parameters
     ----------
     lake : Lake
     runs : sequence of RuleRun
     pinned : bool
-        Whether checks run at the times that Shrinking lines show (see `isr_batch.replay.event_stream.stream_facts`).
+        Whether checks run at the times that the brokers' log lines about shrinks show (see
+        `isr_batch.replay.event_stream.stream_facts`).
     late : pa.Table, optional
         Rows of ``late_checks`` to use; by default, those of the lake.
     sets : pa.Table, optional

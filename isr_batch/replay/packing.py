@@ -1,9 +1,10 @@
 """Pack fetches and appends into ``fetch_segments``, which a replay reads, whenever their tables have changed.
 
-A shuffle is expensive per row. Therefore events are first grouped by replica set into chunks, with some hundred events
-per row (``udfs.batches.event_chunks``). The chunks are shuffled, sorted, and packed into segments, once per day of
-logs. A replay then only shuffles segments. If the tables use neither deletion vectors nor column mapping, workers read
-the Parquet files with Arrow, because Spark's row reader takes longer than all other work on the rows.
+A shuffle is expensive per row. Therefore events are first grouped by replica set (a partition on one leader) into
+chunks, with some hundred events per row (``udfs.batches.event_chunks``). The chunks are shuffled, sorted, and packed
+into segments, once per day of logs. A replay then only shuffles segments. If the tables use neither deletion vectors
+nor column mapping, workers read the Parquet files with Arrow, because Spark's row reader takes longer than all other
+work on the rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,8 +48,8 @@ from udfs.batches.segments import DamagedSegmentError, pack_segments
 PIECES_AT_A_TIME = 1024
 """Number of chunks per batch that a worker reads from a file or receives from Spark. A chunk has at most 70 kB."""
 PIECES_HERE = 64
-"""Number of chunks per batch when this process packs. It is small, because all columns of a batch are sorted together
-and should fit in the processor's cache."""
+"""Number of chunks per batch when the driver packs. It is small, because all columns of a batch are sorted together and
+should fit in the processor's cache."""
 SHARE_BYTES = 1 << 25
 """Size in bytes of the data files that one packing task reads."""
 
@@ -74,7 +75,7 @@ FilesOfTables = Mapping[str, list[DataFile] | None]
 
 
 class Part(NamedTuple):
-    """One of ``parts`` parts of a file: every ``parts``-th row group, starting with row group ``number``."""
+    """A share of a Parquet file: every ``parts``-th row group, starting with row group ``number``."""
 
     file: DataFile
     number: int
@@ -118,7 +119,7 @@ def pack_stale_days(lake: Lake) -> int:
 
 @contextmanager
 def damaged_segments_explained() -> Iterator[None]:
-    """Convert the error for a damaged segment, which the block raises, to a SchemaError with a remedy.
+    """If the ``with`` block fails because of a damaged segment, raise a SchemaError that says what to do.
 
     Raises
     ------
@@ -148,7 +149,7 @@ def _files_to_pack(lake: Lake, table: Table, days: Sequence[date]) -> list[DataF
 
 
 def _pieces_of_few(files: FilesOfTables) -> list[pa.RecordBatch] | None:
-    """Read the rows of data files in this process, group the rows into chunks, and return batches of sorted chunks.
+    """Read the rows of data files in the driver, group the rows into chunks, and return batches of sorted chunks.
 
     None if the files are too large (`sizes.PACKED_BYTES`), or if only Spark can read a table.
     """
@@ -211,7 +212,7 @@ def _rows_to_pack(part: Part, columns: Sequence[str]) -> Iterator[pa.RecordBatch
 
 
 def _packed_chunks(pieces: DataFrame, work: OfBatches, schema: pa.Schema) -> DataFrame:
-    """Return a frame of the rows that ``work`` returns. In each task, it gets segments packed from sorted chunks."""
+    """Pack the chunks into segments in each task of Spark, and return the rows that ``work`` makes of the segments."""
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _load_kernels()

@@ -66,14 +66,14 @@ class ReplaySummary:
     rows_in: int
     rows_out: dict[str, int]
     days: DaysOfReplay
-    """The days of the replay. The caller has to mark them as done (`DaysOfReplay.mark`) after all results, and all
-    tables derived from them, are written."""
+    """The days of the replay. Once all results and the tables derived from them are written, the caller must mark these
+    days as done (`DaysOfReplay.mark`)."""
     timelines: str = "all"
     """Which timelines were written, in words: all, around-shrinks or none, and possibly the reason."""
 
 
 def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
-    """Return one rule run, with its parameters, per rule that the settings name (or per known rule for ``all``)."""
+    """Return a rule run (a rule with its parameters) for each rule that the settings name."""
     chosen = ALL_RULES if list(replay.rules) == ["all"] else list(replay.rules)
     return [RuleRun(name, {k: int(v) for k, v in replay.params.get(name, {}).items()}) for name in chosen]
 
@@ -97,15 +97,29 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
     around_shrinks: bool = False,
     result_files: ResultFiles | None = None,
 ) -> Rows:
-    """Replay the rows of ``isr_batch.replay.event_stream`` up to the end of a window, and return the results.
+    """Replay input rows under each rule run, up to the end of a window, and return the results.
+
+    Parameters
+    ----------
+    engine : LakeEngine
+    stream : Rows
+        The input rows, from ``isr_batch.replay.event_stream``.
+    runs : sequence of RuleRun
+    kinds : collection of str
+        Kinds of results to return.
+    window : Window
+    stores : dict of Store, optional
+        Stores of timelines' tables, by kind of result. Workers write these timelines to files, and in place of their
+        rows, reports of the files are returned.
+    around_shrinks : bool
+        Whether to write only those timeline rows that are near shrinks.
+    result_files : ResultFiles, optional
+        How workers write all other results to files, unless they are few. By default they return them.
 
     Returns
     -------
     Rows
-        The results of these kinds, as rows of ``timeline_files.SCHEMA``. For the kinds in ``stores``, workers write the
-        window's timelines to files (with ``around_shrinks``, only rows near shrinks). In place of their rows, reports
-        of these files are returned. With ``result_files``, workers write other results to files too, unless they are
-        few.
+        Rows of ``timeline_files.SCHEMA``: results and reports of files.
 
     Raises
     ------
@@ -127,7 +141,7 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
 
 
 def ready_to_replay(lake: Lake) -> None:
-    """Check that the lake contains input for a replay, and pack changed days into ``fetch_segments``.
+    """Check that the lake contains input for a replay, and pack days whose input has changed into ``fetch_segments``.
 
     Raises
     ------
@@ -206,7 +220,7 @@ def replay(
 
 
 def _stores(lake: Lake, window: Window, wanted: Timelines | None) -> tuple[Mapping[str, Store], Timelines, str]:
-    """Decide which timelines to write. Return their stores by kind of result, the choice, and the choice in words."""
+    """Decide which timelines to write. Return the stores of their tables by kind, the choice, and a text about it."""
     if wanted:
         return {} if wanted == "none" else stores_of_timelines(lake), wanted, wanted
     events = events_to_replay(lake, window)

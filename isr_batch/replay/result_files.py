@@ -31,13 +31,13 @@ from udfs.batches.results import SCORED, SET_COLUMNS
 RESULT_FILE: Final = "result file"
 """Kind of a result row that reports a written file. Its column `FILE` contains the report as JSON."""
 HELD_ROWS: Final = 1 << 15
-"""Number of rows that a worker collects before it writes them. The ISR changes of a replica set are collected until
-they are complete."""
+"""Number of rows that a worker collects before it writes them. The ISR changes of a replica set (a partition on one
+leader) are collected until they are complete."""
 _OF_SET: Final = ["rule", *SET_COLUMNS]
 
 
 class ResultFiles(NamedTuple):
-    """The files to which workers write results, the rows to write, and the number of rows from which they do so.
+    """How workers write results: to which tables, which rows, and from how many rows on they write a file.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class ResultFiles(NamedTuple):
 
 
 def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | None:
-    """Return how workers should write the results that replace those rows of the tables that meet ``where``.
+    """Return how workers write results that will replace the rows of the result tables that meet ``where``.
 
     None if workers cannot write to one of the tables.
     """
@@ -82,7 +82,7 @@ def results_written(results: Iterator[pa.RecordBatch], to: ResultFiles) -> Itera
     ----------
     results : iterator of RecordBatch
         Rows with the schema ``timeline_files.SCHEMA``. A batch contains results of only one kind. The results of a rule
-        for one replica set come all before those for the next replica set.
+        for one replica set come all before those for the next one.
     to : ResultFiles
 
     Yields
@@ -108,7 +108,7 @@ def reported_result_files(reports: Sequence[str]) -> dict[str, list[FileOfWorker
 
 
 class _HeldResultFiles:
-    """Collects the results of a task, and writes them to files if there are many."""
+    """Collects the results of one Spark task, and writes them to files if there are many."""
 
     def __init__(self, to: ResultFiles) -> None:
         self.to = to
@@ -118,7 +118,7 @@ class _HeldResultFiles:
         self.files: dict[str, TaskFiles] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Collect results. Once there are more than `HELD_ROWS`, write all but those that may be incomplete."""
+        """Collect results. Once there are more than `HELD_ROWS`, write all but the last replica set's ISR changes."""
         self.waiting.append(batch)
         self.rows += batch.num_rows
         if self.rows > self.to.held_rows:
@@ -158,7 +158,7 @@ class _HeldResultFiles:
 
 
 def _sets_that_may_go_on(rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return a mask of the ISR changes that belong to the last replica set of their rule in these rows.
+    """Return a mask of those ISR changes that belong to the last replica set of their rule in ``rows``.
 
     More changes of this replica set may follow in the next batch, and its changes must be converted together.
     """

@@ -19,14 +19,14 @@ from udfs.batches.results import RESULT_SCHEMA
 from udfs.records import FOLLOWER_MEASURES, MEASURES, VIOLATIONS
 
 Asks = Callable[..., Rows]
-"""A function that runs a query on tables, as `LakeEngine.__call__` does."""
+"""A function that runs an SQL query on tables and returns its rows, as `LakeEngine.__call__` does."""
 SCORED_TABLES: Final = (ISR_CHANGES, SHRINK_VERDICTS, PARTITION_SCORES, REPLICA_SCORES)
 _FOLLOWER: Final = ", ".join((*SET_KEY, "rule", "params_json", "replica_id"))
 _SHRINK: Final = (*SET_KEY, "rule", "params_json", "replica_id", "change_time")
 """Columns that together identify a shrink of one follower."""
 _DATED: Final = {"change_time": "timestamp_micros(time_us)", "event_date": "CAST(timestamp_micros(time_us) AS DATE)"}
 _IN_ORDER: Final = "ORDER BY time_us, CASE kind WHEN 'shrink' THEN 0 ELSE 1 END"
-"""SQL that sorts ISR changes by time. At the same time, shrinks come before expands."""
+"""SQL that sorts ISR changes by time. Of changes with equal times, shrinks come before expands."""
 _RESTORED: Final = f"""
     CASE WHEN lead(kind) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER}) = 'expand'
       THEN timestamp_micros(lead(time_us) OVER (PARTITION BY {_FOLLOWER} {_IN_ORDER})) END
@@ -117,9 +117,9 @@ RESTORED_BY: Final = (ISR_CHANGES.name, SHRINK_VERDICTS.name)
 
 
 def restore_in_results(engine: LakeEngine, of_runs: str, window: Window) -> None:
-    """Set ``restored_time`` of shrinks whose follower was dropped in one window and returned in another one.
+    """Fill in ``restored_time`` of shrinks whose follower was dropped in one replayed window and returned in another.
 
-    ``of_runs`` is the SQL condition for the rules that were replayed.
+    ``of_runs`` is the SQL condition for rows of the rules that were replayed.
     """
     if window == Window():
         return
@@ -142,7 +142,7 @@ def _select_of_result_table(table: Table, source: str, computed: Mapping[str, st
 
 
 def _measures_by_name(names: Sequence[str]) -> dict[str, str]:
-    """Return {name: SQL expression} for the measures in the kernel's list ``measures``, which are in this order."""
+    """Return {name: SQL expression} for the elements of the kernel's list ``measures``, whose names are ``names``."""
     return {name: f"element_at(measures, {number})" for number, name in enumerate(names, 1)}
 
 

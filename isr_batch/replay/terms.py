@@ -1,4 +1,4 @@
-"""Join the parts of a leader's term, if its logs were ingested in several parts."""
+"""Join the parts of a leader's term (the time of one leader epoch) whose log was ingested in several parts."""
 
 from typing import Final
 

@@ -25,8 +25,8 @@ from udfs.batches.results import RESULT_SCHEMA
 from udfs.kernel.ledger import DAY_US
 
 FILE: Final = "file"
-"""Kind of a result row that reports a written file or a set of rule runs. It is also the name of the column that
-contains the report as JSON."""
+"""Kind of a result row with which a worker reports a file that it wrote, or a set of rule runs. It is also the name of
+the column that contains the report as JSON."""
 SCHEMA: Final = RESULT_SCHEMA.append(pa.field(FILE, pa.string()))
 """Schema of a replay's results, with the column `FILE` for reports."""
 
@@ -82,7 +82,7 @@ def timelines_kept(
 
 
 def replay_of(run_set: str) -> str:
-    """Return the id of the replay that wrote the rows with this ``run_set``."""
+    """Return the id of the replay that wrote the timeline rows whose column ``run_set`` has this value."""
     return run_set.partition("-")[0]
 
 

@@ -1,4 +1,4 @@
-"""Add the files of timelines, which workers have written, to the lake's tables.
+"""Add the timeline files that workers have written to the lake's tables.
 
 First, the files are added to ``replica_states`` and ``partition_states``. Then one commit of ``rule_runs`` makes the
 replay's days and rules refer to the new rows. Before this commit, the views of both timelines return the old rows;
@@ -64,7 +64,7 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
     *,
     replayed: Sequence[date] = (),
 ) -> dict[str, int]:
-    """Replace the timelines of some rules and days with those that the workers of a replay have written.
+    """Replace the timelines of the replayed rules and days with those in the files that workers have written.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
 
 
 def take_out_unnamed(lake: Lake) -> None:
-    """Delete rows of timelines to which ``rule_runs`` does not refer, such as those of killed replays.
+    """Delete rows of timelines to which table ``rule_runs`` does not refer, such as those of killed replays.
 
     No replay may be running.
     """

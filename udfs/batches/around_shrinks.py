@@ -1,11 +1,11 @@
 """Select the timeline rows around shrinks (``--timelines around-shrinks``): what led to a shrink, and what followed.
 
-A span begins one lag time before any rule run drops a follower, and lasts while any rule run has a replica outside its
-ISR. Within a span, rows are kept for all rule runs, because rules that kept the follower are as interesting as rules
-that dropped it. A span begins with rows of the state at its start. It ends with a row without offsets and times: from
-then on, the rows only say that every replica is in every ISR. Spans are cut at midnight, and the lag time before a
-shrink does not extend across midnight. So the rows of a day only depend on the log up to the end of that day, whatever
-window is replayed.
+A rule run is one rule with one set of parameters, and a term is the time of one leader epoch. A span begins one lag
+time before any rule run drops a follower, and lasts while any rule run has a replica outside its ISR. Within a span,
+rows are kept for all rule runs, because rules that kept the follower are as interesting as rules that dropped it. A
+span begins with rows of the state at its start. It ends with a row without offsets and times: from then on, the rows
+only say that every replica is in every ISR. Spans are cut at midnight, and the lag time before a shrink does not extend
+across midnight. So the rows of a day only depend on the log up to the end of that day, whatever window is replayed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,24 +38,24 @@ _ISR: Final = PARTITION_COLUMNS.index("isr")
 _KIND: Final = CHANGE_COLUMNS.index("kind")
 _STRETCH: Final = int(RUNS_A_ROW)
 FROM_BEFORE: Final = -1
-"""Value of ``nth`` in a timeline row that repeats the state before a span. Fetches between that state and the span may
-have shown that the follower was caught up."""
+"""Value of ``nth`` in a timeline row at the start of a span that repeats an earlier state. Fetches between that state
+and the span may have shown that the follower was caught up."""
 _AT_ONCE: Final = 1 << 12
-"""To find the last row of each rule run, this number of the latest rows is searched first, and more rows only if a rule
-run has no row among them."""
+"""To find each rule run's last row, this number of rows at the end is searched first; more rows are searched only if
+a rule run has no row among these."""
 
 Rows = dict[str, Int64Array]
 Span = tuple[int, int]
 Chosen = dict[str, list[tuple[Int64Array, Identity]]]
 Kept = tuple[str, Int64Array, Int64Array, list[Identity]]
-"""Timeline rows to keep: the timeline (``replica`` or ``partition``), its rows, for each row the index of its term in
-the list of identities, and that list."""
+"""Timeline rows to keep: (the timeline, ``replica`` or ``partition``; its rows; for each row the index of its
+term in the list; the list of terms, each with its topic, partition, leader and leader epoch)."""
 
 
 def shown_around_shrinks(state: State, since_us: int) -> Rows:
-    """Return timeline rows that describe the state of a replay at ``since_us``.
+    """Return the state of a replay as timeline rows with the time ``since_us``.
 
-    There is one row per rule run under the key ``partition``, and one per rule run and follower under ``replica``.
+    The dict has one row per rule run under ``partition``, and one per rule run and follower under ``replica``.
     """
     term = state.term[0]
     replica: list[tuple[int, ...]] = []
@@ -77,29 +77,30 @@ def shown_around_shrinks(state: State, since_us: int) -> Rows:
 
 
 class AroundShrinks:
-    """Selects the timeline rows around shrinks, given the kernel's results in chunks.
+    """Selects the timeline rows around shrinks from the kernel's results, which it gets in chunks.
 
-    Rows that a later shrink may need are kept until the next chunk.
+    Rows that a later shrink may need are held until the next chunk.
     """
 
     def __init__(self) -> None:
         self.terms: dict[int, _Term] = {}
 
     def go_on(self, identity: Identity, before: Rows) -> None:
-        """Continue a term from the previous window; ``before`` is its state there (`shown_around_shrinks`)."""
+        """Continue a term of the previous window with ``before``, its state then (`shown_around_shrinks`)."""
         self.terms[id(identity)] = _Term(identity, before)
 
     def kept(self, out: KernelOutput, marks: Sequence[tuple[Int64Array, Identity]], *, goes_on: bool) -> Iterator[Kept]:
-        """Yield the timeline rows around shrinks that can be selected with the next chunk of the kernel's results.
+        """Take the next chunk of the kernel's results, and yield the timeline rows that are now known to be kept.
 
         Parameters
         ----------
         out : KernelOutput
+            The chunk.
         marks : sequence of (copy of ``out.filled``, identity of a term)
-            As for ``udfs.batches.results.named_results``. The identities also contain ``lag_times_us``, ``from_us`` and
-            ``until_us``.
+            Where the rows of each term end in ``out``, as for ``udfs.batches.results.named_results``. The identities
+            also contain ``lag_times_us``, ``from_us`` and ``until_us``.
         goes_on : bool
-            Whether more rows of the last term may follow.
+            Whether the next chunk may contain more rows of the last term.
         """
         chosen: Chosen = {kind: [] for kind in TIMELINES}
         begin = np.zeros_like(out.filled)

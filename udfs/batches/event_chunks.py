@@ -24,11 +24,11 @@ COLUMNS_OF_FETCHES = {
     "leader_log_end_offset": "leader_log_end_offset", "handled_us": "handled_time", "processed_us": "processed_time",
     "released_us": "released_time", "until_us": "completed_time",
 }  # fmt: skip
-"""For each column of ``udfs.records.Rows``, the column of ``fetch_log`` from which it is read. Column ``later_by`` is
-read in addition."""
+"""For each column of ``udfs.records.Rows``, the column of ``fetch_log`` that contains its value. Column ``later_by``
+is read in addition."""
 COLUMNS_OF_APPENDS = {"time_us": "append_time", "offset": "log_end_offset", "code": "acks"}
-"""For each column of ``udfs.records.Rows``, the column of ``append_log`` from which it is read. An append without a log
-end offset was refused."""
+"""For each column of ``udfs.records.Rows``, the column of ``append_log`` that contains its value. An append without a
+log end offset was refused."""
 
 NUMBERS = tuple(COLUMNS_OF_FETCHES)
 PIECES = pa.schema(
@@ -55,7 +55,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def event_chunks_of_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Expand runs of fetches to single fetches, and group these into chunks by replica set.
+    """Group single fetches into chunks by replica set. Rows that store a run of equal fetches are expanded first.
 
     Memory is bounded by CHUNK_ROWS and one batch.
 
@@ -186,7 +186,7 @@ class Events(NamedTuple):
     ``udfs.records.Rows``."""
 
     def part(self, first: int, end: int) -> "Events":
-        """Return views of the events from ``first`` to ``end`` (exclusive). ``sets`` stays complete."""
+        """Return views of the events from ``first`` to ``end`` (exclusive), with all of ``sets``."""
         return Events(self.sets, {name: column[first:end] for name, column in self.columns.items()})
 
     def __len__(self) -> int:
@@ -234,7 +234,7 @@ def sorted_events(events: Events) -> Events:
 
 
 def joined_events(earlier: Events, later: Events) -> Events:
-    """Append ``later`` to ``earlier``. All events of ``earlier`` must belong to the first replica set of ``later``."""
+    """Return ``earlier`` followed by ``later``. All of ``earlier`` must be of the first replica set of ``later``."""
     columns = {name: np.concatenate([earlier.columns[name], column]) for name, column in later.columns.items()}
     columns["set"][: len(earlier)] = 0
     return Events(later.sets, columns)

@@ -1,4 +1,4 @@
-"""Combine consecutive identical fetches of a fetch session into runs with one row each.
+"""Combine consecutive fetches of a fetch session that differ only in their times into runs with one row each.
 
 Every request of a fetch session fetches all partitions of the session. On an idle partition, the same fetch therefore
 repeats twice a second. A run is one fetch and the fetches of the same session after it that differ from it only in
@@ -35,8 +35,8 @@ Ints = npt.NDArray[np.int64]
 class RequestsForRuns(NamedTuple):
     """The n requests of a batch, as input of `compressed_to_runs`: arrays with one entry per request.
 
-    ``goes_on`` is true if the request's fetches may continue runs of the previous request. ``later_by``, of shape
-    (n, len(LATER)), then contains the differences from the previous request, else 0. ``handled_us`` is when an io
+    ``goes_on`` is true if the request's fetches may continue runs of the previous request. If so, ``later_by``, of
+    shape (n, len(LATER)), contains the differences from the previous request, else 0. ``handled_us`` is when an I/O
     thread picked up the request, ``read_us`` when the leader last read its log for it, and ``waited_us`` is
     ``handled_us`` if the request waited for data, else -1.
     """
@@ -79,7 +79,7 @@ def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
 
 
 class FetchRuns(NamedTuple):
-    """Runs of identical fetches, in arrays with one entry per run.
+    """Runs of fetches that differ only in their times, in arrays with one entry per run.
 
     ``first`` is the index of the run's first fetch. ``last_handled_us`` and ``last_read_us`` are times of its last
     fetch. ``last_waited_us`` is when the last fetch of the run that waited for data was handled, or null.
@@ -94,10 +94,10 @@ class FetchRuns(NamedTuple):
 
 
 def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> FetchRuns:
-    """Combine identical fetches of the same partition in consecutive requests into runs.
+    """Combine equal fetches of the same partition in consecutive requests into runs.
 
-    The fetches of a run have the same offset, epoch and high watermark (two nulls are equal). A fetch is a run of its
-    own if it failed, returned records, or has no leader epoch (which is then looked up by time).
+    The fetches of a run have the same offset, epoch and high watermark (two nulls are equal). A fetch is never combined
+    if it failed, returned records, or has no leader epoch (which must then be looked up by its time).
 
     Parameters
     ----------

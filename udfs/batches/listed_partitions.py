@@ -22,7 +22,7 @@ SEEN = arrow_columns(
     "broker_id INT, stretch INT, topic_id STRING, partition_id INT, leader_epoch INT, replica_id INT, "
     "first_us BIGINT, last_us BIGINT, fetches BIGINT"
 )
-"""Schema of the output of `seen_in_fetches`: one row per partition, stretch of the log, leader epoch and replica."""
+"""Schema of the output of `seen_in_fetches`: counts per partition, stretch of the log, leader epoch and replica."""
 
 WHOLE = ("broker_id", "handled_us", "processed_us", "completed_us", "acks", "client_id", "source_file",
          "source_line")  # fmt: skip
@@ -90,12 +90,13 @@ def _failed_partitions(asked: UnpackedPartitions, answered: UnpackedPartitions) 
 def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Count the fetches that list each partition, by stretch of the log, leader epoch and replica.
 
-    Each input batch is counted alone, so the caller must add up the counts.
+    Each input batch is counted separately, so the caller must add up the counts.
 
     Parameters
     ----------
     batches : record batches of fetches
-        As for `listed_by_fetches`, and ``stretch`` (int32): the number of the stretch of the log.
+        As for `listed_by_fetches`, and ``stretch`` (int32): the number of the part of the log, without gaps, to which
+        the fetch belongs.
 
     Yields
     ------
@@ -118,7 +119,7 @@ def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def produced_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield one row per partition of each produce request: those in its response, or in the request if it has none.
+    """Yield one row per partition in the response to each produce request, or in the request if there is no response.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Find the partitions that each fetch request read: run the kernel of fetch sessions on Arrow batches."""
+"""Find all partitions for which each fetch request read the log, by tracking fetch sessions over Arrow batches."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -181,7 +181,9 @@ class _SessionReader:
 
 
 def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT) -> Iterator[pa.RecordBatch]:
-    """Yield one row per partition that a request read. Identical rows form runs (``udfs.batches.fetch_runs``).
+    """Yield one row per partition that a fetch request read. Rows that differ only in time become one row.
+
+    See ``udfs.batches.fetch_runs``.
 
     Parameters
     ----------
@@ -208,16 +210,14 @@ def partitions_read(batches: Iterator[pa.RecordBatch], rows_out: int = ROWS_OUT)
 
 
 def sessions_read(batches: Iterator[pa.RecordBatch], members: Members) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `partitions_read`, and one row per gap in a session: requests that are missing from the log.
-
-    Only the rows for gaps have a ``reason``.
+    """Yield the rows of `partitions_read`, and one row, with a ``reason``, where requests of a session are missing.
 
     Parameters
     ----------
     batches : record batches of requests
         As for `partitions_read`. Their times are first corrected by `udfs.batches.sessions.session_requests_in_turn`.
     members : mapping
-        Partitions that sessions contained before their first request in these batches, so that it reads them too.
+        Partitions that sessions contained before their first request in these batches. That request reads them too.
     """
     reader = _SessionReader()
     for batch in session_requests_in_turn(batches):

@@ -1,7 +1,8 @@
 """Store a segment's quiet stretch as a binary next to its events, and read the binary in a replay.
 
-A replay that skips the stretch only needs the few rows around it. The binary begins with `LAYOUT` and the CRC-32 of the
-rest. The rest is a compressed sequence of 8-byte numbers:
+In a quiet stretch no follower falls behind (``udfs.kernel.quiet``). A replay that skips it only needs the few rows
+around it. The binary begins with `LAYOUT` and the CRC-32 of the rest. The rest is a compressed sequence of 8-byte
+numbers:
 
 - the record QUIET;
 - four counts: latencies, rows before the stretch, latest fetches in it, rows after it;
@@ -32,7 +33,7 @@ with other bytes is ignored."""
 
 
 class AroundQuiet(NamedTuple):
-    """A segment's quiet stretch as stored: its effects on a replay, and the segment's rows before and after it."""
+    """A segment's quiet stretch as it is stored: its effects on a replay, and the rows before and after it."""
 
     quiet: npt.NDArray[np.void]
     """One record of type QUIET: where the stretch begins and ends, and the largest delays in it to which a rule may
@@ -92,12 +93,12 @@ def unpacked_quiet(binary: bytes) -> AroundQuiet | None:
 
 @dataclass(frozen=True)
 class QuietRows:
-    """An item of the replay's stream that stands for the rows of a segment's quiet stretch.
+    """An item of the replay's input that stands for the rows of a segment's quiet stretch, which stay packed.
 
     Parameters
     ----------
     of_set : tuple
-        The replica set: values of SET_COLUMNS.
+        The replica set (a partition on one leader): values of SET_COLUMNS.
     around : AroundQuiet
     segment : callable
         Unpacks the segment that contains the stretch, and returns all its rows as a RecordBatch of the stream.
@@ -124,21 +125,21 @@ class QuietRows:
 
 
 def kernel_rows(batch: pa.RecordBatch) -> Rows:
-    """Convert a batch of the replay's stream to ``udfs.records.Rows``, the kernel's input."""
+    """Convert a batch of the replay's input, one row per event, to the numpy arrays that the kernel reads."""
     return Rows(*(np.asarray(batch.column(name)) for name in Rows._fields))
 
 
 def fetches_from_below(rows: Rows, passed: QuietRows) -> bool:
-    """Whether a fetch in ``rows`` is from below the log end that all followers had after the stretch ``passed``.
+    """Whether a fetch in ``rows`` shows that a follower has lost records since the skipped stretch ``passed``.
 
-    The follower of such a fetch has lost records.
+    Its fetch offset is then below the log end that all followers had after the stretch.
     """
     offsets = rows.offset[(rows.kind == FETCH) & (rows.code == 0) & (rows.offset >= 0)]
     return bool(len(offsets)) and int(offsets.min()) < int(passed.around.quiet["log_end_at_end"][0])
 
 
 def recall_appends(history: AppendHistory, passed: Iterable[QuietRows]) -> None:
-    """Replace each skipped stretch's single append in the history with the appends of the stretch."""
+    """Put the appends of skipped stretches back into the history, which has one append per skipped stretch."""
     first, end = history.used
     ends, times_us = history.log_end_offset[first:end].copy(), history.time_us[first:end].copy()
     for piece in passed:

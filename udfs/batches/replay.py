@@ -1,8 +1,8 @@
 """Run the replay kernel on sorted Arrow batches, one replica set after the other, and return Arrow batches.
 
-The stream contains the rows of many replica sets, one set after the other. A replica set is one partition on one
-leader, with its terms in chronological order. Only the state of the current set is kept, so memory does not grow with
-the stream.
+The stream of input batches contains the rows of many replica sets, one set after the other. A replica set is one
+partition on one leader, with its terms (one per leader epoch) in chronological order. Only the state of the current set
+is kept, so memory does not grow with the stream.
 """
 
 import zlib
@@ -51,7 +51,7 @@ PASSED = 16
 """Number of the latest skipped quiet stretches that are remembered. If a follower loses records, the appends of these
 stretches are restored. Stretches without appends are not remembered."""
 TERMS_ALIKE = 64
-"""Maximum number of different leader settings for which the parameters of all rule runs are cached."""
+"""Maximum number of different leader settings for which the resulting parameters of all rule runs are cached."""
 WIDEST_ASSIGNMENT = FOLLOWERS_A_SCORE
 """Assumed maximum number of replicas of a partition. It determines the size of the output buffer."""
 
@@ -101,14 +101,14 @@ class SetReplay:
         self.params: dict[tuple[Any, ...], tuple[npt.NDArray[np.void], list[str]]] = {}
 
     def begin_set(self, key: tuple[Any, ...]) -> None:
-        """Begin the replica set ``key`` (values of SET_COLUMNS). Its rows before its first term are ignored."""
+        """Begin the replica set ``key`` (values of SET_COLUMNS). Rows that come before its first term are ignored."""
         self.key, self.identity, self.state = key, None, None
         self.passed.clear()
 
     def go_on(self, since_us: int, kept: dict[str, Any]) -> None:
-        """Restore the set's state at the end of the previous window from ``kept``, the values of its GOES_ON row.
+        """Continue the set from its stored state ``kept`` at ``since_us``, the end of the previous window.
 
-        The term of that state may continue in this window, or may be over.
+        ``kept`` contains the values of the set's GOES_ON row. The state's term may continue in this window, or be over.
         """
         self.state = unpacked_snapshot(zlib.decompress(kept["state"]))
         self.state.term["end_us"], self.state.term["ends_mid_term"] = kept["end_us"], kept["ends_mid_term"]
@@ -118,7 +118,7 @@ class SetReplay:
             self.around.go_on(self.identity, shown_around_shrinks(self.state, since_us))
 
     def begin_term(self, start_us: int, start_offset: int, term: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Begin the term that ``term`` (TERM_FIELDS of a TERM_STARTS row) describes, and yield results if needed."""
+        """Begin a term of the set, described by ``term`` (TERM_FIELDS), and yield results if the buffer is full."""
         assigned = term["assigned"]
         state = new_state(self.codes, len(assigned))
         if self.state is not None and not term["process_is_new"]:
@@ -144,7 +144,7 @@ class SetReplay:
         kernels.begin_replay_of_term(state, isr, term["high_watermark"], bool(term["leader_is_new"]), self.out)
 
     def change_min_isr(self, now_us: int, min_isr: int) -> Iterator[pa.RecordBatch]:
-        """Set the topic's min.insync.replicas from ``now_us`` on, except in rule runs for which the user set it."""
+        """Set min.insync.replicas from ``now_us`` on, except in rule runs for which the user fixed its value."""
         if self.state is None or self.term_is_over or now_us > self.state.term["end_us"][0]:
             return
         yield from self.advance(NO_ROWS, now_us)
@@ -165,7 +165,7 @@ class SetReplay:
         return self.params[key]
 
     def _identify(self, leader_epoch: int, assigned: Sequence[int], params: Sequence[str], from_us: int) -> None:
-        """Set ``identity``: the names and ids that are added to each result row of the current term."""
+        """Set ``identity``: topic, leader epoch and the like, which are added to each result row of this term."""
         of_set = dict(zip(SET_COLUMNS, self.key or (), strict=True))
         assert self.state is not None
         self.identity = {
@@ -182,7 +182,7 @@ class SetReplay:
             yield from self.flush()
 
     def advance(self, rows: Rows, until_us: int) -> Iterator[pa.RecordBatch]:
-        """Replay rows of the current term, then fire timers up to ``until_us``. Between terms, nothing is done."""
+        """Replay rows of the current term, then fire timers up to ``until_us``. Do nothing between two terms."""
         if self.state is None or self.term_is_over:
             return
         if self.passed and fetches_from_below(rows, self.passed[-1]):
@@ -193,7 +193,7 @@ class SetReplay:
             yield from self.flush()
 
     def pass_over(self, piece: QuietRows, rows: Callable[[], Rows]) -> Iterator[pa.RecordBatch]:
-        """Skip a quiet stretch of the log, or replay its rows if skipping them could change results."""
+        """Skip ``piece``, a quiet stretch of the log; or replay its ``rows()`` if skipping could change results."""
         if self.state is None or self.term_is_over or self.key != piece.of_set:
             return
         if all(map(_run_knows_quiet, self.runs)):
@@ -207,7 +207,7 @@ class SetReplay:
         yield from self.advance(rows(), -1)
 
     def end_term(self) -> Iterator[pa.RecordBatch]:
-        """Fire the timers up to the end of the term, write its ledger, and mark where its rows end in the output."""
+        """Replay timers up to the end of the term, write its counters, and note where its rows end in the output."""
         if self.state is not None and self.identity is not None and not self.term_is_over:
             yield from self.advance(NO_ROWS, int(NEVER_US))
             kernels.end_replay_of_term(self.state, self.out)
@@ -215,7 +215,7 @@ class SetReplay:
             self.term_is_over = True
 
     def end_set(self) -> Iterator[pa.RecordBatch]:
-        """Replay to the end of the set's last term or of the window, and store the set's state if STATE is wanted."""
+        """Replay the set to the end of its last term or of the window, and store its state if STATE was asked for."""
         if self.state is None or self.identity is None:
             return
         if self.state.term["end_us"][0] < self.until_us:
@@ -241,7 +241,7 @@ class SetReplay:
         self.kept.clear()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield the results in the output buffer as named rows, and empty the buffer."""
+        """Yield the results in the output buffer as rows with names instead of numbers, and empty the buffer."""
         if self.identity is not None:
             self.marks.append((self.out.filled.copy(), self.identity))
         rules = [run.rule for run in self.runs]
@@ -261,7 +261,7 @@ NO_ROWS = Rows(*(np.asarray(pa.array([], pa.int64())) for _ in Rows._fields))
 
 
 def _carry_over_to_next_term(former: State, state: State, assigned: Sequence[int]) -> None:
-    """Copy the state of followers from a leader's former term to its next term, if they are assigned in both."""
+    """Copy the state of the followers that are assigned in two successive terms of a leader to the later one."""
     known = list(former.fetches["replica_id"])
     for p, replica in enumerate(assigned):
         if replica in known:
@@ -279,8 +279,8 @@ def replay_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Replay a stream of batches, which is sorted by replica set and then by ROW_ORDER, and yield the results.
 
-    A set begins with a TERM_STARTS row, or with a GOES_ON row that contains its state from the previous window. Rows
-    before that row are ignored.
+    A replica set begins with a TERM_STARTS row (the start of a term), or with a GOES_ON row (its state from the
+    previous window). Rows before that row are ignored.
 
     Parameters
     ----------
@@ -345,7 +345,7 @@ def _by_knowledge_of_quiet(runs: Sequence[RuleRun]) -> list[list[RuleRun]]:
 
 
 def _run_knows_quiet(run: RuleRun) -> bool:
-    """Whether the rule of a rule run allows the replay to skip quiet stretches."""
+    """Whether a rule run's rule allows the replay to skip quiet stretches."""
     return REGISTRY[run.rule].acts_in_quiet is not always_acts
 
 

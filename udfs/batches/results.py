@@ -1,4 +1,4 @@
-"""Convert the kernel's numeric results to rows with names, with RESULT_SCHEMA or, for stored timelines, STATES."""
+"""Convert the kernel's numeric results to Arrow batches with RESULT_SCHEMA or, for stored timelines, STATES."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -47,12 +47,12 @@ _NULL_UNLESS = {
     "times_known": {"last_caught_up_time_ms"},
     "held_known": {"leader_held_ms"},
 }
-"""For each flag in a term's identity, the columns that are null if the flag is false. ``offsets_known``: a log line
-names offsets. ``times_known``: the row does not end a span around shrinks. ``held_known``: the log has more than one
-instant per fetch."""
+"""For each flag of a term, the columns that are null if the flag is false. ``offsets_known``: a log line names offsets.
+``times_known``: the row does not end a span around shrinks. ``held_known``: the log has more than one time per
+fetch."""
 _ROWS_A_BATCH = 1 << 16
 _WIDEST = 40
-"""Number of bits for the ISR in a number that combines a term's index (upper bits) with an ISR (a bit per replica)."""
+"""Where a term's index and an ISR (a bit per replica) are combined in one number, the ISR has this many lower bits."""
 Results = Iterator[pa.RecordBatch]
 
 RESULT_SCHEMA = pa.schema(
@@ -127,14 +127,15 @@ def named_results(
     kinds: Collection[str],
     shared: Collection[str] = (),
 ) -> Results:
-    """Convert the kernel's numbers to rows with topic, term and rule names, replica ids, and ISRs as lists of ids.
+    """Convert the kernel's numbers to rows with topics, leader epochs, rule names and replica ids.
 
     Parameters
     ----------
     out : KernelOutput
     marks : sequence of (copy of ``out.filled``, identity of a term)
-        One entry per term, in the order of the rows: the number of rows in each array after the term, and the term's
-        SET_COLUMNS, ``leader_epoch``, ``assigned``, and ``params_json`` (a list with one text per rule run).
+        Which rows belong to which term, in the order of the rows: the number of rows in each array up to the term's
+        end, and a dict with the term's SET_COLUMNS, ``leader_epoch``, ``assigned``, and ``params_json`` (a list with
+        one text per rule run).
     rules : sequence of str
         The rule of each rule run.
     kinds : collection of str
@@ -185,7 +186,7 @@ def named_once(
 def named(
     out: KernelOutput, kind: str, of_term: Int64Array, identities: Sequence[Identity], rules: Sequence[str]
 ) -> Results:
-    """Convert one kind of result to batches with RESULT_SCHEMA, with one row per rule run even where they share a row.
+    """Convert one kind of result to batches with RESULT_SCHEMA. A row that rule runs share is repeated for each.
 
     Row i of the kernel's output belongs to the term ``identities[of_term[i]]``. ``rules`` contains the rule of each
     rule run.
@@ -210,14 +211,14 @@ def named(
 
 
 def _result_of_each_run(runs: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Expand rows that rule runs share. Return the index of the row and of the rule run for each pair of the two."""
+    """Expand rows that rule runs share. Return the row's index and the rule run's index for each (row, rule run)."""
     bits = np.ascontiguousarray(runs)[:, None].view(np.uint8)
     row, bit = np.nonzero(np.unpackbits(bits, axis=1, count=int(RUNS_A_ROW), bitorder="little"))
     return row, (runs[row] >> RUNS_A_ROW) * RUNS_A_ROW + bit
 
 
 def _result_columns(rows: Int64Array, kind: str) -> dict[str, Int64Array]:
-    """Return the columns of one kind of result by name, except the first column, which contains the rule runs."""
+    """Return the columns of one kind of result by name, without the first one, which contains the rule runs."""
     return {column: np.ascontiguousarray(rows[:, i]) for i, column in enumerate(KINDS[kind]) if i}
 
 

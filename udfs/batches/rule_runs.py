@@ -1,4 +1,4 @@
-"""Rule runs: a rule with the parameters that the user set. Others come from the leader's settings or the rule."""
+"""Define the rule run, one rule with one set of parameters, and find the value of each parameter."""
 
 import json
 from collections.abc import Mapping
@@ -10,16 +10,19 @@ from udfs.rules import REGISTRY, Param, Rule
 
 @dataclass(frozen=True)
 class RuleRun:
-    """A rule, and the parameters that the user set. Other parameters come from the leader's settings or the rule."""
+    """A rule to replay, by its id, and the parameters that the user set.
+
+    The values of all other parameters come from the leader's settings or are the rule's defaults.
+    """
 
     rule: str
     params: Mapping[str, int] = field(default_factory=dict)
 
 
 def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
-    """Return the value of each parameter of a rule run in a term: the user's, else the leader's, else the rule's.
+    """Return the value of each parameter of a rule run: the one the user set, else the leader's, else the default.
 
-    ``term`` contains the leader's settings (`udfs.batches.stream_columns.OF_BROKER`).
+    ``term`` contains the leader's settings during one leader epoch (`udfs.batches.stream_columns.OF_BROKER`).
     """
     rule = REGISTRY[run.rule]
     lag_time = run.params.get("replica_lag_time_max_ms", term["replica_lag_time_max_ms"])
@@ -35,9 +38,10 @@ def resolved_params(run: RuleRun, term: Mapping[str, Any]) -> dict[str, int]:
 
 
 def params_json(run: RuleRun, term: Mapping[str, Any]) -> str:
-    """Return a rule run's parameters in a term as JSON with sorted keys, for the column ``params_json`` of results.
+    """Return a rule run's parameters as JSON with sorted keys, for the column ``params_json`` of results.
 
     It contains the rule's own parameters, the lag time, min.insync.replicas, and all parameters that the user set.
+    ``term`` is as for `resolved_params`.
     """
     rule = REGISTRY[run.rule]
     shown = {"replica_lag_time_max_ms", "min_insync_replicas", *rule.params, *run.params}

@@ -1,4 +1,4 @@
-"""Unpack the segments in the replay's stream to one row per event. Quiet stretches can stay packed."""
+"""Unpack the segments (many events in one row) in the replay's input. Quiet stretches of segments can stay packed."""
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def one_row_an_event(batches: Iterator[pa.RecordBatch], *, quiet: bool = False) -> Iterator[Piece]:
-    """Unpack the segments in the replay's stream, and yield its rows in order, with one row per event.
+    """Unpack the segments in the replay's input, and yield its events in order, with one row per event.
 
     Memory is bounded by overlapping segments and one batch.
 
@@ -106,7 +106,7 @@ class _Segment(NamedTuple):
 
 
 def _pieces_of_stream(batches: Iterator[pa.RecordBatch], *, quiet: bool) -> Iterator[Piece]:
-    """Yield the stream's rows in order: slices of the rows of single events, and the unpacked events of segments."""
+    """Yield the input's rows in order: slices of the rows of single events, and the unpacked events of segments."""
     waiting: _Segment | None = None  # whether it is unpacked depends on the next row
     for batch in batches:
         segments = batch.column("segment")

@@ -1,9 +1,10 @@
 """Pack consecutive fetches and appends of one replica set into segments: one row, with each column as one binary.
 
-Spark is slow per row and fast per byte: 16,384 events pass through it as one row of about 300 kB. In format 1, a binary
-contains little-endian signed integers. The first value takes 8 bytes. The next byte is the width of the differences in
-bytes (0, 1, 2, 4 or 8; 0 if all values are equal). Then follows the difference of each value from the one before.
-``PACKED`` lists the columns. ``checksum`` is the CRC-32 of the concatenated binaries.
+A replica set is a partition on one leader. Spark is slow per row and fast per byte: 16,384 events pass through it as
+one row of about 300 kB. In format 1, a binary contains little-endian signed integers. The first value takes 8 bytes.
+The next byte is the width of the differences in bytes (0, 1, 2, 4 or 8; 0 if all values are equal). Then follows the
+difference of each value from the one before. ``PACKED`` lists the columns. ``checksum`` is the CRC-32 of the
+concatenated binaries.
 """
 
 import zlib
@@ -42,8 +43,8 @@ PACKED = {
 """
 OF_FETCHES = tuple(PACKED)[4:]
 _INSTANTS = ("time_us", *tuple(PACKED)[6:])
-"""Columns with the instants of a fetch, in chronological order. The first is stored as a time, and each later one as
-the difference from the one before it."""
+"""Columns with the times of a fetch's steps, in chronological order. The first is stored as a time, and each later one
+as the difference from the one before it."""
 SEGMENT = pa.struct(
     [
         ("format_version", pa.int32()),
@@ -114,7 +115,7 @@ def unpack_steps(binary: bytes, steps: Ints) -> None:
 
 
 def _width_of_steps(binary: bytes, count: int) -> int:
-    """Return the width of a packed column's differences, in bytes. Raise if it does not have ``count`` values."""
+    """Return the width in bytes of a packed column's differences. Raise if the column's length is not ``count``."""
     if not count and not binary:
         return 0
     width = binary[8] if len(binary) > 8 else -1
@@ -177,7 +178,7 @@ class _SegmentNumber:
         self._next = 0
 
     def next_of(self, key: tuple[object, ...]) -> int:
-        """Return the number for the next segment of the replica set ``key``."""
+        """Return the number for the next segment of the replica set ``key`` (values of SET_COLUMNS)."""
         self._next = self._next + 1 if key == self._of else 0
         self._of = key
         return self._next
@@ -274,7 +275,7 @@ def unpack_segment(segment: dict[str, Any]) -> dict[str, Ints]:
 
 @entry
 def spread_steps(of_events: Ints, of_fetches: Ints, columns: Ints) -> int:
-    """Add up the differences that a segment stores, and write the values, one per event, into ``columns``.
+    """Compute the values of a segment's columns from the stored differences, and write them into ``columns``.
 
     The rows of ``columns`` are the columns of ``Rows`` in the order of ``PACKED``.
 

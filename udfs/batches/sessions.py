@@ -1,4 +1,4 @@
-"""Prepare the requests of fetch sessions: correct their times, find gaps, and add partitions from before the log."""
+"""Prepare the requests of fetch sessions: correct times, find missing requests, add partitions from before the log."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,10 +28,10 @@ FIRST_REQUESTS = arrow_columns(
 
 Held = Sequence[tuple[Sequence[str], str, Sequence[tuple[int, int, int]]]]
 Members = Mapping[tuple[int, int], Held]
-"""For each (broker id, session id), the partitions that the session contained before the log began.
+"""For each (broker id, session id), the partitions that the fetch session contained before the log began.
 
-There is one entry per topic: its ids, its name, and its partitions. A partition is given as its id, and the leader
-epoch and offset of its last fetch, or -1 if unknown."""
+Each topic has one entry with its ids, its name, and its partitions. A partition is given as (id, leader epoch, offset);
+the last two are those of its last fetch, or -1 if unknown."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -85,10 +85,10 @@ def first_session_requests(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def missing_session_requests(batch: pa.RecordBatch, members: Members = MappingProxyType({})) -> pa.RecordBatch:
-    """Return the requests of a batch whose preceding request in the session is missing from the log.
+    """Return those requests of a batch for which the previous request of their session is missing from the log.
 
-    The columns ``reason`` and ``detail`` are added: the kind of gap, and a text that names the session. A session's
-    first request is not returned if ``members`` shows that the request before it is in logs that were read earlier.
+    The columns ``reason`` (the kind of gap) and ``detail`` (a text that names the session) are added. A session's first
+    request is not returned if ``members`` shows that the request before it is in logs that were read earlier.
     """
     went_on = {key for key, held in members.items() if any(epoch >= 0 for *_, own in held for _, epoch, _ in own)}
     epoch, previous = int64_array(batch.column("session_epoch")), int64_array(batch.column("previous_epoch"))

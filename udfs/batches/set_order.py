@@ -1,4 +1,7 @@
-"""Merge overlapping pieces of the replay's stream, so that the rows of each replica set are in chronological order."""
+"""Merge pieces of the replay's input that overlap in time, so that each replica set's rows are in order of time.
+
+A replica set is a partition on one leader.
+"""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -17,7 +20,7 @@ Piece: TypeAlias = "pa.RecordBatch | QuietRows"
 
 
 def in_set_order(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Merge overlapping pieces of the stream, so that the rows of each replica set are in the order ROW_ORDER.
+    """Merge pieces of the input that overlap in time, so that each replica set's rows are in the order ROW_ORDER.
 
     Memory is bounded by overlapping pieces.
 
@@ -72,7 +75,7 @@ def _begin_of(piece: Piece) -> tuple[Key, Key, int]:
 
 
 def rows_of_piece(piece: Piece) -> pa.RecordBatch:
-    """Return the rows of a piece. If it is a quiet stretch, its segment is unpacked."""
+    """Return a piece of the replay's input as rows. If it is a packed quiet stretch, its segment is unpacked."""
     return piece.rows() if isinstance(piece, QuietRows) else piece
 
 
@@ -86,7 +89,7 @@ def set_changes(batch: pa.RecordBatch, names: tuple[str, ...]) -> npt.NDArray[np
 
 
 def set_order(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return the indices that sort the rows of each replica set by ROW_ORDER; the order of sets does not change."""
+    """Return the indices that sort the rows of each replica set by ROW_ORDER, and keep the sets in their order."""
     keys = [np.cumsum(set_changes(batch, SET_COLUMNS)), *(np.asarray(batch.column(name)) for name in ROW_ORDER)]
     return np.lexsort(keys[::-1])
 

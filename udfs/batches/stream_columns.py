@@ -1,4 +1,4 @@
-"""Columns of the replay's stream for rows that are not events: starts of terms, and states from earlier windows."""
+"""Columns of the replay's input for rows that are not events: starts of terms, and states from earlier windows."""
 
 import pyarrow as pa
 
@@ -22,8 +22,8 @@ TERM_FIELDS = (
     ("held_known", pa.bool_()),
     ("held_at_start", pa.list_(pa.int64())),
 )
-"""Fields of the struct column ``term`` of a TERM_STARTS row. In this row, ``time_us`` is the start of the term, and
-``offset`` is the leader's log end at the start."""
+"""Fields of the struct column ``term`` of a TERM_STARTS row, which begins a term (the time of one leader epoch).
+``time_us`` of this row is the start of the term, and ``offset`` is the leader's log end at the start."""
 
 OF_BROKER = ("replica_lag_time_max_ms", "min_insync_replicas", "check_origin_ms", "isr_write_ms")
 """Fields of ``term`` with the leader's settings. A rule run uses them for parameters that the user did not set."""

@@ -17,14 +17,14 @@ COUNT = -1
 """Index of the last row of ``waits``. Its column TIME holds the number of rows in use. Its column of a rule run holds
 the index of the first row for which that rule run still waits."""
 FOR_NOTHING = np.int64(2**62)
-"""Stored instead of a row's index if a rule run waits for no append, now or later, because it shares the state of a
-group."""
+"""Stored as the first waiting row of a rule run that waits for no append, now or later, because its group (of rule runs
+with equal state, ``udfs.kernel.shared_runs``) waits in its place."""
 
 
 def new_ack_waits(runs: int, capacity: int) -> Int64Array:
-    """Return an empty ``waits``: the array of appends that some rule run has not acknowledged yet, in order.
+    """Return an empty ``waits``: an int64 array with a row per append that some rule run has not acknowledged yet.
 
-    It is an int64 array of shape (capacity + 1, 2 + runs). If more appends wait, neighbouring appends are merged into
+    Its shape is (capacity + 1, 2 + runs). If more appends wait than it has rows, neighbouring appends are merged into
     one row, with the time of the earlier and the log end of the later append. The latency of the later append is then
     overestimated by the time between the two.
     """
@@ -60,7 +60,7 @@ def clear_ack_waits(waits):
 
 @kernel
 def _make_room_for_waits(waits):
-    """Free rows of ``waits``: drop rows for which no rule run waits.
+    """Free rows of ``waits``: drop the appends that no rule run waits for.
 
     If fewer than half of the rows can be dropped, merge pairs of the remaining rows.
     """
@@ -92,7 +92,7 @@ def _make_room_for_waits(waits):
 
 @kernel
 def add_ack_wait(waits, log_end_offset, now_us):
-    """Add a row for an append to ``waits``, and return its index. The caller marks the rule runs that wait for it."""
+    """Add a row for an append to ``waits``, and return its index. The caller then sets which rule runs wait for it."""
     if waits[COUNT, TIME] == len(waits) - 1:
         _make_room_for_waits(waits)
     i = waits[COUNT, TIME]
@@ -108,7 +108,7 @@ def add_ack_wait(waits, log_end_offset, now_us):
 
 @inlined
 def some_ack_waits_end(waits, r, high_watermark):
-    """Whether the high watermark of rule run ``r`` has reached the end of the first append for which the run waits."""
+    """Whether the high watermark of rule run ``r`` has reached the first append that waits for it."""
     i = waits[COUNT, FIRST_RUN + r]
     return i < waits[COUNT, TIME] and waits[i, END] <= high_watermark
 
@@ -136,13 +136,13 @@ def acknowledge_waits(waits, r, high_watermark, now_us, latencies):
 
 @kernel
 def forget_ack_waits(waits, r):
-    """Mark in ``waits`` that slot ``r`` waits for no append, now or later."""
+    """Mark in ``waits`` that rule run (or group) ``r`` waits for no append, now or later."""
     waits[COUNT, FIRST_RUN + r] = FOR_NOTHING
 
 
 @kernel
 def take_over_ack_waits(waits, to, of):
-    """Copy the waiting appends of slot ``of`` to slot ``to``."""
+    """Copy the waiting appends of rule run (or group) ``of`` to rule run (or group) ``to``."""
     to, of = FIRST_RUN + to, FIRST_RUN + of
     for i in range(waits[COUNT, of], waits[COUNT, TIME]):
         waits[i, to] = waits[i, of]
@@ -151,7 +151,7 @@ def take_over_ack_waits(waits, to, of):
 
 @kernel
 def ack_waits_alike(waits, r, other):
-    """Whether slots ``r`` and ``other`` (rule runs or groups) wait for the same appends."""
+    """Whether the same appends wait in the rule runs (or groups) ``r`` and ``other``."""
     r, other = FIRST_RUN + r, FIRST_RUN + other
     alike = waits[COUNT, r] == waits[COUNT, other]
     for i in range(waits[COUNT, r], waits[COUNT, TIME]):

@@ -1,9 +1,9 @@
-"""Slots of the state that are replayed: groups, and rule runs that do not share a group's state (`shared_runs`)."""
+"""The part of the state to replay: groups of rule runs with equal state (`shared_runs`), and ungrouped rule runs."""
 
 from udfs.jit import inlined
 
 
 @inlined
 def active_run(active, k):
-    """Return the slot of the k-th rule run or group to replay. The mask shows the compiler that it is not negative."""
+    """Return the index in the state's arrays of the ``k``-th rule run (or group of rule runs) to replay."""
     return active[k] & 0xFFFF

@@ -30,7 +30,7 @@ def new_append_history(capacity: int = CAPACITY) -> AppendHistory:
 
 @kernel
 def begin_append_history(history: AppendHistory, start_offset: int, start_us: int) -> None:
-    """Empty the history at the start of a term. The records below ``start_offset`` get the append time ``start_us``."""
+    """Empty the history at the start of a term. Records below ``start_offset`` get the append time ``start_us``."""
     history.log_end_offset[0] = start_offset
     history.time_us[0] = start_us
     history.used[0] = 0

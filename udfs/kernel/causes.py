@@ -1,4 +1,4 @@
-"""Determine the causes of a shrink: all causes that hold, as bits. The first of them is the primary cause.
+"""Determine why a rule dropped a follower: all causes that apply, as bits. The first of them is the primary cause.
 
 Causes of spurious shrinks come first, each from the JIRA issue or KIP that describes it: the follower lacks nothing
 (KAFKA-7152), keeps pace (KAFKA-4485), was kept waiting by its leader (KIP-501), or lacks no acknowledged record
@@ -39,8 +39,8 @@ CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, CONTROLLER, FOLLOWER_STOPPED
 )
 
 ORDINARY_WORK = 10
-"""The cause SLOW_LEADER requires that the leader held the follower's fetches for more than 1/ORDINARY_WORK of the lag
-time."""
+"""A leader is to blame for a shrink (cause SLOW_LEADER) only if it delayed the follower's fetches for more than
+1/ORDINARY_WORK of the lag time."""
 
 
 NO_ARRIVAL_US = -1
@@ -52,7 +52,7 @@ CADENCES_A_LAG_TIME = 3
 
 @kernel
 def _acknowledged_without(state, r, p):
-    """Return the offset up to which records would be acknowledged if the leader did not wait for follower ``p``."""
+    """Return the offset up to which records would be acknowledged if follower ``p`` were not in the ISR."""
     leader, term = state.leaders[r], state.term[0]
     end = leader.log_end_offset
     for other in range(term.replicas):
@@ -87,7 +87,7 @@ def _has_stopped(fetch, lag_time_us, now_us):
 
 @kernel
 def causes_of_shrink(state, r, p, now_us):
-    """Return all causes that hold if rule run ``r`` drops follower ``p`` at ``now_us``. Bit i stands for CAUSES[i]."""
+    """Return why rule run ``r`` drops follower ``p`` at ``now_us``: bit i is set if CAUSES[i] applies."""
     fetch, term = state.fetches[p], state.term[0]
     settle_truth(fetch, term, now_us)
     lag_time_us = state.params[r].replica_lag_time_max_ms * 1000
@@ -122,7 +122,7 @@ def causes_of_shrink(state, r, p, now_us):
 
 @kernel
 def excused_by(causes):
-    """Return the field ``excused`` (`excuses`) of a follower that is dropped for ``causes`` (bits).
+    """Return the value of a follower's field ``excused`` (see `excuses`) after a shrink with these causes (bits).
 
     It is 0 if the shrink is not spurious, HEARD if the leader is to blame, and UNHEARD for other spurious shrinks.
     """

@@ -29,11 +29,11 @@ DEPENDS_ON = (None, "event_order", "check_time", "check_phase", "isr_at_start")
 NOTHING, EVENT_ORDER, CHECK_TIME, CHECK_PHASE, ISR_AT_START = np.arange(len(DEPENDS_ON))
 
 STAMP_US = 1_000
-"""Error of timestamps in microseconds: log lines and Kafka's clock are truncated to milliseconds."""
+"""Maximum error of a timestamp, in microseconds: log lines and Kafka's clock are truncated to milliseconds."""
 AWAKE_US = 100_000
 """A leader that wakes up runs its overdue checks within this time, in microseconds (measured: 3 to 60 ms)."""
 LATE_FOR_US = 5_000_000
-"""How long after a delay of the leader the error of event times stays as large as this delay, in microseconds."""
+"""After the leader has delayed a fetch, event times may be wrong by as much as that delay for this time, in us."""
 STARVED_US = 100_000
 """A leader with a longer delay than this, in microseconds, may also log late. The timestamps of two fetches then do not
 show their order."""
@@ -41,15 +41,15 @@ show their order."""
 
 @kernel
 def is_late_no_more(late_at_us, now_us):
-    """Whether the leader's last large delay, at ``late_at_us``, was more than LATE_FOR_US ago."""
+    """Whether the leader's last large delay, at ``late_at_us``, was more than LATE_FOR_US before ``now_us``."""
     return now_us - late_at_us > LATE_FOR_US
 
 
 @kernel
 def note_lateness_for_doubts(term, from_us, until_us, now_us):
-    """Store how long the leader delayed a fetch as its largest recent delay, unless a recent delay was longer.
+    """Store a delay of a fetch by the leader as the leader's largest recent delay, unless a recent one was longer.
 
-    The delay lasts from ``from_us`` to ``until_us``, without silences.
+    The delay lasted from ``from_us`` to ``until_us``; times in which the leader was silent do not count.
     """
     late_us = until_us - from_us - overlap_of_spans(from_us, until_us, term.silent_from_us, term.silent_until_us)
     if late_us >= term.late_us or is_late_no_more(term.late_at_us, now_us):
@@ -65,7 +65,7 @@ def error_us(term, now_us):
 
 @kernel
 def check_error_us(leader, term, params, now_us):
-    """Return how much later than ``now_us``, its time in the replay, a check may have run, in microseconds.
+    """Return how much later than in the replay (at ``now_us``) the leader's check may have run, in microseconds.
 
     This is `error_us`, or more if no log line about this partition shows when the check ran.
     """
@@ -83,7 +83,7 @@ def check_error_us(leader, term, params, now_us):
 
 @kernel
 def write_doubt(out, mine, r, p, depends_on):
-    """Write a DOUBT row: it marks the last shrink of follower ``p`` as only possible, for the reason ``depends_on``."""
+    """Write a DOUBT row: the last shrink of follower ``p`` is only possible. The reason is ``depends_on``."""
     mine.depends_on = depends_on
     mine.doubt_until_us = 0
     row = out.change[out.filled[2]]
@@ -95,9 +95,10 @@ def write_doubt(out, mine, r, p, depends_on):
 
 @kernel
 def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
-    """Start to watch for fetches that may have come before the check that drops a follower now.
+    """Return why a shrink that happens now is only possible (an index of DEPENDS_ON), or NOTHING if no reason is known.
 
-    Returns the reason (an index of DEPENDS_ON) if the shrink is already known to be only possible, else NOTHING.
+    Also store in ``mine`` until when a fetch can still show that it came before the check, and so make the shrink only
+    possible.
 
     Parameters
     ----------
@@ -138,7 +139,7 @@ def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
 
 @kernel
 def doubt_is_over(mine, fetch, now_us):
-    """Whether neither this fetch nor a later one can show that the follower's last shrink is only possible.
+    """Whether it is settled that the follower's last shrink is certain: no fetch from this one on can change that.
 
     A fetch after ``doubt_until_us`` is too late, and results of another day are stored separately. If a log line shows
     that the leader dropped the follower, any fetch from the log end came after that check.
@@ -150,7 +151,7 @@ def doubt_is_over(mine, fetch, now_us):
 
 @kernel
 def what_doubt_depends_on(mine, term, fetch):
-    """Return why a shrink is only possible if ``fetch`` would have prevented it by coming before the check.
+    """Return why a shrink is only possible, given that ``fetch`` would have prevented it if it came before the check.
 
     The result is EVENT_ORDER, CHECK_TIME or CHECK_PHASE.
     """
@@ -161,10 +162,9 @@ def what_doubt_depends_on(mine, term, fetch):
 
 @kernel
 def note_expand_in_doubt(mine, term, fetch, r, p, now_us, out):
-    """Called before a follower returns to the ISR. Write a DOUBT row if its last shrink is only possible.
+    """Write a row of kind DOUBT before a follower returns to the ISR, if its last shrink is only possible.
 
-    The shrink is only possible if the fetch with which the follower returns may have come before the check that dropped
-    it.
+    That is so if the fetch that brings the follower back may have come before the check that dropped it.
     """
     if mine.doubt_until_us != 0 and not doubt_is_over(mine, fetch, now_us):
         write_doubt(out, mine, r, p, what_doubt_depends_on(mine, term, fetch))

@@ -8,8 +8,8 @@ import numpy as np
 from udfs.jit import kernel
 
 UNHEARD, HEARD = np.int64(1), np.int64(2)
-"""Values of ``excused`` in a follower's ledger page after a spurious shrink. UNHEARD: the follower has not fetched
-since. HEARD: the follower has fetched again, or the leader was to blame for the shrink."""
+"""Values of a follower's field ``excused`` after a spurious shrink. UNHEARD: the follower has not fetched since. HEARD:
+the follower has fetched again, or the leader was to blame for the shrink."""
 IN_FLIGHT_US = 600_000
 """Length of the time before the end of a log in which fetches may be missing, in microseconds. A fetch is only logged
 when it completes, and most fetches wait half a second for data."""
@@ -17,7 +17,7 @@ when it completes, and most fetches wait half a second for data."""
 
 @kernel
 def note_excuse(mine, fetch, term, excused):
-    """Record in a follower's ledger page ``mine`` that the follower was dropped, and what is to blame.
+    """Record in ``mine``, a follower's counters, that a rule dropped the follower, and what was to blame.
 
     ``excused`` is 0 (the follower), HEARD (its leader), or UNHEARD (the rule, unless the follower turns out to be
     dead).
@@ -28,7 +28,7 @@ def note_excuse(mine, fetch, term, excused):
 
 @kernel
 def count_early(state, r, p, heard_us):
-    """Count the last spurious shrink of follower ``p`` as early if the follower was silent for more than a lag time.
+    """If follower ``p`` was silent for more than a lag time, count its last spurious shrink as early: it was dead.
 
     The silence begins with the follower's last fetch before the shrink, and ends at ``heard_us``: at its next fetch, or
     at the end of the log.

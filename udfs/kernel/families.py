@@ -1,6 +1,7 @@
 """Find families of rules. Under all rules of a family, fetches and appends change a follower's state in the same way.
 
-Two rules are of one family if their functions have the same code, or if one rule declares it (``Rule.knows_as``).
+Two rules are of one family if the functions in INSTANTS have the same code in both, or if one rule declares that it
+keeps the same state as the other (``Rule.knows_as``).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,16 +14,16 @@ from udfs.rules.base import Rule
 
 OTHER_INSTANTS = ("on_arrival", "on_read", "on_completed", "on_append", "outvoted")
 INSTANTS = ("on_recorded", *OTHER_INSTANTS)
-"""Names of the rule functions that may change a follower's state at an instant of a fetch or at an append."""
+"""Names of the functions of a `Rule` that may change a follower's state when it fetches or when the log grows."""
 
 
 def families(rules: Sequence[Rule]) -> tuple[int, ...]:
-    """Return the family of each rule, as the index in ``rules`` of the family's first rule.
+    """Return for each rule the number of its family: the index in ``rules`` of the family's first rule.
 
     Raises
     ------
     ValueError
-        If a rule names another rule in ``knows_as``, but acts at other instants of a fetch than that rule.
+        If a rule names another one in ``knows_as``, but their functions differ for an instant other than on_recorded.
     """
     by_id = {rule.id: rule for rule in rules}
     same = {}
@@ -38,9 +39,10 @@ def families(rules: Sequence[Rule]) -> tuple[int, ...]:
 
 
 def params_of_knowing(rules: Sequence[Rule]) -> tuple[str, ...]:
-    """Return the names of the rules' parameters that affect a follower's state: those that functions in INSTANTS read.
+    """Return the names of the parameters on which a follower's state depends under any of these rules.
 
-    Only parameters that a rule declares (``Rule.params``) are included.
+    A parameter is returned if a rule declares it (``Rule.params``) and a rule's function for a fetch or an append reads
+    it.
     """
     names = {name for rule in rules for name in rule.params}
     read = set().union(*(_attributes_read(getattr(rule, name)) for rule in rules for name in INSTANTS))

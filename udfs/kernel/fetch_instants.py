@@ -1,4 +1,7 @@
-"""Process appends and the instants of fetches: update followers' true state, and their state under each rule."""
+"""Process appends, and each fetch at its four instants (arrival, read, recording, response).
+
+Both update the followers' true state, and their state under each rule.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +20,7 @@ ALL = UNKNOWN
 
 @kernel
 def _end_wait(state, now_us):
-    """Let the check run that has waited for an append, if the log has reached the log end in the check's log line."""
+    """If the log has reached the log end in the log line of a check that waits for it, schedule the check for now."""
     term = state.term[0]
     if term.log_end_offset >= term.awaited_offset:
         for r in range(term.runs):
@@ -115,9 +118,9 @@ on_recorded, on_completed = _for_all_rules("on_recorded"), _for_all_rules("on_co
 
 @inlined
 def serve_fetch(state, p, stage, now_us, out):
-    """Move follower ``p``'s fetch to ``stage``: READ, RECORDED or COMPLETED.
+    """Process the instant at which follower ``p``'s fetch is READ, RECORDED or COMPLETED (``stage``).
 
-    Update the follower's true state, and call each rule's function for this instant of the fetch.
+    This updates the follower's true state, and calls each rule's function for this instant.
     """
     fetch = state.fetches[p]
     if stage == READ:
@@ -151,7 +154,7 @@ def take_in(state, p, stage, now_us, out):
 
 @inlined
 def take_in_fetch(state, p, rows, i, out):
-    """Process the arrival of a fetch of follower ``p``, which is row ``i`` of ``rows``."""
+    """Process the arrival of the fetch in row ``i`` of ``rows``, which follower ``p`` sent."""
     term, now_us = state.term[0], rows.time_us[i]
     # If a follower has two connections, its previous fetch is completed before this one is processed.
     state.fetches[p].completed_us = min(state.fetches[p].completed_us, now_us)

@@ -1,4 +1,4 @@
-"""Reconstruct fetch sessions (KIP-227): find all partitions that each fetch request read, including unlisted ones.
+"""Reconstruct fetch sessions (KIP-227): find all partitions that each request fetched, including unlisted ones.
 
 A follower only lists the partitions whose fetch offset has changed. The leader also reads all other partitions of the
 session, at the offsets that it has stored. This kernel keeps the same state as the leader.
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from udfs.jit import entry, kernel
 
 NOT_ANSWERED = -1
-"""Value of ``high_watermark`` for a partition that the response does not list."""
+"""Value of ``high_watermark`` for a partition that is not in the response to the request."""
 NEVER_FELL = -1
 
 
@@ -62,7 +62,7 @@ class SessionRequests(NamedTuple):
 
 
 class SessionFetches(NamedTuple):
-    """Output arrays of `read_session_partitions`, with one row per request and partition that it read.
+    """Output arrays of `read_session_partitions`, with one row per request and partition for which it read the log.
 
     ``request`` is the index of the request in the batch. ``fell_from`` is set if the partition's fetch offset is lower
     than in the previous request of the same leader epoch, although no error made the follower truncate its log. It is

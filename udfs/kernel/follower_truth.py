@@ -1,6 +1,7 @@
-"""Track each follower's true state, which does not depend on the rule.
+"""Track each follower's true state: the part of its state that does not depend on the rule.
 
-It consists of the follower's log end, the time since which it has lacked records, and how long the leader delayed it.
+It consists of the follower's log end, the time since which it has lacked records, and how long the leader has delayed
+its fetches.
 
 The state is in FETCH_STATE and TERM of ``udfs.records``. When the arrival of a fetch is processed, its later instants
 are already known, because its log line was written after them.
@@ -71,7 +72,7 @@ def _leader_silent_us(fetch, term, from_us, now_us):
 
 @kernel
 def truth_before_pause(state, kind, from_us, until_us):
-    """Store a period without fetches: the leader is silent (``kind`` SILENCE), or the reason is unknown (IDLE)."""
+    """Store that a period without fetches begins: a silence of the leader (``kind`` SILENCE), or unexplained (IDLE)."""
     term = state.term[0]
     for p in range(term.replicas):
         settle_truth(state.fetches[p], term, from_us)
@@ -92,7 +93,7 @@ def position_of(state, replica_id):
 
 @kernel
 def enter_instant_of_truth(fetch, stage):
-    """Set the stage of a follower's fetch to ``stage``, and ``due`` to the time of its next stage."""
+    """Set ``stage`` of a fetch (ARRIVED, READ, RECORDED, COMPLETED), and ``due`` to when it reaches the next stage."""
     fetch.stage = stage
     if stage == ARRIVED:
         fetch.due = 2 * min(fetch.handled_us, NOT_DUE // 2) + 1
@@ -128,7 +129,7 @@ def _was_caught_up_at_previous_read(fetch):
 
 @kernel
 def _explain_since_caught(fetch):
-    """Let the sums of delays begin when the follower was last caught up, by subtracting their values at that time."""
+    """Make the sums of delays cover only the time since the follower was last caught up."""
     fetch.since_us = fetch.caught_us
     fetch.held_us -= fetch.held_at_caught_us
     fetch.silent_us -= fetch.silent_at_caught_us
@@ -189,7 +190,7 @@ def truth_after_read(fetch, term, now_us):
 
 @kernel
 def truth_after_record(fetch):
-    """Called after a fetch is recorded. Store the leader's log end at the time of its read for the next fetch.
+    """Store the leader's log end when a recorded fetch was read, because the next fetch is compared with it.
 
     Failed fetches are ignored.
     """
@@ -241,9 +242,10 @@ def true_lag_us(fetch, now_us):
 
 @kernel
 def truly_late_at_us(fetch, lag_time_ms):
-    """Return the time from which the rule `true-lag` finds the follower out of sync, in microseconds.
+    """Return when the oldest record that the follower lacks becomes older than the lag time, in microseconds.
 
-    It is a whole millisecond, or NEVER_US if the follower lacks no record.
+    From then on the rule `true-lag` finds the follower out of sync. It is a whole millisecond, or NEVER_US if the
+    follower lacks no record.
     """
     if fetch.missing_since_us == NEVER_US:
         return NEVER_US

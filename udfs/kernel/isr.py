@@ -66,9 +66,10 @@ def _has_to_leave_isr(state, r, code, p, now_ms, params):
 
 @inlined
 def advance_high_watermark(state, r, clock_ms):
-    """Advance rule run ``r``'s high watermark to the lowest log end of the replicas for which it waits.
+    """Advance the high watermark to the lowest log end of the replicas for which rule run ``r`` makes it wait.
 
-    It never moves back. ``clock_ms`` is the present time for the rule (`Rule.holds_high_watermark`), or -1.
+    It never moves back. ``clock_ms`` is passed to the rule (`Rule.holds_high_watermark`) as the present time; -1 after
+    a failed read, so that no follower is late.
     """
     leader = state.leaders[r]
     params = state.params[r]
@@ -117,7 +118,11 @@ def install_isr(state, r, isr, now_us):
 
 @inlined
 def show_followers(state, r, now_us, out, since):
-    """Write a timeline row for each follower whose state changed. Rows from ``since`` on have the same time."""
+    """Write a timeline row for each follower whose state has changed since its last row.
+
+    The rows in ``out.replica`` from index ``since`` on must all have the time ``now_us``. If one of them has the same
+    state, rule run ``r`` is added to that row instead.
+    """
     leader = state.leaders[r]
     for p in range(leader.replicas):
         if p != state.term[0].leader:
@@ -163,7 +168,7 @@ def _write_isr(state, r, isr, now_us):
 
 @kernel
 def _settle_doubt(state, r, p, now_us, out):
-    """Mark rule run ``r``'s last shrink of follower ``p`` as only possible if the present fetch may have prevented it.
+    """If the present fetch of follower ``p`` may have prevented its last shrink, mark the shrink as only possible.
 
     The fetch may have been recorded as soon as it was handled, and the check may have run right after that.
     """
@@ -186,9 +191,10 @@ def _settle_doubt(state, r, p, now_us, out):
 
 @kernel
 def note_returns(state, p, now_us):
-    """Called when follower ``p``'s first fetch since its return to an ISR is recorded.
+    """Store that follower ``p`` is back in the ISR by now, in each rule run in which the time of its return is unknown.
 
-    For each rule run whose ``joined_us`` is still NEVER_US (unknown), store that the follower is back by now.
+    It is called when the follower's first fetch since its return to an ISR is recorded. An unknown time is a
+    ``joined_us`` of NEVER_US.
     """
     state.fetches[p].is_back = 1
     for k in range(state.term[0].active):
@@ -199,7 +205,7 @@ def note_returns(state, p, now_us):
 
 @kernel
 def settle_doubts(state, p, now_us, out):
-    """Decide for each rule run that dropped follower ``p`` whether its present fetch makes the shrink only possible."""
+    """In each rule run, mark the last shrink of follower ``p`` as only possible if its fetch may have prevented it."""
     for k in range(state.term[0].active):
         r = active_run(state.active, k)
         if state.ledger.followers[r, p].doubt_until_us != 0:
@@ -223,10 +229,10 @@ def _expand_isr(state, r, p, now_us, out):
 
 @inlined
 def after_fetch(state, r, p, todo, now_us, out, since):
-    """Take the steps ``todo`` that a rule returned for a fetch of follower ``p``, and write its timeline row.
+    """Carry out what rule run ``r`` decided at a fetch of follower ``p``, and write the follower's timeline row.
 
-    ``todo`` contains the bits TRY_TO_JOIN (expand the ISR) and ADVANCE_HIGH_WATERMARK. The caller must then call
-    ``show_leaders_in_ledger`` once for all rule runs. Rows of ``out`` from ``since`` on have the same time.
+    ``todo``, the rule's decision, contains the bits TRY_TO_JOIN (expand the ISR) and ADVANCE_HIGH_WATERMARK. ``since``
+    is as in `show_followers`. After the last rule run, the caller must call ``show_leaders_in_ledger`` once.
     """
     leader = state.leaders[r]
     follower = state.followers[r, p]

@@ -1,4 +1,4 @@
-"""Count what each rule run costs and for how long it is right, during the replay of one replica set.
+"""Count what each rule run costs and for how long it is right, while one partition on one leader is replayed.
 
 docs/verdicts-reasoning.md defines the counters. Times are exact sums over the states in partition_timeline, without
 sampling. A rule run's counters of one UTC day are called a page here. At midnight and at the end of a term, pages are
@@ -61,7 +61,7 @@ EACH = np.int64(-1)
 
 
 class Ledger(NamedTuple):
-    """All counters of the current day of one replica set, for R slots (rule runs and groups) and n replicas."""
+    """All counters of the current day of one partition on one leader, for R rule runs and groups, and n replicas."""
 
     pages: Int64Array
     """The counters of each rule run: MEASURES, then working entries, then latency buckets; shape (R, PLACES)."""
@@ -80,9 +80,10 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
 
 @kernel
 def ledger_known_from_us(term, params):
-    """Return the time from which a rule run's state does not depend on events before the log, in microseconds.
+    """Return the time from which a rule run's state cannot depend on events before the log begins, in microseconds.
 
-    If the log contains the start of the term, this is that start. If not, a lag time and a check must have passed.
+    That is the start of the term, if the log contains it. If not, it is a lag time and a check period after the log
+    begins.
     """
     if term.begins_mid_term == 0:
         return term.start_us
@@ -99,7 +100,7 @@ def _count_violation_in_ledger(page, promise, now_us):
 
 @kernel
 def clear_ledger(page, followers):
-    """Reset a rule run's counters after they were written. The number of records at risk is kept."""
+    """Reset a rule run's counters for the next day, except the number of records at risk at present."""
     for place in range(PLACES):
         if place not in (SETTLED_US, AT_RISK):
             page[place] = 0
@@ -116,8 +117,8 @@ def clear_ledger(page, followers):
 def begin_ledger(state, isr_at_start):
     """Reset the ledger at the start of a term.
 
-    Answers about members of the ISR are scored from a lag time after the start on, or from their first fetch if that is
-    earlier. Answers about other followers are scored from their first fetch on.
+    It is counted for how long a rule run's answer, whether a follower is in sync, is right. For members of the ISR this
+    begins one lag time after the start, or at their first fetch if that is earlier; for others, at their first fetch.
     """
     ledger, term = state.ledger, state.term[0]
     clear_ack_waits(ledger.waits)
@@ -149,9 +150,9 @@ def begin_ledger(state, isr_at_start):
 
 @kernel
 def settle_ledger(page, leader, params, now_us):
-    """Add the time from the last update to ``now_us`` to each sum in ``page`` whose condition the partition meets.
+    """Bring the sums of times in ``page`` up to date, such as the time with an ISR smaller than min.insync.replicas.
 
-    An example is the time for which the ISR has been smaller than min.insync.replicas.
+    The time since the last update is added to each sum whose condition the partition's state ``leader`` meets.
     """
     elapsed_us = now_us - page[SETTLED_US]
     if elapsed_us <= 0:
@@ -179,7 +180,7 @@ def settle_ledger(page, leader, params, now_us):
 
 @kernel
 def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
-    """Add the time from the last update to ``now_us`` for which a rule run's answer about a follower was right."""
+    """Add for how long since the last update a rule run was right about a follower (`settle_ledger_of_follower`)."""
     if mine.judged == 0 or now_us <= mine.settled_us:
         return
     late_us = min(max(truly_late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)
@@ -199,11 +200,11 @@ def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
 
 @kernel
 def settle_ledger_of_follower(state, r, p, now_us):
-    """Update for how long rule run ``r``'s answer about follower ``p`` was right, up to ``now_us``, in two measures.
+    """Update for how long rule run ``r`` was right to have follower ``p`` in its ISR, or not to have it.
 
-    Measured by lag, the answer is right if it is that of `true-lag`. A follower outside the ISR and below the high
-    watermark is always rightly outside. Measured by blame, the answer is wrong from a spurious shrink until the
-    follower is back, and during a miss.
+    Two sums are kept. By lag, the rule is right if the rule `true-lag` agrees; a follower below the high watermark is
+    always rightly outside. By blame, the rule is wrong from a spurious shrink until the follower is back, and during a
+    miss (`misses`).
     """
     in_isr, high_watermark = state.followers[r, p].in_isr, state.leaders[r].shown_high_watermark
     _sum_up_accuracy(state.ledger.followers[r, p], state.fetches[p], in_isr, high_watermark, state.params[r], now_us)
@@ -242,7 +243,7 @@ def _count_acknowledged_in_ledger(waits, page, r, high_watermark, now_us):
 
 @inlined
 def is_in_ledger(leader):
-    """Whether the partition's state under a rule run is unchanged since it was last written to ledger and timeline."""
+    """Whether a partition's state is the one that was last written to the rule run's ledger and timeline."""
     return (
         leader.log_end_offset == leader.shown_log_end_offset
         and leader.high_watermark == leader.shown_high_watermark
@@ -253,14 +254,14 @@ def is_in_ledger(leader):
 
 @inlined
 def show_leader_in_ledger(state, r, now_us, out):
-    """If the partition's state under rule run ``r`` has changed, write a timeline row and update the ledger."""
+    """If the partition's state under rule run ``r`` has changed, write a timeline row and update the counters."""
     if not is_in_ledger(state.leaders[r]):
         _show_in_ledger(state, r, now_us, out)
 
 
 @inlined
 def show_leaders_in_ledger(state, now_us, out):
-    """Call ``show_leader_in_ledger`` for all rule runs."""
+    """Write a timeline row and update the counters for each rule run under which the partition's state has changed."""
     _show_in_ledger(state, EACH, now_us, out)
 
 
@@ -324,7 +325,7 @@ def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_u
 
 @inlined
 def produce_in_ledger(term, active, ledger, leaders, params, log_end_offset, now_us):
-    """Count an acks=all append in each rule run: refused if the ISR is below min.insync.replicas, else waiting."""
+    """Count an acks=all append in each rule run: refused if the ISR is below min.insync.replicas, or else waiting."""
     place = add_ack_wait(ledger.waits, log_end_offset, now_us)
     for k in range(term.active):
         r = active_run(active, k)

@@ -1,4 +1,4 @@
-"""Layout of a ledger page: the counters of one rule run for the current day, and those for each follower."""
+"""Layout of a page: the counters that a replay keeps for one rule run and the current day, and those per follower."""
 
 import numpy as np
 
@@ -44,9 +44,9 @@ EXTREMES = (LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US)
 UNLESS_KNOWN = (
     LOST_BY_HEIR_MAX, LOST_BY_FIRST_ACTIVE_MAX, LOST_BY_LONGEST_LOG_MAX, FIRST_VIOLATION_US, FIRST_VIOLATION,
 )  # fmt: skip
-"""Indices of the entries that are -1 while there is nothing to report, as is always so for runs that share a page."""
+"""Indices of the entries that are -1 as long as there is nothing to report."""
 NO_SUMS = (SETTLED_US, AT_RISK, *EXTREMES, *UNLESS_KNOWN)
-"""Indices of the entries that are not sums, such as maxima."""
+"""Indices of the entries that are no sums over time or events, such as maxima."""
 
 FOLLOWER_PAGE = int64_record(
     *FOLLOWER_MEASURES,

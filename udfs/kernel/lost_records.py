@@ -1,4 +1,4 @@
-"""Count the acknowledged records that would be lost if the leader died, under the replica that would become leader.
+"""Count the acknowledged records that the heir lacks: the replica that would become leader if the leader died.
 
 Eligible leader replicas (ELR) are ignored here; ``isr_batch.scoring.heir_offsets`` counts for clusters that have them.
 """
@@ -10,10 +10,11 @@ from udfs.records import UNKNOWN
 
 @inlined
 def look_at_heirs(page, leader, term, followers, fetches, params):
-    """Update the maximum number of acknowledged records that the heir lacks. Called at each change of the partition.
+    """Update the largest number of acknowledged records that the heir (the next leader) has lacked today.
 
-    Nothing is counted while the ISR has at least min.insync.replicas members, and at least two: the heir is then a
-    member, and has all records below the high watermark.
+    It must be called at each change of the partition's state. While the ISR has at least min.insync.replicas members,
+    and at least two, there is nothing to count: the heir is then a member, and has all records below the high
+    watermark.
     """
     if leader.isr_size < max(2, min(params.min_insync_replicas, leader.replicas)):
         _look_at_heirs(page, leader, term, followers, fetches)

@@ -1,9 +1,9 @@
-"""Find misses, and update the ledgers when a fetch may change whether a rule run's answer about a follower is right.
+"""Find misses, and update the counters of rule runs when a fetch may change whether they are right about a follower.
 
-A rule run's answer is whether the follower is in its ISR. A miss: the follower is still in the ISR 1.5 lag times after
-it began to lack records, although a shrink would be genuine. Most fetches do not change whether an answer is right,
-under any rule run. Summaries over all rule runs in TERM and FETCH_STATE show this, so that only the remaining fetches
-are examined under each rule run.
+A rule run is right about a follower if it rightly has it in its ISR, or rightly not. A miss: the follower is still in
+the ISR 1.5 lag times after it began to lack records, although a shrink would be genuine. Most fetches change nothing
+for any rule run. Summaries over all rule runs in TERM and FETCH_STATE show this, so that only the remaining fetches are
+examined under each rule run.
 """
 
 from udfs.jit import inlined, kernel
@@ -26,7 +26,7 @@ NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
 
 @inlined
 def note_lack_for_misses(state, p, now_us):
-    """Schedule the next search for misses, in time for a miss of follower ``p``, which has begun to lack records."""
+    """Schedule a search for misses, because follower ``p`` has begun to lack records."""
     term = state.term[0]
     due_us = max(shared_runs_part_at_us(state.fetches[p], term.least_lag_time_ms), now_us + 1)
     term.miss_due_us = min(term.miss_due_us, due_us)
@@ -34,7 +34,7 @@ def note_lack_for_misses(state, p, now_us):
 
 @inlined
 def misses_before_arrival(state, p, now_us, log_end_offset):
-    """Update the ledgers before a fetch changes what is known about the log end of follower ``p``.
+    """Bring the counters of rule runs up to date before a fetch changes the known log end of follower ``p``.
 
     ``log_end_offset`` is the log end that the fetch shows, or -1.
     """
@@ -46,9 +46,9 @@ def misses_before_arrival(state, p, now_us, log_end_offset):
 
 @kernel
 def _settle_misses_of_runs(state, p, now_us, back):
-    """Update the ledgers of rule runs that have follower ``p`` outside the ISR, or by whose lag time it is late.
+    """Update the counters of rule runs that have follower ``p`` outside the ISR, or by whose lag time it is late.
 
-    If ``back`` (the follower's log became shorter), all ledgers are updated.
+    If ``back`` (the follower's log became shorter), those of all rule runs are updated.
     """
     fetch = state.fetches[p]
     for k in range(state.term[0].active):
@@ -61,7 +61,7 @@ def _settle_misses_of_runs(state, p, now_us, back):
 
 @inlined
 def misses_after_arrival(state, p, now_us):
-    """Update the ledgers after a fetch has changed what is known about the log end of follower ``p``."""
+    """Bring the counters of rule runs up to date after a fetch has changed the known log end of follower ``p``."""
     fetch, term = state.fetches[p], state.term[0]
     below = fetch.error_code == 0 and fetch.log_end_offset < term.highest_high_watermark
     if fetch.quiet == 0 or term.runs_at_risk > 0 or below:
@@ -72,9 +72,9 @@ def misses_after_arrival(state, p, now_us):
 
 @kernel
 def _look_at_misses_of_runs(state, p, now_us):
-    """Update each rule run's ledger for a fetch of follower ``p``.
+    """Update each rule run's counters for a fetch of follower ``p``.
 
-    The follower's field ``quiet`` becomes 1 if no rule run needs to look at its next fetches.
+    The follower's field ``quiet`` becomes 1 if its next fetches can change nothing for any rule run.
     """
     fetch = state.fetches[p]
     fetch.quiet = 1
@@ -101,7 +101,7 @@ def _look_at_misses_of_runs(state, p, now_us):
 
 @kernel
 def stop_judging_misses(state, p, now_us):
-    """Stop scoring rule runs' answers about follower ``p``, which the controller removed, until it fetches again."""
+    """Stop counting whether rules are right about follower ``p``, which the controller removed, until it fetches."""
     state.fetches[p].quiet = 0
     part_shared_runs(state)
     for r in range(state.term[0].runs):
@@ -111,9 +111,10 @@ def stop_judging_misses(state, p, now_us):
 
 @kernel
 def look_for_misses(state, now_us):
-    """Count a miss for each rule run that keeps a failed follower in the ISR for more than 1.5 lag times.
+    """Count a miss for each rule run that has kept a failed follower in the ISR for more than 1.5 lag times.
 
-    A rule run leaves its group before the follower is late by the run's lag time (`shared_runs`).
+    A rule run that is replayed in a group leaves the group before the follower is late by the run's lag time
+    (`shared_runs`).
     """
     term = state.term[0]
     state.term[0].miss_due_us = NEVER_US

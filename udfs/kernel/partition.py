@@ -1,4 +1,4 @@
-"""Advance the state of one partition: process rows of the log, instants of fetches, and timers that are due.
+"""Advance the state of one partition: process rows of the log, the steps of each fetch, and timers that are due.
 
 Both the replay (``udfs.kernel.replay``) and the simulation (``udfs.simulation.loop``) call these functions.
 """
@@ -99,7 +99,7 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
 
 @inlined
 def come_to(state, until_us, out):
-    """Advance the state to ``until_us``: process timers and instants of fetches that are due, in chronological order.
+    """Advance the state to ``until_us``: process due timers and due steps of fetches, in chronological order.
 
     At equal times the order is: fetch responses, giving up leadership, answers to ISR writes, checks, reads and
     recordings of fetches, and the search for misses.
@@ -148,13 +148,13 @@ def come_to(state, until_us, out):
 
 @kernel
 def fire_timers(state, until_us, out):
-    """Call ``come_to`` without inlining it."""
+    """Call ``come_to`` without inlining it, because the simulation calls it in several places."""
     come_to(state, until_us, out)
 
 
 @kernel
 def _note_check(state, r, due_us, ran_us, code, log_end_offset):
-    """Move the next check of rule run ``r`` to the time at which a log line shows that it ran.
+    """Move the next check of rule run ``r`` to ``ran_us``, at which the check ran according to the log.
 
     A line about another partition is ignored if the check runs when the leader wakes up from a silence. The timestamp
     of the line is truncated to a millisecond. Within this millisecond, the check came after the append that the line

@@ -33,16 +33,17 @@ from udfs.records import COMPLETED, NEVER_US, READ, RECORDED
 from udfs.rules.base import nothing
 
 ADVANCED_BY_ARRIVAL = rule_bits(rule.on_recorded is nothing for rule in RULES)
-"""The rules (as bits) under which a fetch advances the high watermark when it arrives. They do nothing when a fetch is
-recorded."""
+"""The rules (as bits) under which a fetch advances the high watermark already when it arrives, and not when the leader
+records it."""
 
 
 @kernel
 def may_pass_over(state, quiet, latest):
     """Whether the replay may skip a quiet stretch, because no rule run acts within it.
 
-    The arguments are those of `pass_over`. At the start of the stretch, each follower's latest fetch is from the log
-    end. So no producer waits for an acknowledgement, and no acknowledged record is at risk.
+    The arguments are those of `pass_over`. The replay must have reached the start of the stretch, where each follower's
+    latest fetch is from the log end. So no producer waits for an acknowledgement, and no acknowledged record is at
+    risk.
     """
     term = state.term[0]
     if term.log_end_offset != quiet.log_end_at_first:
@@ -70,7 +71,7 @@ def may_pass_over(state, quiet, latest):
 
 @kernel
 def pass_over(state, quiet, latest, latencies, out):
-    """Advance the state to the end of a quiet stretch (a QUIET record), without replaying its rows.
+    """Advance the state to the end of ``quiet``, a quiet stretch (record QUIET), without replaying its rows.
 
     ``latest`` contains the last two fetches of each follower in the stretch, in chronological order. ``latencies`` is
     the histogram of acks=all latencies in the stretch: rows of BY_ARRIVAL or BY_RECORD, bucket, and number of appends.

@@ -1,4 +1,4 @@
-"""Find the quiet stretch of a segment: rows without a failed fetch, with no follower lacking a record at either end.
+"""Find the quiet stretch of a segment: rows without a failed fetch, at whose two ends no follower lacks a record.
 
 The effect of such a stretch is known without a replay, whatever the rule: the log end, the high watermark (the lowest
 log end of the followers, as long as all are in the ISR), how long producers with acks=all waited, and each follower's
@@ -38,7 +38,7 @@ MOST_WAITING = 2000
 """Maximum number of appends that may wait at the same time in a quiet stretch. With more, a replay might merge some of
 them (``udfs.kernel.ack_latency``)."""
 BY_RECORD, BY_ARRIVAL = 0, 1
-"""The event that advances the high watermark: the recording of a fetch, or, under some rules, its arrival."""
+"""Whether the high watermark advances when the leader records a fetch, or, under some rules, already at its arrival."""
 
 _FOLLOWER = int64_record(
     "replica_id", "row", "row_before", "kept_pace", "stage", "due", "arrival_us", "handled_us", "processed_us",

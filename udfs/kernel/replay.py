@@ -1,7 +1,7 @@
-"""The replay of one leader's term of one partition, for many rules at once.
+"""The replay of one partition for one term (the time of one leader epoch), under many rules at once.
 
 ``advance_replay`` takes the current state and consecutive rows (``udfs.records.Rows``) in chronological order; the time
-of a fetch is its arrival. The later instants of a fetch, the periodic checks of every rule, and the responses to ISR
+of a fetch is its arrival. The later steps of a fetch, the periodic checks of every rule, and the responses to ISR
 writes are timers, which fire between the rows. Work that does not depend on the rule (which records the follower has
 and lacks, the history of appends) is done once for all rules.
 """
@@ -12,11 +12,11 @@ from udfs.kernel.partition import begin_partition_term, come_to, take_in_row
 
 
 def replay_room_for_a_row(runs: int, replicas: int) -> int:
-    """Return the maximum number of rows that one output array receives for one input row and the timers before it.
+    """Return the maximum number of rows that the replay of one input row, and of timers before it, adds to an array.
 
     Each follower's fetch is read, recorded and answered at most once; each follower joins, leaves, and makes the leader
-    give up leadership at most once. A shrink and a fetch may each lead to a doubt, and an ISR change may write a row
-    for every follower.
+    give up leadership at most once. A shrink and a fetch may each lead to a DOUBT row, and an ISR change to a row for
+    every follower.
     """
     return runs * replicas * (6 * replicas + 14)
 
@@ -49,7 +49,7 @@ def begin_replay_of_term(state, isr_at_start, high_watermark, leader_is_new, out
 
 @entry
 def change_min_isr_in_replay(state, min_isr, now_us):
-    """Set min.insync.replicas of each rule run r to ``min_isr[r]``. The replay must have reached ``now_us``."""
+    """Set min.insync.replicas of the ``r``-th rule run to ``min_isr[r]``. The replay must have reached ``now_us``."""
     shared_runs.part_shared_runs(state)
     for r in range(state.term[0].runs):
         ledger.settle_ledger(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
@@ -61,8 +61,9 @@ def change_min_isr_in_replay(state, min_isr, now_us):
 def advance_replay(state, rows, until_us, out):
     """Replay ``rows`` from index ``state.term.row`` on, then fire the timers up to ``until_us``.
 
-    At midnight, the ledger of the day that ends is written before any event of that instant is processed. Returns 1 if
-    all is done, and 0 if ``out`` is full. The caller must then empty ``out`` and call again with the same rows.
+    At midnight, the counters (ledger) of the day that ends are written before any event of that instant is processed.
+    Returns 1 if all is done, and 0 if ``out`` is full. In that case, the caller must empty ``out`` and call again with
+    the same rows.
     """
     # One loop, into which all steps are inlined only once, because a call would pass about two hundred numbers.
     term = state.term[0]
@@ -87,21 +88,23 @@ def advance_replay(state, rows, until_us, out):
 
 @entry
 def close_day_of_replay(state, out):
-    """Write the ledger of the day that ends, and open that of the next day. The replay must have reached midnight."""
+    """Write the counters (ledger) of the day that ends, and reset them. The replay must have reached midnight."""
     shared_runs.part_shared_runs(state)
     ledger.close_ledger(state, state.term[0].day_ends_us, out)
 
 
 @entry
 def end_replay_of_term(state, out):
-    """Write the ledger of the last day of a term. The replay must have reached the end of the term."""
+    """Write the counters (ledger) of a term's last day. The replay must have reached the end of the term."""
     shared_runs.part_shared_runs(state)
     ledger.end_ledger(state, max(state.term[0].start_us, state.term[0].end_us), out)
 
 
 @entry
 def pass_over_in_replay(state, quiet, latest, latencies, out):
-    """Skip a quiet stretch if that cannot change results. The arguments are those of `pass_over.pass_over`.
+    """Skip a quiet stretch (rows in which no follower falls behind, ``udfs.kernel.quiet``) if results stay the same.
+
+    The arguments are those of `pass_over.pass_over`.
 
     The replay must have reached the first row of the stretch, and ``out`` must have room (`replay_has_room`).
 

@@ -1,4 +1,4 @@
-"""For each kind of rule function, such as ``may_join``, a compiled function that calls it for a rule's code."""
+"""Call a function of a rule, such as ``may_join``, from compiled code, where a rule is known by its index in RULES."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,12 +14,12 @@ RULES = tuple(REGISTRY.values())
 
 
 def rule_call(name: str) -> Callable[..., Any]:
-    """Return a compiled function that takes a rule's code and arguments, and calls the rule's function ``name``."""
+    """Return a compiled function ``(code, *arguments)`` that calls the function ``name`` of rule ``RULES[code]``."""
     return dispatch_table([getattr(rule, name) for rule in RULES])
 
 
 def rule_bits(answers: Iterable[bool]) -> np.int64:
-    """Return a set of rules as bits: bit i is set if ``answers[i]`` is true, for the rule with code i."""
+    """Return a set of rules as bits: bit i stands for ``RULES[i]`` and is set if the i-th answer is true."""
     return np.int64(sum(1 << code for code, answer in enumerate(answers) if answer))
 
 

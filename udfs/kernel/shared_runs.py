@@ -1,11 +1,12 @@
 """Replay rule runs that differ only in their lag time as one group, as long as all followers are in their ISRs.
 
-A group consists of such rule runs, of one rule or of rules of a family (``udfs.kernel.families``). Their state is the
-same, because the followers' state does not depend on the lag time, and the high watermark waits for all followers. So
-the state is kept once, in a slot for the group, after the slots of the rule runs. Before the states can differ, a rule
-run leaves its group with a copy of the group's state: when it has a follower to drop, when a follower is about to be
-late by its lag time, or when a day's counters are written. All rule runs leave at an irregular fetch, which rules of a
-family may process differently. A rule run joins again when its state equals the group's.
+A rule run is one rule with one set of parameters. A group consists of rule runs of one rule, or of rules of a family
+(``udfs.kernel.families``). Their state is the same, because the followers' state does not depend on the lag time, and
+the high watermark waits for all followers. So the state is kept once, in a slot for the group (an index of the arrays
+of ``udfs.kernel.state.State``), after the slots of the rule runs. Before the states can differ, a rule run leaves its
+group with a copy of the group's state: when it has a follower to drop, when a follower is about to be late by its lag
+time, or when a day's counters are written. All rule runs leave at an irregular fetch, which rules of a family may
+process differently. A rule run joins again when its state equals the group's.
 
 The group also counts for its rule runs: while a rule run is in a group, its counters hold the difference between its
 totals and the group's counters. A group uses the smallest lag time of its rule runs.
@@ -24,22 +25,22 @@ from udfs.rules import REGISTRY
 
 NO_GROUP = np.int64(-1)
 _ALIKE_IN = ("min_insync_replicas", *params_of_knowing(tuple(REGISTRY.values())))
-"""Parameters that must be equal in all rule runs of a group, because the ledger or the followers' state depends on
+"""Parameters that must be equal in all rule runs of a group, because the counters or the followers' state depends on
 them."""
 OWN = (
     "last_isr_change_time_ms", "last_isr_write_time_ms", "commit_us", "epoch_start_us", "give_up_us", "check_due_us",
     "check_us", "check_logged", "runs", "group", "along",
 )  # fmt: skip
-"""Fields in which rule runs of a group may differ, because only checks and ISR writes read them."""
+"""Fields of LEADER in which rule runs of a group may differ, because only checks and ISR writes read them."""
 _OF_LEADER = tuple(name for name in LEADER.names or () if name not in OWN)
 _OF_FOLLOWER = FOLLOWER.names or ()
 TIMERS = ("commit_us", "give_up_us", "check_us")
-"""Fields with the timers of a rule run. A group's timers are never set."""
+"""Fields of LEADER with the timers of a rule run. A group's timers are never set."""
 
 
 @inlined
 def shared_runs_part_at_us(fetch, lag_time_ms):
-    """Return when a rule run with this lag time must leave its group, in microseconds.
+    """Return when this follower makes a rule run with this lag time leave its group, in microseconds.
 
     That is just before the rule `true-lag` would find the follower out of sync.
     """
@@ -57,7 +58,7 @@ def _runs_may_share(state, r, other):
 
 @kernel
 def form_shared_runs(state):
-    """Assign rule runs to groups at the start of a term. Each is replayed separately until it joins its group."""
+    """Assign each rule run to a group at the start of a term. Until it joins the group, it is replayed separately."""
     term = state.term[0]
     term.active = term.runs
     groups = term.runs
@@ -102,7 +103,7 @@ def _take_over_shared_slot(state, to, of):
 
 @inlined
 def run_shared_with(state, r):
-    """Return the slot that contains the state of rule run ``r``: its own, or that of the group that it has joined.
+    """Return the slot with the state of rule run ``r``: that of its group while it is in one, else its own.
 
     In a group's slot, the times of the last ISR change, the last ISR write and the due check are set to those of ``r``.
     """
@@ -118,7 +119,7 @@ def run_shared_with(state, r):
 
 @kernel
 def _count_in(state, r, times):
-    """Add the group's counters to those of rule run ``r`` (``times`` = 1), or subtract them (``times`` = -1)."""
+    """Add its group's counters to those of rule run ``r`` (``times`` = 1), or subtract them (``times`` = -1)."""
     g = state.leaders[r].group
     page, of_group = state.ledger.pages[r], state.ledger.pages[g]
     for place in range(ledger_page.PLACES):
@@ -156,7 +157,7 @@ def _clear_extremes_of_shared(state, g):
 
 @inlined
 def part_shared_run(state, r):
-    """Take rule run ``r`` out of its group, if it is in one. From then on it is replayed separately."""
+    """Take rule run ``r`` out of its group, if it is in one, so that it is replayed separately."""
     if state.leaders[r].along != 0:
         _part_from_shared_run(state, r)
 
@@ -196,7 +197,7 @@ def is_irregular(fetch, term):
 
 @kernel
 def part_shared_runs(state):
-    """Take every rule run out of its group. From then on all are replayed separately."""
+    """Take all rule runs out of their groups, so that each is replayed separately."""
     for r in range(state.term[0].runs):
         part_shared_run(state, r)
 
@@ -223,9 +224,9 @@ def _least_lag_time_of_group_ms(state, g):
 
 @inlined
 def join_shared_run(state, r, now_us):
-    """Let rule run ``r`` join its group, if all followers are in the ISR and its state equals the group's.
+    """Put rule run ``r`` into its group, if all followers are in the ISR and its state equals that of the group.
 
-    The first rule run to join an empty group gives it its state.
+    If the group is empty, it gets the state of the rule run.
     """
     leader = state.leaders[r]
     if leader.group != NO_GROUP and leader.along == 0 and leader.isr_size == leader.replicas:
@@ -234,14 +235,14 @@ def join_shared_run(state, r, now_us):
 
 @kernel
 def join_shared_runs(state, now_us):
-    """Let every rule run that is replayed separately join its group, if its state equals the group's."""
+    """Put each rule run that is not in its group into it, if its state equals that of the group."""
     for r in range(state.term[0].runs):
         join_shared_run(state, r, now_us)
 
 
 @kernel
 def _join_shared_run(state, r, now_us):
-    """Let rule run ``r``, with all followers in the ISR, join its group if its state equals the group's."""
+    """Put rule run ``r``, whose ISR must contain all followers, into its group if their states are equal."""
     term, leader = state.term[0], state.leaders[r]
     g = leader.group
     if not _may_join_group(state, r, now_us):
@@ -272,7 +273,7 @@ def _join_shared_run(state, r, now_us):
 
 @kernel
 def _settle_shared_slot(state, place, now_us):
-    """Update all times in the ledger of slot ``place`` up to ``now_us``."""
+    """Bring the counters of slot ``place`` up to date, up to ``now_us``."""
     ledger.settle_ledger(state.ledger.pages[place], state.leaders[place], state.params[place], now_us)
     for p in range(state.term[0].replicas):
         if p != state.term[0].leader:
@@ -281,11 +282,11 @@ def _settle_shared_slot(state, place, now_us):
 
 @kernel
 def _may_join_group(state, r, now_us):
-    """Whether rule run ``r`` is in a state in which it may join its group.
+    """Whether the state of rule run ``r`` allows it to join its group.
 
-    There must be no ISR write in flight, no ISR member below the high watermark, and no follower that is late, not
-    scored yet or in doubt.
-    The high watermark must not be able to rise, because some releases only advance it when a follower's offset changes.
+    There must be no ISR write in flight, no ISR member below the high watermark, and no follower that is late, is not
+    scored yet, or may still turn its last shrink into a possible one. The high watermark must not be able to rise,
+    because some releases only advance it when a follower's offset changes.
     """
     term, leader = state.term[0], state.leaders[r]
     if leader.commit_us != NEVER_US or state.ledger.pages[r, ledger_page.AT_RISK] != 0:

@@ -1,9 +1,9 @@
-"""Store the state of a replica set's replay at the end of a window as bytes, from which a later replay continues.
+"""Convert the state of a replay to bytes, from which a later replay continues.
 
-A header of int64 (hash of the layout, slots, replicas, and sizes in use) is followed by the arrays of
-``udfs.kernel.state.State``, little-endian. Unused entries of the append history and of the waiting appends are omitted.
-A snapshot that another version of this package wrote with another layout is refused. Its days are then replayed from
-the beginning.
+The state is that of one partition on one leader, at the end of the days that were replayed. A header of int64 (hash of
+the layout, slots, replicas, and sizes in use) is followed by the arrays of ``udfs.kernel.state.State``, little-endian.
+Unused entries of the append history and of the waiting appends are omitted. A snapshot that another version of this
+package wrote with another layout is refused. Its days are then replayed from the beginning.
 """
 
 import hashlib

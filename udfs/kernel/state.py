@@ -42,7 +42,7 @@ class State(NamedTuple):
 
 
 WAITS = 1 << 12
-"""Maximum number of waiting acks=all appends that are tracked one by one."""
+"""Maximum number of unacknowledged acks=all appends that are tracked one by one."""
 
 PARAMS = np.dtype(
     [
@@ -51,11 +51,11 @@ PARAMS = np.dtype(
     ],
     align=True,
 )
-"""Record with the parameters of all rules; each rule reads those that it declares."""
+"""Record type with a field for each parameter of any rule. A rule reads those that it declares."""
 
 
 def new_state(codes: Sequence[int], replicas: int) -> State:
-    """Return the state before the first term. ``codes`` contains the code of each rule run's rule."""
+    """Return the state before the first term. ``codes`` contains the index in the registry of each rule run's rule."""
     groups = sum(runs // 2 for runs in Counter(FAMILIES[code] for code in codes).values())
     state = empty_state(len(codes) + groups, replicas)
     state.term["runs"] = len(codes)
@@ -67,7 +67,7 @@ def new_state(codes: Sequence[int], replicas: int) -> State:
 
 
 def empty_state(places: int, replicas: int) -> State:
-    """Return a state with ``places`` slots in which all values are zero."""
+    """Return a state with room for ``places`` rule runs and groups, in which all values are zero."""
     return State(
         np.zeros(1, TERM),
         np.zeros(replicas, FETCH_STATE),

@@ -1,4 +1,4 @@
-"""Write rows of the timelines, each for all rule runs that have the same state at an instant.
+"""Write rows of the timelines: one row for all rule runs that have the same state at an instant.
 
 Most rule runs agree at nearly every instant, so that 15 rules write about three rows per event instead of sixteen.
 """
@@ -13,7 +13,7 @@ from udfs.kernel.rule_calls import RULES, rule_bits
 from udfs.records import RUNS_A_ROW
 
 LOOK_BACK = 16
-"""Before a row is written, this number of latest rows of the same instant are searched for an equal state. If one is
+"""Maximum number of rows of the same instant that are searched for an equal state before a row is written. If one is
 found, the rule run shares that row."""
 
 
@@ -24,7 +24,7 @@ RUNS_A_ROW rule runs."""
 
 @inlined
 def bit_of_timeline_run(r):
-    """Return the value of ``runs`` for rule run ``r`` alone: the number of its block, and its bit in the block."""
+    """Return column ``runs`` of a row for rule run ``r`` alone: the number of its block, and its bit in the block."""
     return r // RUNS_A_ROW << RUNS_A_ROW | 1 << r % RUNS_A_ROW
 
 
@@ -77,8 +77,8 @@ def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
 
     The row is needed if the log end or the membership changed, or, while the follower is behind, its last-caught-up
     time. It is also needed if the follower was caught up other than by a fetch from the log end, or if its lag changed
-    in a log without offsets, since then only this row shows whether the follower is behind. Rows of ``out`` from
-    ``since`` on have the same time.
+    in a log without offsets, since then only this row shows whether the follower is behind. The rows in ``out.replica``
+    from index ``since`` on must all have the time ``now_us``. If one has the same state, the rule run is added to it.
     """
     behind = follower.log_end_offset != leader.log_end_offset
     lag = leader.log_end_offset - follower.log_end_offset
@@ -126,7 +126,7 @@ def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
 def show_leader_in_timeline(rows, filled, since, now_us, leader):
     """Write a row of the partition timeline with ``leader``'s state, or add its rule runs to a row with this state.
 
-    Rows from ``since`` on have the same time.
+    The rows from index ``since`` on must all have the time ``now_us``. Only they are searched for this state.
     """
     for i in range(filled[1] - 1, max(since, filled[1] - LOOK_BACK) - 1, -1):
         if (

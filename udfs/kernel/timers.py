@@ -14,7 +14,7 @@ from udfs.records import (
 def first_rule_timer(term, due_us, leaders):
     """Return the rule run whose timer fires first, and set ``term.rules_due_us`` to the time of that timer.
 
-    This is called rarely: at most instants of a fetch, no timer is due.
+    This is called rarely, because usually no timer is due when a fetch is processed.
     """
     while True:
         first, least_us = 0, NEVER_US
@@ -36,7 +36,7 @@ def reset_timer(due_us, leaders, r):
 
 @kernel
 def schedule_check(state, r, after_us):
-    """Set rule run ``r``'s timer for its first check after ``after_us``. A silent leader checks when it wakes up."""
+    """Set rule run ``r``'s timer to its first check after ``after_us``, or to when a silence of the leader ends."""
     leader = state.leaders[r]
     period_us = state.params[r].check_period_ms * 1000
     if period_us == 0:
@@ -94,7 +94,7 @@ def _find_overdue_timer(term, due_us, r, leader, followers, fetches, params, cod
 
 @inlined
 def schedule_giving_up(state, r, now_us):
-    """Set rule run ``r``'s timer to when the leader has held a fetch for too long, if its rule gives up leadership."""
+    """If rule run ``r`` gives up leadership over slow fetches, set its timer to when a fetch will be too slow."""
     if GIVE_UP >> state.codes[r] & 1:
         params, code = state.params[r], state.codes[r]
         _find_giving_up_timer(state.term[0], state.due_us, r, state.leaders[r], state.fetches, params, code, now_us)
@@ -102,7 +102,7 @@ def schedule_giving_up(state, r, now_us):
 
 @kernel
 def _find_giving_up_timer(term, due_us, r, leader, fetches, params, code, now_us):
-    """Set the timer of rule run ``r`` to the first time at which the leader has held a fetch for too long."""
+    """Set the timer of rule run ``r`` to when the leader will first have held a fetch for too long."""
     leader.give_up_us = NEVER_US
     for p in range(leader.replicas):
         fetch = fetches[p]
@@ -115,6 +115,6 @@ def _find_giving_up_timer(term, due_us, r, leader, fetches, params, code, now_us
 
 @inlined
 def await_rule_timer(term, due_us, r, at_us):
-    """Lower the bound ``due_us`` of rule run ``r``'s timers to ``at_us``, because a timer was set to that time."""
+    """Note in ``due_us``, the lower bounds of timers, that a timer of rule run ``r`` was set to ``at_us``."""
     due_us[r] = min(due_us[r], at_us)
     term.rules_due_us = min(term.rules_due_us, at_us)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 MARK = b" Completed request:"
 NULL = -(1 << 63)
-"""Number for a null or missing value."""
+"""Number that represents a null or missing value."""
 
 FIRST_US, LAST_US = 1_262_304_000_000_000, 4_102_444_800_000_000
 """Earliest and latest accepted time, in microseconds since the epoch: 2010, the year before Kafka's first release, and
@@ -33,8 +33,8 @@ ASKED_TOPICS_FIRST, ASKED_TOPICS, FORGOTTEN_FIRST, FORGOTTEN, SENT_FIRST, SENT =
 ERROR, GIVEN_SESSION, ANSWERS_FIRST, ANSWERS = range(18, 22)
 BAD_OUTSIDE, BAD_INSIDE, OVERFLOWN = range(22, 25)
 SLOTS = 25
-"""Number of slots. ``BAD_OUTSIDE`` is set if a value in the header or a duration has a wrong type, ``BAD_INSIDE`` if a
-value in the request or the response has a wrong type."""
+"""Number of slots, the entries of the array ``values``. ``BAD_OUTSIDE`` is set if a value in the header or a duration
+has a wrong type, ``BAD_INSIDE`` if a value in the request or the response has one."""
 
 TOTAL, QUEUE, LOCAL, REMOTE, SEND = range(5)
 DURATIONS = 5

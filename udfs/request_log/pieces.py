@@ -135,8 +135,8 @@ def count_pieces(data, edges, numbers, totals):
 def unpack_pieces(data, edges, numbers, asked: PieceLists, forgotten: PieceLists, answered: PieceLists, filled):
     """Decode pieces into their three lists. The arrays must have the sizes that `count_pieces` found.
 
-    ``data``, ``edges`` and ``numbers`` are as there. ``filled`` (int64, shape (3, 3)) must be zero at the start, and
-    contains the same counts at the end.
+    ``data``, ``edges`` and ``numbers`` are those of `count_pieces`. ``filled`` (int64, shape (3, 3)) must be zero at
+    the start, and contains the counts that `count_pieces` writes to ``totals`` at the end.
     """
     name, topic, row = filled[:, 0], filled[:, 1], filled[:, 2]
     for i in range(len(edges) - 1):

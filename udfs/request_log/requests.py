@@ -1,4 +1,4 @@
-"""Read the requests in a block of lines: their kind, instants, values and partitions, or why a line is refused."""
+"""Read the requests in a block of log lines: their kind, times, values and partitions, or why a line is refused."""
 
 from typing import NamedTuple
 
@@ -64,7 +64,7 @@ class RequestsInColumns(NamedTuple):
 
 
 def room_for_requests(lines: int, size: int) -> RequestsInColumns:
-    """Allocate columns for ``lines`` lines with ``size`` bytes in total. The values of requests are `NULL` at first."""
+    """Allocate columns for the requests of ``lines`` lines with ``size`` bytes in total. Values are `NULL` at first."""
     columns = {name: np.full(lines, NULL) for name in RequestsInColumns._fields[1:-3]}
     return RequestsInColumns(
         outcome=np.empty(lines, np.int8),
@@ -187,7 +187,7 @@ def _is_odd_answer(found, is_produce):
 
 @kernel
 def _without_end(text, at, end):
-    """Whether the JSON of a line opens more objects than it closes, because the line was truncated."""
+    """Whether a line is truncated: its JSON opens more objects than it closes."""
     opened = 0
     for k in range(at, end):
         opened += (text[k] == 123) - (text[k] == 125)
@@ -310,7 +310,7 @@ def _ms_as_us(milliseconds):
 
 @kernel
 def _keep_request(i, values, durations, stamp_us, out):
-    """Write a request's instants and some of its values to row ``i`` of the output columns."""
+    """Write a request's times and some of its values to row ``i`` of the output columns."""
     total_us, send_us = _ms_as_us(durations[f.TOTAL]), 0
     if durations[f.SEND] >= 0:
         send_us = _ms_as_us(durations[f.SEND])

@@ -65,7 +65,7 @@ def unpacked_fetches(packed: pa.Array) -> tuple[UnpackedPartitions, UnpackedPart
 def with_topics_in_front(
     piece: bytes, topics: Sequence[tuple[str, Sequence[tuple[int, int, int]]]], *, by_id: bool
 ) -> bytes:
-    """Return the piece of a fetch with more requested partitions, before those that it contains already.
+    """Return the encoded partitions of a fetch (a piece) with more requested partitions added at their front.
 
     Parameters
     ----------

@@ -51,6 +51,6 @@ def first_byte(_typing: Any, word: Any) -> Any:
 
 @inlined
 def word_without(text, at, byte):
-    """Whether none of the eight bytes at ``at`` is a given byte. ``byte`` is a word filled with it (`filled_with`)."""
+    """Whether none of the eight bytes at ``at`` equals the byte with which the word ``byte`` is `filled_with`."""
     differs = word_at(text, at) ^ byte
     return (differs - ONES) & ~differs & HIGH == 0

@@ -62,7 +62,7 @@ def _import_rule_file(file: str, taken: list[str]) -> ModuleType:
 
 
 def module_of(rule: str) -> str:
-    """Return the name of the module of the rule with this id: the id with underscores."""
+    """Return the name of the module that defines the rule with this id, which is the id with underscores."""
     return re.sub(r"\W", "_", rule)
 
 
@@ -86,11 +86,11 @@ RELEASED_RULES = [(release_numbers(rule), rule) for rule in REGISTRY.values() if
 """Pairs of version numbers and rule: each rule of Kafka's releases with the first release that has it, oldest first."""
 
 BASELINE = "kafka-3.7"
-"""The rule of Kafka's newest releases; other rules are compared with it."""
+"""Id of the rule of Kafka's newest releases, with which other rules are compared."""
 
 
 def rule_of_release(version: str) -> str:
-    """Return the id of the rule that the Kafka release ``version`` uses: the newest rule not newer than the release.
+    """Return the id of the rule that Kafka release ``version`` uses: the latest one introduced up to this release.
 
     Raises
     ------

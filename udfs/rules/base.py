@@ -1,4 +1,4 @@
-"""The class `Rule`, which consists of small compiled functions and attributes, and defaults for these functions.
+"""The class `Rule`, whose attributes are small compiled functions and settings, and defaults for these functions.
 
 The functions take records of ``udfs.records``. They may change ``follower`` and ``leader``, but only read ``fetch``
 (FETCH_STATE) and ``params`` (one int64 field per parameter). ``now_ms`` is the leader's clock.
@@ -16,8 +16,9 @@ from udfs.records import NEVER_US
 Function = Callable[..., Any]
 
 NOTHING, SHOW, TRY_TO_JOIN, ADVANCE_HIGH_WATERMARK = 0, 1, 2, 4
-"""The leader's next steps after an instant of a fetch, as bits. SHOW: write changed state to the timelines.
-TRY_TO_JOIN: add the follower to the ISR if `Rule.may_join` allows it. ADVANCE_HIGH_WATERMARK: advance it if it can."""
+"""The leader's next steps, as bits, which a rule's function for a fetch returns. SHOW: write changed state to the
+timelines. TRY_TO_JOIN: add the follower to the ISR if `Rule.may_join` allows it. ADVANCE_HIGH_WATERMARK: advance the
+high watermark if possible."""
 
 SHRINK_ISR, KEEP_ISR, GIVE_UP_LEADERSHIP = 0, 1, 2
 """Decisions of a check that finds members out of sync: drop them, keep them, or give up leadership."""
@@ -85,7 +86,7 @@ overdue."""
 
 @kernel
 def nothing(_follower, _leader, _fetch, _params):
-    """Return NOTHING: the rule does not act at this instant."""
+    """Return NOTHING: the rule does not act when a fetch arrives, or is read, recorded or answered."""
     return NOTHING
 
 
@@ -97,7 +98,7 @@ def never_frozen(_leader, _params):
 
 @kernel
 def after_shrink(expanding, _params):
-    """Return whether the high watermark may advance when an ISR write is answered: only if the write was a shrink.
+    """Whether the high watermark may advance when an ISR write is answered: only if the write was a shrink.
 
     At an expansion, the follower's fetch has already advanced it.
     """
@@ -145,13 +146,13 @@ def never_overdue(_follower, _leader, _fetch, _params):
 
 @kernel
 def always_acts(_quiet, _leader, _params):
-    """Return true: the rule may act at any fetch, so quiet stretches must be replayed."""
+    """Return true: the rule may act at any fetch, so the replay may not skip any part of the log."""
     return True
 
 
 @kernel
 def never_acts(_quiet, _leader, _params):
-    """Return false: quiet stretches may be skipped, because the rule only drops followers behind by the lag time."""
+    """Return false: the replay may skip quiet stretches of the log, since the rule only drops followers that lag."""
     return False
 
 

@@ -76,7 +76,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether a follower may have been too many messages behind, or ``recorded_before_read`` is set."""
+    """Whether a quiet stretch must be replayed: a follower may be slow in it, or ``recorded_before_read`` is set."""
     return quiet.most_behind_messages > params.replica_lag_max_messages or params.recorded_before_read != 0
 
 

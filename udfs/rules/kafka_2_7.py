@@ -90,7 +90,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 
 @kernel
 def advances_on_commit(expanding, params):
-    """Whether the high watermark may advance when an ISR write is answered: if the parameter of this name is set."""
+    """Whether the high watermark may advance when an ISR write is answered: true since 3.1, set by a parameter."""
     return params.advances_on_commit != 0
 
 

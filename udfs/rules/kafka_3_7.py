@@ -88,7 +88,7 @@ def may_join(follower, leader, fetch, now_ms, params):
 
 @kernel
 def caught_up(follower, leader, now_ms, params):
-    """Whether the follower's log end is the leader's, or it was caught up within the lag time."""
+    """Whether the follower's log ends where the leader's does, or it was caught up within the lag time."""
     return (
         follower.log_end_offset == leader.log_end_offset
         or now_ms - follower.last_caught_up_time_ms <= params.replica_lag_time_max_ms

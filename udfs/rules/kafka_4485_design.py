@@ -90,7 +90,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Return true, so that quiet stretches are replayed, if ``caught_up_by`` is previous-only."""
+    """Whether ``caught_up_by`` is previous-only, in which case the replay must not skip quiet stretches of the log."""
     return params.caught_up_by == PREVIOUS_ONLY
 
 

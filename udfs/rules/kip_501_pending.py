@@ -105,7 +105,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def acts_in_quiet(quiet, leader, params):
-    """Whether ``pending_from`` is arrival, because the replay then needs the log end at each arrival."""
+    """Whether ``pending_from`` is arrival; the replay must then see each arrival, and not skip any part of the log."""
     return params.pending_from == ARRIVAL
 
 

@@ -79,7 +79,7 @@ def suspicion(follower, now_ms, params):
 
 @kernel
 def out_of_sync(follower, leader, fetch, now_ms, params):
-    """Whether the follower lacks records, has been silent for suspiciously long, and was not caught up in the lag time.
+    """Whether the follower lacks records, has been silent for too long, and was not caught up within the lag time.
 
     With ``silence_is`` = enough, one of the last two conditions is enough.
     """

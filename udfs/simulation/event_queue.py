@@ -1,4 +1,4 @@
-"""The queue of a simulation (``World``): a heap of events, and one timer per partition and per parked fetch.
+"""The queue of a simulation (``World``): a heap of events, one timer per partition, and one per fetch that waits.
 
 Events come in chronological order; events of equal times come in the order in which they were pushed. A timer is
 usually reset many times before it fires. Therefore timers are kept in a tree of minima: in the heap, each reset would
@@ -12,7 +12,7 @@ from udfs.jit import inlined, kernel
 def set_queued_timer(world, which, time_us):
     """Set timer ``which`` to fire at ``time_us``. NEVER_US clears the timer.
 
-    Timers 0 to P - 1 are those of the P partitions. Timer P + f is for follower f's parked fetch.
+    Timers 0 to P - 1 are those of the P partitions. Timer P + f ends the wait of follower f's fetch for data.
     """
     timers = world.timers
     i = len(timers) // 2 + which
@@ -71,7 +71,7 @@ def push_event(world, time_us, kind, who, serial):
     """Add an event to the queue.
 
     ``kind`` is a kind of event of `leader_requests`, ``who`` the partition, follower or fault, and ``serial`` the
-    number of the term with whose end the event becomes void (`leader_requests.request_is_void`).
+    number of the leader's term. Once that term is over, the event is ignored (`leader_requests.request_is_void`).
     """
     group = world.group[0]
     last = len(world.event_us) - 1  # a separate slot for the current event

@@ -52,7 +52,7 @@ _BROKERS = {
     "broker": "broker_id",
     "previous_leader": "previous_leader_id",
 }
-"""For each column in which the kernel writes a broker's position in the assignment, the output column for its id."""
+"""For each column in which the simulation stores a broker as its position in the assignment, the column for its id."""
 _ISRS = ("isr_at_start", "isr_before", "isr_after")
 SCHEMA = pa.schema(
     [
@@ -89,7 +89,7 @@ of records per partition in a fetch response."""
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """The input of a simulation: a group of brokers, their partitions, and the faults to inject."""
+    """The input of a simulation: a group of brokers, the partitions that one of them leads, and faults to inject."""
 
     number: int
     seed: int
@@ -142,7 +142,7 @@ def group_world(plan: GroupPlan) -> World:
 
 
 def _terms(plan: GroupPlan) -> Mapping[str, int]:
-    """Return the leader's settings in a plan under the names in OF_BROKER, to resolve the rule's parameters."""
+    """Return the settings of a plan's leader, from which parameters of the rule get their values."""
     return {
         "replica_lag_time_max_ms": plan.replica_lag_time_max_ms,
         "min_insync_replicas": plan.min_insync_replicas,
@@ -205,7 +205,7 @@ def score_group(plan: GroupPlan, cluster_id: str) -> Iterator[pa.RecordBatch]:
 
 
 def _identity_of_term(plan: GroupPlan, cluster_id: str, partition: int, leader_epoch: int, leader: int) -> Identity:
-    """Return the names and ids that are added to each result row of a simulated term."""
+    """Return the columns that all result rows of a simulated term share, such as topic, partition and leader."""
     assigned = _brokers_of_plan(plan)
     return {
         "cluster_id": cluster_id,

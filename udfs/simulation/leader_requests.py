@@ -9,14 +9,14 @@ from udfs.simulation import event_queue
 from udfs.simulation.log_rows import write_append_row
 
 PRODUCED, APPENDED, FETCHED, TAKEN, RECORD, ANSWERED, FAULT, ELECTION = np.arange(8)
-"""Kinds of events. Those before FAULT only happen while the leader is awake."""
+"""Kinds of events in the simulation's queue. Those before FAULT are postponed while the leader is paused."""
 NOT_ENOUGH_REPLICAS = np.int64(19)
 """Kafka's error code for an acks=all append that is refused because the ISR is under min.insync.replicas."""
 
 
 @kernel
 def request_is_void(world, kind, who, serial):
-    """Whether an event of a request (or an ELECTION) is void, because an election has ended its term.
+    """Whether an event belongs to a request (or an ELECTION) of a leader epoch that is over, so that it is ignored.
 
     ``kind``, ``who`` and ``serial`` are those of the event (`event_queue.push_event`). A FAULT is never void.
     """
@@ -44,7 +44,7 @@ def forget_void_requests(world):
 
 @kernel
 def _written_log_end(world, p, f, now_us):
-    """Return the log end of follower ``f`` at ``now_us``. Records in transit or being written do not count."""
+    """Return up to which offset follower ``f`` has written its log at ``now_us``, without records in transit."""
     return world.fetches[p, f].fetch_offset if now_us < world.peers[f].written_us else world.held[p, f]
 
 
@@ -69,9 +69,9 @@ def _label_isr_change(world, label, p, change):
 
 @kernel
 def successor_of_leader(world):
-    """Return the position of the next leader: the first broker after the current one that is in every partition's ISR.
+    """Return the position of the first broker after the current leader that is in every partition's ISR; -1 if none is.
 
-    Return -1 if no other broker is.
+    It becomes the next leader.
     """
     group, brokers = world.group[0], len(world.peers)
     shared = (1 << brokers) - 1
@@ -86,14 +86,14 @@ def successor_of_leader(world):
 
 @inlined
 def note_changes_of_leader(world, log, p, now_us):
-    """Label new ISR changes of partition ``p`` in the log. Schedule an election if the rule gave up leadership."""
+    """Label new ISR changes of partition ``p`` in the log. Schedule an election if the leader gave up leadership."""
     if world.group[0].changes_noted < world.out.filled[2]:
         _note_isr_changes(world, log, p, now_us)
 
 
 @kernel
 def _note_isr_changes(world, log, p, now_us):
-    """Label new ISR changes of partition ``p`` in the log. Schedule an election if the rule gave up leadership."""
+    """Do the work of `note_changes_of_leader`, if there are new ISR changes."""
     group = world.group[0]
     while group.changes_noted < world.out.filled[2]:
         _label_isr_change(world, log.changes[group.changes_noted], p, world.out.change[group.changes_noted])

@@ -52,7 +52,7 @@ from udfs.simulation.world import (
 
 @inlined
 def _settle_in_loop(world, log, p, now_us):
-    """Complete a step in partition ``p``: acknowledge committed appends, label ISR changes, and set the timer."""
+    """Finish an event in partition ``p``: acknowledge committed appends, label ISR changes, and set the timer."""
     leader = world.leaders[p, 0]
     if world.partitions[p].in_flight > 0:
         acknowledge_producers(world, log, p, now_us)
@@ -119,7 +119,7 @@ def _end_of_loop(world, log, p, now_us):
 
 @inlined
 def _take_in_row_in_loop(world, log, p, kind, who, offset, code, until_us, now_us):
-    """Process an event in partition ``p`` like a row of a log, except that later instants of a fetch are unknown."""
+    """Process an event in partition ``p`` like a row of a recorded log, but without the later times of a fetch."""
     row, state = world.row, partition_state_of_world(world, p)
     row.time_us[0] = now_us
     row.kind[0] = kind
@@ -135,7 +135,7 @@ def _take_in_row_in_loop(world, log, p, kind, who, offset, code, until_us, now_u
 
 @inlined
 def _fetch_step_in_loop(world, log, p, f, stage, now_us):
-    """Move the fetch of follower ``f`` to ``stage`` in partition ``p``, and call the rule."""
+    """Let follower ``f``'s fetch reach ``stage`` (read, recorded, completed) in partition ``p``, and call the rule."""
     state = partition_state_of_world(world, p)
     _run_timers_in_loop(world, log, p, state, now_us)
     take_in(state, f, stage, now_us, world.out)
@@ -186,7 +186,7 @@ def _fetched_in_loop(world, log, f, now_us):
 
 @kernel
 def _request_taken_in_loop(world, log, f, now_us):
-    """Called when an I/O thread picks up follower ``f``'s fetch. Schedule the end of its read of the log."""
+    """Schedule the end of the read of the log for follower ``f``'s fetch, which an I/O thread has picked up."""
     group = world.group[0]
     for p in range(len(world.partitions)):
         world.fetches[p, f].handled_us = now_us
@@ -238,7 +238,7 @@ def _answer_in_loop(world, f, now_us):
 
 @kernel
 def _answered_in_loop(world, log, f, now_us):
-    """Called when the response to follower ``f`` was sent. The follower writes the records, and then fetches again."""
+    """Let follower ``f`` write the records of the response that it gets now, and then fetch again."""
     peer = world.peers[f]
     for p in range(len(world.partitions)):
         world.fetches[p, f].completed_us = now_us
@@ -355,7 +355,7 @@ def _happen_in_loop(world, log, kind, who, now_us):
 
 @kernel
 def _fire_timer_in_loop(world, log, which, due_us):
-    """Fire timer ``which``: of a partition (check, ISR write, giving up leadership), or of a parked fetch."""
+    """Fire timer ``which``: of a partition (check, ISR write, giving up leadership), or of a fetch's wait for data."""
     group, partitions = world.group[0], len(world.partitions)
     if which < partitions:
         now_us = next_instant_of_world_us(group, due_us)
@@ -369,7 +369,7 @@ def _fire_timer_in_loop(world, log, which, due_us):
 
 @entry
 def simulation_loop(world, log, room):
-    """Simulate to the end and return 1, or return 0 as soon as ``log`` has to be emptied (over ``room`` rows)."""
+    """Simulate to the end and return 1, or return 0 once ``log`` has over ``room`` rows, for the caller to empty it."""
     group = world.group[0]
     if group.started == 0:
         _start_loop(world, log)

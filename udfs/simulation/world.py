@@ -111,9 +111,9 @@ EVENT_KINDS = ("silent", "fenced", "unfenced")
 WHOSE_COLUMNS = (
     "partition_id", "leader_epoch", "leader", "missing_since_us", "acknowledged_without_it", "held", "heard_us",
 )  # fmt: skip
-"""Columns that label an ISR change. The last four are the follower's true state, even if the log does not show it: the
-time since which it has lacked records (NEVER_US: it lacks none), the offset up to which records would be acknowledged
-without it, its log end, and when its last fetch reached this leader."""
+"""Columns that describe an ISR change. The last four are the follower's true state, even if the log does not show it:
+the time since which it has lacked records (NEVER_US: it lacks none), the offset up to which records would be
+acknowledged without it, its log end, and when its last fetch reached this leader."""
 
 
 class WorldLog(NamedTuple):
@@ -146,7 +146,7 @@ class World(NamedTuple):
     event_serial: Int64Array
     timers: Int64Array
     """All timers as a tournament tree. Index 1 holds the earliest time. The leaves are the timers of partitions, then
-    the timers of followers' parked fetches."""
+    those of followers' fetches that wait for data."""
     queue: Int64Array
     """Requests that wait for an I/O thread: the partition's number for a produce request, -1 - f for a fetch of
     follower f."""
@@ -158,7 +158,7 @@ class World(NamedTuple):
     """acks=all appends that wait for the high watermark, shape (P, max_in_flight, 3): time, base offset, log end
     offset."""
     remembered: npt.NDArray[np.void]
-    """State of the other replicas that each broker kept when it was last the leader: FOLLOWER, shape (P, n, n)."""
+    """For each broker, the state of the other replicas when it was last the leader: FOLLOWER, shape (P, n, n)."""
     # State of the replay, for each partition.
     term: npt.NDArray[np.void]
     fetches: npt.NDArray[np.void]
@@ -177,11 +177,11 @@ class World(NamedTuple):
 
 
 HISTORY, WAITS = 256, 16
-"""Capacities in the simulation: of a partition's history of appends, and of its waiting appends."""
+"""Maximum number of appends that a partition's history keeps, and that wait for acknowledgement, in the simulation."""
 
 
 def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_in_flight: int, seed: int) -> World:
-    """Return the state of a group before its first event.
+    """Return the state of a simulated group before its first event.
 
     The caller must fill in ``group``, ``peers``, ``partitions``, ``params`` and ``codes``.
     """
@@ -251,7 +251,7 @@ def new_world_log(partitions: int, capacity: int) -> WorldLog:
 
 @kernel
 def apply_fault_to_world(peer, kind, value):
-    """Begin or end a fault: set the delay or limit of the affected broker."""
+    """Begin or end a fault of kind ``kind`` by setting the delay or limit of ``peer``, the affected broker."""
     if kind == PAUSE_FOLLOWER:
         peer.paused_until_us = value
     elif kind == QUEUE:
@@ -268,10 +268,10 @@ def apply_fault_to_world(peer, kind, value):
 
 @kernel
 def produce_gap_of_world_us(world, p):
-    """Return the time between a partition's previous and next produce request, in microseconds.
+    """Return the time until a partition's next produce request, in microseconds.
 
-    It is the partition's mean if ``regular`` is set. If not, it is exponentially distributed with this mean
-    (splitmix64).
+    It is the partition's mean if ``regular`` is set. If not, it is drawn from an exponential distribution with this
+    mean.
     """
     mean_us = world.partitions[p].gap_us
     if world.partitions[p].regular != 0:
