@@ -1,4 +1,4 @@
-"""Replay a window as one unit of work: take the lease, replay, compare and score the rules, and mark days as done."""
+"""Replay a window of days as one unit of work: lock the lake, replay, compare, score, and mark the days as done."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -113,7 +113,7 @@ def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: st
 
 
 def stale_days(lake: Lake) -> list[date]:
-    """Return the days for which the input has changed since the brokers' own rule was replayed, in order."""
+    """Return, in order, the days whose input has changed since the brokers' own rule was replayed on them."""
     pack_stale_days(lake)
     known = fingerprints(lake)
     with engine_for(lake, HELD) as engine:
@@ -124,10 +124,10 @@ def stale_days(lake: Lake) -> list[date]:
 
 
 def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:
-    """Maintain a lake's tables, and then pack the segments that a replay reads again.
+    """Maintain a lake's tables, and then repack the segments, from which replays read events.
 
-    Maintenance replaces data files of fetches and appends with new ones. A segment stores a hash of the names of the
-    files from which it was packed, so the segment is stale after maintenance. Parameters and returned rows are those of
+    Segments have to be repacked because maintenance replaces data files of fetches and appends with new ones, and a
+    segment is only valid for the files from which it was packed. Parameters and returned rows are those of
     `isr_batch.lake.maintain.maintain_tables`.
     """
     with leased(lake):

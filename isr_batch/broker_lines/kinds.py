@@ -37,7 +37,10 @@ class LogKindFinder:
         self.last = self.default
 
     def all_requests(self, block: bytes) -> Codes | None:
-        """If all lines of a block look like lines of a request log, return a code for each; otherwise return None."""
+        """Return the code of the request log once per line of ``block``, or None if some line is not of a request log.
+
+        ``block`` holds whole lines, as bytes. The result is as that of `codes`, but takes less time.
+        """
         from udfs.request_log.cut import count_requests  # imports numba, which `look` does not need
 
         lines = count_requests(np.frombuffer(block, np.uint8), _MARK_AT)
@@ -47,7 +50,7 @@ class LogKindFinder:
         return np.full(lines, _REQUEST, np.int8)
 
     def codes(self, values: pa.StringArray) -> Codes:
-        """Return a code for each line: its kind of log, as an index into `BROKER_KINDS`.
+        """Return a numpy array with a code for each line: its kind of log, as an index into `BROKER_KINDS`.
 
         Parameters
         ----------

@@ -50,7 +50,10 @@ def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Shorten the headline to its first sentence (or two, if the first names no broker) and the assumptions."""
+    """Return the result of `cluster_headline`, shortened to its first sentence and the assumptions.
+
+    If the first sentence names no broker, the second is kept too.
+    """
     said = _sentences_of_cluster(own, cluster)
     return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _sentences_of_assumptions(cluster)
 
@@ -108,7 +111,10 @@ def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
 
 
 def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return sentences on unjudged drops, starts of brokers, changes of min.insync.replicas, and assumed values."""
+    """Return sentences on drops that the replay cannot judge, broker starts, min ISR changes, and assumed values.
+
+    ``cluster`` is one of ``own.clusters``.
+    """
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
     said = _sentences_of_unjudged_leaving(cluster)
     if not any(one["spurious"] + one["genuine"] for one in incidents):
@@ -287,7 +293,7 @@ def _moments(incidents: Sequence[Row], form: str, name: str = "since_us") -> str
 
 
 def clock_format(cluster: Row) -> str:
-    """Return the strftime format of times in sentences, without a date if all logs of the cluster are of one day."""
+    """Return the strftime format for times in sentences; without the date if the cluster's logs are of one day."""
     day = "%Y-%m-%d"
     return (
         "%H:%M:%S" if time_text(cluster["first_us"], day) == time_text(cluster["last_us"], day) else f"{day} %H:%M:%S"

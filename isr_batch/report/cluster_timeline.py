@@ -56,9 +56,9 @@ class ClusterTimeline(NamedTuple):
 
 
 class TimelineTarget(NamedTuple):
-    """The target of a click on a bar: ``place`` is an anchor on the page.
+    """The target of a click on a bar: the anchor ``place`` on the page.
 
-    If it is empty, the bar's text shows ``command`` instead, which explains the drops.
+    If ``place`` is empty, the bar is not a link, and its text shows ``command``, which explains the drops.
     """
 
     place: str
