@@ -60,7 +60,7 @@ def hours_text(hours: float) -> str:
 
 
 def seconds_text(times_ms: Sequence[int]) -> str:
-    """Format the range of durations, given in milliseconds, in seconds: "1.5 to 3 s"."""
+    """Format the smallest and the largest of some durations, which are given in milliseconds: "1.5 to 3 s"."""
     least, most = (three_digits(ms / 1000) for ms in (min(times_ms), max(times_ms)))
     return f"{least} s" if least == most else f"{least} to {most} s"
 

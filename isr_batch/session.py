@@ -80,8 +80,8 @@ def start_session(
 ) -> SparkSession:
     """Return the running Spark session, or start one.
 
-    Under spark-submit, the job's configuration takes precedence, and our options are only added where it sets none. The
-    exception are options about times: days and times are always in UTC.
+    Under spark-submit, the job's configuration takes precedence, and our options only apply where it sets none. Options
+    about times are the exception: days and times are always in UTC.
 
     Parameters
     ----------

@@ -37,9 +37,7 @@ class LogKindFinder:
         self.last = self.default
 
     def all_requests(self, block: bytes) -> Codes | None:
-        """Return the code of the request log once per line of ``block``, or None if some line is not of a request log.
-
-        ``block`` holds whole lines, as bytes. The result is as that of `codes`, but takes less time.
+        """Return the same array as `codes`, but faster, if all lines in ``block`` are of a request log; otherwise None.
         """
         from udfs.request_log.cut import count_requests  # imports numba, which `look` does not need
 

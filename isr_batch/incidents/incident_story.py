@@ -46,7 +46,7 @@ def incident_time(incident: Row) -> str:
 
 
 def incident_story(incident: Row) -> str:
-    """Return the sentence that describes an incident, beginning with the broker at fault if this broker is known."""
+    """Return a sentence that describes an incident. It begins with the broker at fault, if this broker is known."""
     if incident["fault_id"] is None:
         return f"{unexplained_in_story(incident)}."
     return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in incident_statements(incident))}."
@@ -193,7 +193,7 @@ def why_unreached_in_story(incidents: Sequence[Row]) -> str:
 
 
 def silence_in_story(incident: Row) -> str:
-    """Return the statement for how long the broker at fault was silent: its process was stopped or paused.
+    """Return the statement that says for how long the broker at fault handled no requests (was silent).
 
     If it was silent at least `STARVED` times in the incident, the statement is that it was starved.
     """

@@ -122,7 +122,7 @@ def _several_clusters(own: OwnShrinks) -> bool:
 
 
 def worst_partitions(own: OwnShrinks) -> list[Row]:
-    """Return the up to `PARTITIONS` partitions from whose ISRs the most healthy followers were dropped, as dicts."""
+    """Return `PARTITIONS` or fewer rows: the partitions from whose ISRs the most healthy followers were dropped."""
     return ask_own_shrinks("partitions", {"most": str(PARTITIONS)}, drops=own.drops).to_pylist()  # type: ignore[no-any-return]
 
 

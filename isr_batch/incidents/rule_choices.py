@@ -41,7 +41,7 @@ class RuleChoice(NamedTuple):
         Names of the rules, ordered by release. If a rule was replayed with several sets of parameters and the same lag
         time, its name is followed by the parameters.
     yours : list of str
-        Those of ``runs`` that have the brokers' own rule and lag time.
+        Those of ``runs`` with the rule and the lag time that the brokers had.
     reference : bool
         Whether all of the rules are references, which no broker can run.
     lag_time_ms : int
@@ -117,7 +117,7 @@ def _lost_records_of_choice(row: Row) -> int | None:
 
 
 def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
-    """Group rows of scores, one per rule run, by lag time, decisions and costs, in the order of their first rows."""
+    """Group rows of scores (one per rule run) that have the same lag time, decisions and costs, keeping the order."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         price = (

@@ -79,7 +79,8 @@ def shrinks_by_cause_chart(rows: Rows) -> Spec:
 def shrinks_in_time_chart(rows: Rows) -> Spec:
     """Return a chart with a line per rule, on which ticks in the colour of the cause mark when shrinks happened.
 
-    The rows have rule (or the brokers), cause, at_ms (milliseconds since 1970) and shrinks (number at this time).
+    The rows have rule (or a name for the brokers' own shrinks), cause, at_ms (milliseconds since 1970) and shrinks
+    (number at this time).
     """
     rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
