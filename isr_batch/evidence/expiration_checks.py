@@ -29,7 +29,7 @@ _MOST_CHECKS = 200
 
 @dataclass
 class CheckBurst:
-    """One follower that a check dropped from the ISR of one or more partitions.
+    """The drops of one follower by one check, from the ISR of one or more partitions.
 
     Attributes
     ----------

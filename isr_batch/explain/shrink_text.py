@@ -50,7 +50,7 @@ class OtherRuleInText:
     """The decision on the same follower under another rule run (a rule with its parameters).
 
     ``stand`` is ``made`` (this rule run dropped the follower too), ``kept``, or ``out`` (it had dropped the follower
-    before). For ``made``, ``at_us`` and ``primary_cause`` are the time and the cause of its own shrink.
+    before). For ``made``, ``at_us`` and ``primary_cause`` are the time and the cause of the shrink under it.
     """
 
     run: str

@@ -114,7 +114,7 @@ def spared_in_story(number: int) -> str:
 
 
 def falls_behind_in_story(incident: Row) -> bool:
-    """Whether one of the incident's statements says that the broker at fault, or the link to it, failed."""
+    """Whether `incident_statements` would say that the broker at fault, or the link to it, failed."""
     return bool(_story_of_who_fell_behind(incident))
 
 
@@ -180,7 +180,7 @@ def link_in_story(incident: Row) -> str:
 
 
 def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
-    """Return a clause that says why the ``number`` healthy followers dropped in these incidents count as healthy."""
+    """Return a clause that says why the ``number`` followers dropped in these incidents are considered healthy."""
     causes = " or ".join(dict.fromkeys(CAUSES_IN_STORY[one["spurious_cause"]] for one in incidents))
     return causes if number == 1 else causes.replace("it ", "they ").replace("its ", "their ")
 

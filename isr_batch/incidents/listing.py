@@ -52,9 +52,9 @@ def _require_known_broker(own: OwnShrinks, broker: int) -> None:
 
 
 def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) -> int:
-    """Return how many microseconds after ``at`` the nearest drop of the incidents was.
+    """Return how many microseconds after ``at`` the nearest drop of a follower in these incidents was.
 
-    It is negative if the drop was earlier, and 0 if there are no drops.
+    The result is negative if that drop was earlier than ``at``, and 0 if there are no drops.
     """
     keys = {incident_key(one) for one in incidents}
     after = [at.after_us(row["change_us"]) for row in own.drops.to_pylist() if incident_key(row) in keys]

@@ -166,7 +166,7 @@ def incident_key(incident: Row) -> Key:
 
 
 def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
-    """Return the drops of each incident. The keys are those of `incident_key`."""
+    """Return the rows of ``own.drops`` by incident. The keys are those of `incident_key`."""
     found: dict[Key, list[Row]] = defaultdict(list)
     for row in own.drops.to_pylist():
         found[incident_key(row)].append(row)

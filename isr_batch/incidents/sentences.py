@@ -1,4 +1,7 @@
-"""Describe in sentences which drops were spurious, which broker they point at, and how certain that is."""
+"""Describe in sentences which drops were spurious, which broker they point at, and how certain that is.
+
+A drop is one follower that the brokers removed from an ISR, with the replay's verdict on it.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,7 +41,7 @@ NAMED: Final = 4
 
 
 def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return sentences on how many drops in a cluster were spurious, which broker was at fault, and how sure that is.
+    """Return sentences on how many dropped followers were healthy, which broker was at fault, and how sure that is.
 
     Parameters
     ----------
@@ -335,7 +338,7 @@ def incidents_answer(
     by_lines: Mapping[str, Sequence[str]] | None = None,
     most: int = 10,
 ) -> list[str]:
-    """Sum up all drops in at most ``most`` lines: one per cluster and, for a single cluster, one per incident.
+    """Sum up which followers the brokers dropped: one line per cluster and, for a single cluster, one per incident.
 
     Parameters
     ----------
@@ -343,7 +346,7 @@ def incidents_answer(
     better : mapping of str to sequence of str, optional
         Results of `isr_batch.incidents.better_rule.better_rule`, by cluster.
     by_lines : mapping of str to sequence of str, optional
-        What server.log shows, for each cluster that the replay cannot judge. It is printed instead of the incidents.
+        For each cluster that the replay cannot judge, sentences on what server.log shows. They replace the incidents.
     most : int
         Maximum number of lines. If there are more incidents, only the worst are listed.
     """
@@ -378,7 +381,7 @@ def span_of_terms(cluster: Row) -> str:
 
 
 def clusters_worst_first(own: OwnShrinks) -> list[Row]:
-    """Return the clusters, sorted by healthy followers dropped, then by all drops, largest first."""
+    """Return ``own.clusters``, those with the most drops of healthy followers first, then those with the most drops."""
 
     def drops(cluster: Row) -> tuple[int, int]:
         of = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
@@ -388,7 +391,7 @@ def clusters_worst_first(own: OwnShrinks) -> list[Row]:
 
 
 def incidents_worst_first(incidents: Iterable[Row]) -> list[Row]:
-    """Sort incidents, largest numbers first, by healthy followers dropped, then other drops, then removals."""
+    """Sort incidents by their drops of healthy followers, most first, then by other drops, then by removals."""
     early = sorted(incidents, key=itemgetter("first_us"))
     return sorted(early, key=lambda one: (-one["spurious"], -one["genuine"] - one["unknown"], -one["excluded"]))
 
