@@ -80,7 +80,7 @@ RETRIES: Final = 3
 
 
 def write_conflict_error(name: str) -> WriteConflictError:
-    """Return the error to raise if other writers changed the table ``name`` during every attempt to write it."""
+    """Return the error for a table ``name`` that other writers changed during every attempt to write it."""
     return WriteConflictError(
         f"other writers kept changing {name} while it was being written",
         "nothing was lost: repeat the command when they have finished",

@@ -17,9 +17,10 @@ ROOMS = ("request_log",)
 
 @lru_cache
 def digest_of(room: str = "") -> str:
-    """Return a hash of the sources of the subpackage ``room``; without ``room``, of all of ``udfs`` except `ROOMS`.
+    """Return a hash of the sources on which compiled functions depend.
 
-    Without ``room``, the hash also includes the user's rule file.
+    With ``room``, these are the sources of this subpackage of ``udfs`` (one of `ROOMS`). Without it, they are all other
+    sources of ``udfs``, and the user's rule file.
     """
     digest = hashlib.sha256()
     for source in _sources_in(files(udfs), room):

@@ -1,4 +1,4 @@
-"""Replay a window as one unit of work: take the lease, replay, compare and score the rules, and mark days as done."""
+"""Replay a window of days as one unit of work: lock the lake, replay, compare, score, and mark the days as done."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -101,7 +101,8 @@ def replay_window(  # noqa: PLR0913 four of them have a default
 def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: str, config_hash: str) -> bool:
     """Whether the same command has already replayed all days of a window with these rule runs, with valid results.
 
-    Results are valid if input tables, settings (``config_hash``) and code have not changed since that command.
+    Results are valid if input tables, settings (``config_hash``) and code have not changed since that command. Before
+    this is checked, tables that are derived from input tables, and segments, are brought up to date in the lake.
     """
     if not read_columns(lake, REPLAYED_DAYS.name, ["run_id"]).num_rows:
         return False
@@ -113,7 +114,10 @@ def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: st
 
 
 def stale_days(lake: Lake) -> list[date]:
-    """Return the days for which the input has changed since the brokers' own rule was replayed, in order."""
+    """Return, in order, the days whose input has changed since the brokers' own rule was replayed on them.
+
+    Before, the lake's segments, from which replays read events, are brought up to date.
+    """
     pack_stale_days(lake)
     known = fingerprints(lake)
     with engine_for(lake, HELD) as engine:
@@ -124,10 +128,10 @@ def stale_days(lake: Lake) -> list[date]:
 
 
 def maintain_and_pack(lake: Lake, retain_hours: int, state_days: int) -> list[dict[str, object]]:
-    """Maintain a lake's tables, and then pack the segments that a replay reads again.
+    """Maintain a lake's tables, and then repack the segments, from which replays read events.
 
-    Maintenance replaces data files of fetches and appends with new ones. A segment stores a hash of the names of the
-    files from which it was packed, so the segment is stale after maintenance. Parameters and returned rows are those of
+    Segments have to be repacked because maintenance replaces data files of fetches and appends with new ones, and a
+    segment is only valid for the files from which it was packed. Parameters and returned rows are those of
     `isr_batch.lake.maintain.maintain_tables`.
     """
     with leased(lake):

@@ -43,8 +43,8 @@ class SourcesLocator:
     def from_function(cls, function: Callable[..., object], _file: str) -> Self | None:
         """Return the locator of the folder for a function's machine code. numba calls it (see its cache locators).
 
-        It is the first of these folders to which only this user can write: numba's configured cache folder, a folder
-        next to the sources, the user's cache.
+        It is the first of these folders to which only this user has access: one in numba's configured cache folder, one
+        next to the sources, one in the user's cache.
 
         Returns
         -------
@@ -62,7 +62,7 @@ class SourcesLocator:
         return cls(SHIPPED / name, function.__module__) if (SHIPPED / name).is_dir() else None
 
     def ensure_cache_path(self) -> None:
-        """Create the folder if it does not exist. Raise a PermissionError if another user can write to it."""
+        """Create the folder if it does not exist. Raise a PermissionError if other users have access to it."""
         if not is_ours_alone(self.folder):
             raise PermissionError(self.folder)
 
@@ -90,9 +90,9 @@ def _cache_folders() -> Iterator[Path]:
 
 
 def is_ours_alone(folder: Path) -> bool:
-    """Create a cache folder if it does not exist, and then remove folders of the same kind with outdated code.
+    """Return whether a cache folder is safe to use: it is this user's, and no other user has access to it.
 
-    Return whether the folder exists, and only this user has access to it.
+    If the folder does not exist, it is created, and folders for other hashes of the sources are removed.
     """
     try:
         if not folder.exists():
@@ -168,9 +168,9 @@ def _listen_for_compiling() -> None:
 
 
 def keep_compiled_by_numba(functions: Sequence[Callable[..., object]]) -> None:
-    """Make compiled functions of ``udfs`` load their machine code from the cache on disk, and save new code there.
+    """Make functions that numba compiles load their machine code from the cache on disk, and save new code there.
 
-    If no folder is suitable, a warning is logged, and each process compiles them again.
+    If no folder is suitable, a warning is logged, and each process compiles the functions again.
     """
     _listen_for_compiling()
     others, config.CACHE_LOCATOR_CLASSES = config.CACHE_LOCATOR_CLASSES, f"{__name__}.{SourcesLocator.__name__}"

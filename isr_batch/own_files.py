@@ -1,4 +1,4 @@
-"""Check, before code in a file runs, that no other user can have written the file."""
+"""Check that no other user can have written a file, before code in it is run."""
 
 import os
 import stat

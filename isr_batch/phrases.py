@@ -60,7 +60,7 @@ def hours_text(hours: float) -> str:
 
 
 def seconds_text(times_ms: Sequence[int]) -> str:
-    """Return the smallest and the largest of some durations, given in ms, in seconds: "1.5 to 3 s"."""
+    """Format the smallest and the largest of some durations, which are given in milliseconds: "1.5 to 3 s"."""
     least, most = (three_digits(ms / 1000) for ms in (min(times_ms), max(times_ms)))
     return f"{least} s" if least == most else f"{least} to {most} s"
 
@@ -91,13 +91,13 @@ def least_to_largest(numbers: Sequence[int]) -> str:
 
 
 def later_or_sooner(best_ms: float, yours_ms: float) -> str:
-    """Return how much later or sooner than yours a rule detects failures: "3 s later"; "" if it is about the same."""
+    """Compare the detection time of a rule (``best_ms``) with the brokers' own: "3 s later"; "" if about the same."""
     late_s = round((best_ms - yours_ms) / 1000, 1)
     return f"{three_digits(abs(late_s))} s {'later' if late_s > 0 else 'sooner'}" if late_s else ""
 
 
 def lost_records_at_most(number: int | None) -> str:
-    """Return the largest number of lost records as text: "up to 5", "none" for 0, or "not known" for None."""
+    """Format the largest possible number of lost records: "up to 5", "none" for 0, or "not known" for None."""
     return "not known" if number is None else "none" if not number else f"up to {number:,}"
 
 

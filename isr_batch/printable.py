@@ -14,7 +14,7 @@ _SECRET = re.compile(r"sig|token|secret|password|credential|key", re.IGNORECASE)
 
 
 def printable(text: str) -> str:
-    r"""Return a text without credentials, with invisible characters, even line ends, as escapes such as ``\x1b``."""
+    r"""Return a text without credentials, in which invisible characters and line ends are escapes such as ``\x1b``."""
     text = without_credentials(text)
     return text if text.isprintable() else "".join(map(_visible_in_printable, text))
 

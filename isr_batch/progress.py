@@ -27,9 +27,9 @@ _now: list[WorkDone] = []
 
 
 def counted(parts: Iterable[tuple[Part, float]], total: float, unit: str) -> Iterator[Part]:
-    """Yield the parts of some work, and count a part's size as done when the caller requests the next part.
+    """Yield each part in ``parts``, which are pairs (part, size), and count its size once the next part is requested.
 
-    ``parts`` are pairs of a part and its size, and ``total`` is the sum of the sizes, in ``unit``.
+    ``total`` is the sum of the sizes, in ``unit``.
     """
     key, done, place = object(), 0.0, len(_now)
     _now.append(WorkDone(key, done, total, unit))
@@ -44,7 +44,7 @@ def counted(parts: Iterable[tuple[Part, float]], total: float, unit: str) -> Ite
 
 @contextmanager
 def uncounted(what: str) -> Iterator[None]:
-    """Show ``what`` as the work in progress while the block runs, except while it runs counted work."""
+    """Let `progress_now` return ``what`` while the ``with`` block runs, except inside work that it counts itself."""
     place = len(_now)
     _now.append(WorkDone(object(), 0, 0, what))
     try:
@@ -54,5 +54,5 @@ def uncounted(what: str) -> Iterator[None]:
 
 
 def progress_now() -> WorkDone | None:
-    """Return the progress of the innermost piece of work in progress; None if no work is in progress."""
+    """Return the progress of the work that runs now, of the innermost part if it is nested; None if nothing runs."""
     return _now[-1] if _now else None

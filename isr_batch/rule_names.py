@@ -38,7 +38,7 @@ def take_in_rule_file(file: Path | None) -> None:
 
 
 def rule_names_sort_key(run: str) -> tuple[int, str]:
-    """Return the key that sorts names of rule runs by the release of their rule. Unknown rules come last."""
+    """Return a key that sorts rule runs (names that begin with the rule's) by release, unknown rules last."""
     from udfs.rules import REGISTRY
 
     rule = run.partition(" ")[0]
@@ -46,7 +46,7 @@ def rule_names_sort_key(run: str) -> tuple[int, str]:
 
 
 def rule_names_by_release(rules: Iterable[str]) -> list[str]:
-    """Return the distinct names, sorted by release. A list "a, b" is sorted by its first. Other names come last."""
+    """Return the distinct names of rules, sorted by release, unknown ones last. Of "a, b", the first name decides."""
     from udfs.rules import REGISTRY
 
     known = {rule: position for position, rule in enumerate(REGISTRY)}

@@ -39,9 +39,9 @@ class RuleFunction(NamedTuple):
 
 
 def functions_of_rule(rule: Rule) -> list[RuleFunction]:
-    """Return those functions of a rule that differ from the defaults of `Rule`, in its order of fields.
+    """Return the functions of a rule that are not the defaults of `Rule`, and the compiled functions that they call.
 
-    Each function comes after the functions that it calls.
+    The order is that of the fields of `Rule`, but each function comes after the functions that it calls.
     """
     names: dict[Callable[..., Any], str] = {}
     for field in fields(Rule):

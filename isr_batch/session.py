@@ -80,8 +80,8 @@ def start_session(
 ) -> SparkSession:
     """Return the running Spark session, or start one.
 
-    Under spark-submit, the job's configuration takes precedence, and our options are only added where it sets none. The
-    exception are options about times: days and times are always in UTC.
+    Under spark-submit, the job's configuration takes precedence, and our options only apply where it sets none. Options
+    about times are the exception: days and times are always in UTC.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def in_utc(session: SparkSession) -> SparkSession:
 
 
 def shuffle_options(settings: SparkSettings) -> dict[str, str]:
-    """Return {Spark's option for the number of shuffle tasks: value}: the setting, else at least 8 and 4 per core."""
+    """Return Spark's option for the number of shuffle tasks: the setting or, by default, 4 per core, at least 8."""
     local = re.fullmatch(r"local(?:\[(\*|\d+).*\])?", settings.master)
     cores = len(os.sched_getaffinity(0)) if local and local[1] == "*" else int((local and local[1]) or 1)
     return {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or max(8, 4 * cores))}

@@ -21,6 +21,6 @@ def shipped(name: str) -> Path:
 
 
 def examples(name: str) -> str:
-    """Return the path of a folder of examples, for a hint; a relative path if it is inside the working directory."""
+    """Return the path of a shipped folder to show in a message, relative if it is inside the working directory."""
     folder = shipped(name)
     return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)

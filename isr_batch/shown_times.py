@@ -57,6 +57,6 @@ def time_of_day(time: datetime) -> str:
 
 
 def offset_us(us: int) -> int:
-    """Return how far the user's time zone is ahead of UTC at a time, in microseconds, to shift charts in UTC."""
+    """Return by how many microseconds the user's time zone is ahead of UTC at the time ``us`` (epoch microseconds)."""
     ahead = in_shown_zone(_EPOCH + timedelta(microseconds=us)).utcoffset() or timedelta()
     return ahead // timedelta(microseconds=1)

@@ -43,12 +43,7 @@ replaces ``{0}`` in the message."""
 
 
 def store_fault(text: str) -> tuple[str, str] | None:
-    """Return (message, hint) for the text of a Spark error about an address, a store or a catalog; else None.
-
-    Returns
-    -------
-    (message, hint) or None
-    """
+    """Return (message, hint) for the text of a Spark error about an address, a store or a catalog; else None."""
     for pattern, message, hint in _FAULTS:
         if found := pattern.search(text):
             name = next(filter(None, found.groups()), "")

@@ -77,7 +77,7 @@ class Window:
 
     @property
     def days(self) -> tuple[str, str]:
-        """First and last day of the window, as text. Without a limit, it is Python's first or last possible date."""
+        """First and last day of the window, as text; instead of a missing limit, Python's first or last date."""
         return self.start or str(date.min), str(self.last_day or date.max)
 
     def from_day(self, start: str | None) -> "Window":
@@ -86,7 +86,7 @@ class Window:
 
 
 def parse_window(day: str | None, start: str | None, end: str | None) -> Window:
-    """Return the window that the options ``--date`` (``day``), or ``--from`` and ``--to``, define.
+    """Return the window that the options define: ``--date`` (``day``), or ``--from`` and ``--to`` (exclusive).
 
     Raises
     ------
@@ -115,8 +115,8 @@ class AskedTime:
     def after_us(self, first_us: int, last_us: int | None = None) -> int:
         """Return how far a time span is from this time, in microseconds.
 
-        It is positive if the span begins later, negative if it ends earlier, and 0 if it contains this time. A time of
-        day is taken on the nearest day.
+        The result is positive if the span begins later, negative if it ends earlier, and 0 if it contains this time. If
+        this is only a time of day, it is taken to be on the day nearest to the span.
         """
         asked_us, last_us = self.us, first_us if last_us is None else last_us
         if self.any_day:

@@ -27,9 +27,9 @@ class Tables(Protocol[F_co]):
         """Return the table or view ``name``. ``where`` maps column names to the values that returned rows must have."""
 
     def lake(self) -> AbstractContextManager[Lake]:
-        """Yield a lake with the caller's rows, the results of their replay, and the rules' scores.
+        """Yield a lake (a set of Delta tables) with the caller's rows, the results of their replay, and the scores.
 
-        If the brokers' own ISR changes are known, the replay is compared with them.
+        If the brokers' own ISR changes are known, it also holds a comparison of the replay with them.
         """
 
     def save(self, lake: str) -> None:

@@ -41,8 +41,8 @@ def analyze(  # noqa: PLR0913 all but one have a default
         One row per fetch: ``topic``, ``partition_id`` (or ``partition``), ``leader_id``, ``replica_id``,
         ``fetch_offset``, and ``handled_time`` or ``arrival_time``. docs/own-tables.md lists optional columns.
     appends, epochs, changes : frame, optional
-        The leaders' appends, the leaders' terms, and the ISR changes that the brokers made, with columns as in
-        docs/own-tables.md. The frames must be of the same kind as ``fetches``.
+        The leaders' appends, the leaders' terms (one row per leader epoch), and the ISR changes that the brokers made,
+        with columns as in docs/own-tables.md. The frames must be of the same kind as ``fetches``.
     mapping : mapping or path, optional
         Needed if the frames' columns have other names, or if times are numbers. It is one of: a dict of columns of
         ``fetches`` such as ``{"replica_id": "follower", "handled_time": {"column": "ts", "unit": "ms"}}``; a dict with
@@ -128,7 +128,7 @@ def open_lake(
     Parameters
     ----------
     lake : path or address, optional
-        Folder or address of the lake.
+        Folder or address of the lake, which contains the Delta tables of isr-batch.
     catalog : str, optional
         ``CAT.SCHEMA``, if the lake's tables are in a schema of a catalog instead of a folder.
     frames : {"pandas", "arrow", "spark"}, optional

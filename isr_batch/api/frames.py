@@ -25,12 +25,12 @@ _CLASSES: Final[dict[Kind, tuple[str, str]]] = {
 
 
 def kind_of(name: str, frame: object) -> Kind:
-    """Return whether a frame is from pandas, Arrow or Spark. ``name`` is its argument's name, for error messages.
+    """Return whether ``frame`` is from pandas, Arrow or Spark. Error messages call it ``name``.
 
     Raises
     ------
     UsageError
-        If it is not a supported frame.
+        If ``frame`` is from none of them.
     """
     for kind, (module, of_class) in _CLASSES.items():
         # No import here: a caller that has a frame of a library has imported the library.
@@ -71,7 +71,7 @@ def _columns(frame: object) -> str:
 
 
 def one_kind(frames: Mapping[str, object]) -> Kind:
-    """Return the kind that all frames in ``frames`` have. The keys are argument names, for error messages.
+    """Return the kind (pandas, Arrow or Spark) that all ``frames`` have. Error messages call the frames by their keys.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def _require_different_frames(name: str, columns: Iterable[object]) -> None:
 
 
 def require_rows(name: str, rows: int) -> None:
-    """Raise an error that names the argument ``name`` if ``rows``, the frame's number of rows, is 0.
+    """Raise an error if ``rows``, the number of rows of the frame that the user calls ``name``, is 0.
 
     Raises
     ------
@@ -157,7 +157,10 @@ def require_rows(name: str, rows: int) -> None:
 
 
 def given_back(rows: pa.Table, kind: Kind, spark: "SparkSession | None" = None) -> Any:
-    """Convert Arrow rows to a frame of this kind. pandas columns get Arrow types, so that offsets stay integers."""
+    """Convert an Arrow table to a frame of ``kind``. pandas columns get Arrow types, so that offsets stay integers.
+
+    ``spark`` is needed for Spark frames only.
+    """
     if kind == "arrow":
         return rows
     if kind == "pandas":

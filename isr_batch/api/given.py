@@ -53,7 +53,8 @@ def given_mapping(
         "unit": "ms"}}``; None. With a short dict or None, all other columns are found by name. A short dict may also
         contain the keys of a mapping file that are not sections, such as ``cluster_id``.
     schemas : mapping of str to pa.Schema
-        The schema of each frame, by section. If the mapping lacks a frame's section, its columns are found by name.
+        The schema of each frame, by mapping section (``fetches``, ``appends``, ``epochs`` or ``changes``). If the
+        mapping lacks the section of a frame, the columns of this frame are found by name.
     cluster_id : str, optional
         Name of the cluster. If omitted, the first of these that exists: the mapping's ``cluster_id``; the column
         ``cluster_id``, if all frames have it; the constant `CLUSTER`.
@@ -104,12 +105,18 @@ def _as_sections(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mapping_tree(mapping: GivenMapping) -> tuple[dict[str, Any], str]:
-    """Return a mapping as an unchecked dict, and what error messages call it (``the mapping`` or its file's path).
+    """Read the argument ``mapping`` into a dict, whose content is not validated yet.
+
+    Returns
+    -------
+    dict
+    str
+        The name of the mapping in error messages: ``the mapping``, or the path of its file.
 
     Raises
     ------
     UsageError
-        If it is neither a dict nor the path of a readable file.
+        If the argument is neither a dict, a readable file's path, nor None.
     """
     if mapping is None:
         return {}, "the mapping"
@@ -143,7 +150,9 @@ def _missing_in_given(name: str, schema: pa.Schema, columns: Mapping[str, Any]) 
 
 
 def given_rules(rules: Sequence[str] | str) -> list[RuleRun]:
-    """Return one rule run with default parameters per distinct id in the argument ``rules``, or one per rule for "all".
+    """Convert the argument ``rules`` (ids of rules, or "all") to one rule run per distinct id.
+
+    A rule run is a rule with its parameters, here the defaults.
 
     Raises
     ------

@@ -90,16 +90,22 @@ def _keys_of_replayed(rows: pa.Table) -> Iterator[tuple[object, ...]]:
 def frames_read(
     sql: ArrowSql, frames: Mapping[str, pa.Table], mapping: TableMapping, also: Collection[str] = ()
 ) -> MemoryLake:
-    """Convert the caller's frames, given by section of the mapping, to input tables in memory.
+    """Convert the caller's frames to the tables that a replay reads, in memory.
 
-    Tables that are derived from input tables are not computed. ``also`` names clusters that have no rows in the frames.
+    ``frames`` is keyed by section of the mapping, such as ``fetches``. Tables that are derived from others, such as
+    silences of leaders, are not computed; `facts_of` does that. ``also`` lists clusters to include although ``frames``
+    may have no row of them.
     """
     sources = [(name, RowsHere(name, rows)) for name, rows in frames.items()]
     return input_tables(sql, inputs_of_sources(sources, mapping), mapping, also)
 
 
 def without_fetches(refused: int, first: pa.Table) -> QualityGateError:
-    """Return the error for an input without a fetch: how many rows were refused, and why the row ``first`` was."""
+    """Return the error for an input that contains no usable fetch.
+
+    The message says how many rows were refused (``refused``), and why the first of them was: ``first`` is this row of
+    table quarantine.
+    """
     if not refused:
         return QualityGateError("no follower fetch is left", "check `where` and replica_id in the mapping")
     (row,) = first.to_pylist()
@@ -108,7 +114,7 @@ def without_fetches(refused: int, first: pa.Table) -> QualityGateError:
 
 
 def facts_of(sql: ArrowSql, lake: MemoryLake) -> BrokerFacts:
-    """Add the derived tables to input tables in memory, and return the facts about brokers in all these tables."""
+    """Add to ``lake`` the tables that are derived from its input tables, and return the facts about brokers in it."""
     derive_in_memory(lake, sql)
     engine = InProcess(lake, sql)
     return BrokerFacts(engine.arrow(stream_facts(engine)))
@@ -121,7 +127,10 @@ def results_of(
     runs: Sequence[RuleRun],
     tables: Sequence[Table] = SCORED_TABLES,
 ) -> dict[Table, pa.Table]:
-    """Replay input tables in memory, and return the requested ``tables``: some or all of `SCORED_TABLES`."""
+    """Replay the input tables in ``lake`` under each of ``runs``, and return the requested result ``tables``.
+
+    ``tables`` are some or all of `SCORED_TABLES`: ISR changes, verdicts, and counters by partition and by replica.
+    """
     kinds = SCORED if {*tables} - {ISR_CHANGES, SHRINK_VERDICTS} else ("change",)
     results = _replayed_rows(lake, facts, runs, kinds)
     schemas = {table: contract_schema(table.name, table.column_names) for table in tables}
@@ -136,7 +145,10 @@ def results_of(
 
 
 def timelines_of(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
-    """Replay input tables in memory, and return both timelines by name. `results_of` is five times faster."""
+    """Replay the input tables in ``lake``, and return the tables replica_timeline and partition_timeline by name.
+
+    This takes five times as long as `results_of`.
+    """
     results = _replayed_rows(lake, facts, runs, [*TIMELINES])
     return timelines_of_results(results, read_columns(lake, FETCH_LOG.name, FETCH_LOG.column_names))
 

@@ -76,7 +76,9 @@ def _log_sql_planned_once(_process: int) -> ArrowSql:
 
 
 def rows_of(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
-    """Parse the lines that match one of the given forms. The columns are those in `SOURCE` and those of the forms.
+    """Parse the lines that match one of the given forms, and return their fields as columns.
+
+    The columns are those of the forms, and broker_id, source_file, source_line and stamp_us of the line.
 
     Parameters
     ----------
@@ -105,7 +107,7 @@ def rows_of(sql: ArrowSql, lines: pa.Table, *forms: Form) -> pa.Table:
 def matches(line: str, pattern: str) -> str:
     """Return a SQL condition: whether the SQL expression ``line`` matches a regular expression.
 
-    For null it is false.
+    The condition is false if the line is null.
     """
     return f"coalesce(regexp_matches({line}, {quoted(pattern)}), false)"
 

@@ -178,8 +178,8 @@ def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table
     -------
     pa.Table
         topic, partition_id, leader_id, leader_epoch, replicas, isr, at_us, source_file, source_line; ``position``, by
-        which the states of a partition are sorted; ``begins``, which is true for the first state of a newly created
-        topic. Its name may be that of a deleted topic.
+        which the states of a partition are sorted; ``begins``, which is true for the first state of a partition.
+        A topic that was deleted and created again has two first states under its name.
     """
     return sql(
         f"""
@@ -213,9 +213,10 @@ def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table
 
 
 def with_deletions(sql: ArrowSql, logged: pa.Table, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
-    """Return ``logged``, the rows of `forms.DELETED`, and the deletions that only the metadata log shows.
+    """Return the deletions of replicas that brokers logged, and those that only the metadata log shows.
 
-    ``topic_names`` maps topic ids to names.
+    ``logged`` holds the deletions in server.log (the lines of the form `forms.DELETED`), ``metadata`` the records from
+    `parse_metadata`, and ``topic_names`` the columns topic_id and topic. The result has the columns of ``logged``.
     """
     return sql(
         f"""

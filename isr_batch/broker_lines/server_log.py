@@ -96,8 +96,8 @@ def trouble_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
     Returns
     -------
     pa.Table
-        `SOURCE`, kind (a key of `forms.TROUBLES`), follower_id, leader_id, topic, partition_id. Each of the last four
-        is null if the line does not name it.
+        broker_id, source_file, source_line, stamp_us, kind (a key of `forms.TROUBLES`), follower_id, leader_id, topic,
+        partition_id. Each of the last four is null if the line does not name it.
     """
     kind = " ".join(f"WHEN {matches('message', pattern)} THEN {quoted(kind)}" for kind, pattern in TROUBLES.items())
     fetcher = "follower_id INTEGER, leader_id INTEGER, leader_of_thread INTEGER"
@@ -134,7 +134,10 @@ def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
 
 
 def brokers_without_processes(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
-    """Return the brokers without lines at INFO in server.log, whose starts are therefore unknown."""
+    """Return the brokers that logged nothing at INFO in server.log, so that the starts of their processes are unknown.
+
+    ``settings`` holds, in column broker_id, the brokers to consider, and ``server`` the lines of server.log.
+    """
     return sql(
         """
         SELECT broker_id FROM settings ANTI JOIN (SELECT broker_id FROM server WHERE contains(message, '] INFO '))

@@ -63,7 +63,10 @@ MUST_BE_READ: Final = (
 
 
 def unread_lines(sql: ArrowSql, lines: pa.Table, lines_of: MustBeRead) -> pa.Table:
-    """Return the lines of one kind that match no known form. The columns are those in `SOURCE`, and message."""
+    """Return the lines of the kind ``lines_of`` whose wording is unknown.
+
+    The columns are broker_id, source_file, source_line, stamp_us and message.
+    """
     return sql(
         f"""
         SELECT {SOURCE}, message FROM lines
@@ -75,7 +78,7 @@ def unread_lines(sql: ArrowSql, lines: pa.Table, lines_of: MustBeRead) -> pa.Tab
 
 
 def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -> pa.Table:
-    """Return the lines of the kinds in `MUST_BE_READ` that match no known form, as rows for table quarantine.
+    """Return the lines of the kinds in `MUST_BE_READ` whose wording is unknown, as rows for table quarantine.
 
     ``server`` and ``state_changes`` are the lines of server.log and state-change.log.
 
@@ -101,9 +104,8 @@ def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -
 def unread_isr_lines(sql: ArrowSql, server: pa.Table) -> pa.Table:
     """Return the lines of ``server`` (server.log) in which leaders mention an ISR in an unknown wording.
 
-    The columns are `SOURCE`, topic and partition_id.
-
-    topic and partition_id are null if the line names no partition.
+    The columns are broker_id, source_file, source_line, stamp_us, topic and partition_id. The last two are null if the
+    line names no partition.
     """
     partition = "topic VARCHAR, partition_id INTEGER"
     return sql(

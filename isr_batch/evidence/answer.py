@@ -143,7 +143,8 @@ def _answer_about_storm(storm: Storm) -> str:
 def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
     """Return a sentence on how many records and ms the dropped replicas were behind according to their leaders.
 
-    If the release does not log this, the sentence says so. It is empty without rows.
+    ``rows`` are rows of table shrink_evidence. If the release does not log how far behind they were, the sentence says
+    so. Without rows, the result is empty.
     """
     records = [row["records_behind"] for row in rows if row["records_behind"] is not None]
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
@@ -162,7 +163,8 @@ def answer_line_how_far_behind(rows: Sequence[Row]) -> str:
 def answer_back_in_isr(rows: Sequence[Row]) -> str:
     """Return sentences on how soon dropped replicas were back in the ISR, and which replica was dropped most often.
 
-    Shrinks whose ISR write failed do not count. Empty if no other shrinks are left.
+    ``rows`` are rows of table shrink_evidence. Shrinks whose ISR write failed do not count. If there are no others, the
+    result is empty.
     """
     there = [row for row in rows if row["write_outcome"] != FAILED]
     exact = [row["returned_ms"] for row in there if row["returned_source"] == "exact"]
@@ -184,7 +186,10 @@ def answer_back_in_isr(rows: Sequence[Row]) -> str:
 
 
 def answer_avoiding_lag_time(rows: Sequence[Row]) -> str:
-    """Return a sentence that says which replica.lag.time.max.ms would have avoided all shrinks; empty without rows."""
+    """Return a sentence on the replica.lag.time.max.ms that would have avoided all shrinks; empty without rows.
+
+    ``rows`` are rows of table shrink_evidence.
+    """
     lags = [row["lag_ms"] for row in rows if row["lag_ms"] is not None]
     now = sorted({row["replica_lag_time_max_ms"] for row in rows if row["replica_lag_time_max_ms"] is not None})
     said = f" (it was {', '.join(map(str, now))} ms)" if now else ""
@@ -194,9 +199,10 @@ def answer_avoiding_lag_time(rows: Sequence[Row]) -> str:
 
 
 def answer_under_min_isr(rows: Sequence[Row]) -> str:
-    """Return a sentence that says for how long shrinks left partitions under min ISR.
+    """Return a sentence on how long shrinks left partitions with fewer in-sync replicas than min.insync.replicas.
 
-    If min.insync.replicas is unknown for all rows, the sentence says so. Empty if no partition was under min ISR.
+    ``rows`` are rows of table shrink_evidence. If the logs show for none of them whether this happened, the sentence
+    says so. If it did not happen, the result is empty.
     """
     under = {(row["source_file"], row["source_line"]): row for row in rows if row["under_min_isr"]}
     unknown = sum(row["under_min_isr"] is None for row in rows)
@@ -257,10 +263,10 @@ def _answer_of_failed_writes(rows: Iterable[Row]) -> str:
 
 
 def answer_of_times(rows: Sequence[Row], column: str) -> str:
-    """Format the range of the times in ``<column>_ms``, such as "at most 20 to 500 and at least 30 to 40".
+    """Format the smallest and the largest time in the column ``<column>_ms``, such as "at most 20 to 500".
 
-    Rows whose ``<column>_source`` is ``at_least`` form the second range, all other rows the first. The first range
-    begins with "at most" if the time of one of its rows is an upper bound.
+    Rows whose ``<column>_source`` is ``at_least`` are a second range at the end: "20 to 500 and at least 30 to 40". The
+    first range begins with "at most" if one of its times is an upper bound.
     """
     parts = []
     for at_least in (False, True):
@@ -271,7 +277,10 @@ def answer_of_times(rows: Sequence[Row], column: str) -> str:
 
 
 def answer_table(evidence: pa.Table, most: int = 40) -> list[Row]:
-    """Return the first ``most`` shrinks as rows of the table that is printed below the answer; keys as in `COLUMNS`."""
+    """Convert the first ``most`` rows of shrink_evidence to the table that is printed below the answer.
+
+    The keys of the returned dicts are those of `COLUMNS`.
+    """
     return [_answer_row(row) for row in evidence.slice(0, most).to_pylist()]
 
 

@@ -104,18 +104,19 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
     ----------
     sql : ArrowSql
     absences : pa.Table
-        Columns number, cluster_id, broker_id, from_us and until_us. ``absent_us`` is for how many microseconds of the
-        absence the broker did nothing. ``over_us`` is when all was well again.
+        Columns number (an id), cluster_id, broker_id, from_us and until_us; ``absent_us``, for how many microseconds of
+        the absence the broker did nothing; ``over_us``, the time until which errors belong to the absence: when the
+        broker and its followers were back in the ISRs.
     troubles, coverage : pa.Table
         Rows of broker_troubles and coverage, with timestamps that have no time zone.
 
     Returns
     -------
     list of dict
-        The absences, sorted by number, with more keys. ``has_gc_log``: whether a gc.log covers the whole absence.
-        ``pauses`` and ``paused_us``: number of pauses, and their total length within the absence. ``longest_us``,
-        longest_until_us, longest_what, longest_file and longest_line describe the longest pause. ``said`` lists the
-        first error of each kind (kind, at_us, file, line).
+        One dict per absence, sorted by number, with the columns above and more keys. ``has_gc_log``: whether a gc.log
+        covers the whole absence. ``pauses`` and ``paused_us``: number of pauses, and their total length within the
+        absence. ``longest_us``, longest_until_us, longest_what, longest_file and longest_line describe the longest
+        pause. ``said`` lists the first error of each kind that the broker logged (kind, at_us, file, line).
     """
     rows: list[Row] = sql(
         f"""
@@ -156,10 +157,10 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
 
 
 def is_of_jvm(absence: Row) -> bool | None:
-    """Whether JVM pauses caused an absence.
+    """Whether JVM pauses caused an absence (a dict from `troubles_of_absences`).
 
-    True if the JVM was paused for at least half of it, False if gc.log covers it and the JVM was paused for less than a
-    tenth. Otherwise None.
+    True if the JVM was paused for at least half of the absence, False if gc.log covers the absence and the JVM was
+    paused for less than a tenth of it. Otherwise None, for unknown.
     """
     if _paused_share(absence) >= _MOST_OF_IT:
         return True
@@ -171,7 +172,10 @@ def _paused_share(absence: Row) -> float:
 
 
 def pauses_in_words(absence: Row) -> str:
-    """Say whether JVM pauses caused an absence, and name the longest pause; empty if gc.log does not show it."""
+    """Say whether JVM pauses caused an absence (a dict from `troubles_of_absences`), and name the longest pause.
+
+    If gc.log does not show whether they did, the result is empty.
+    """
     longest, jvm = _pause_length_text(absence["longest_us"]), f"the JVM of broker {absence['broker_id']}"
     of_jvm = is_of_jvm(absence)
     if of_jvm is False:
@@ -190,14 +194,20 @@ def _pause_length_text(us: int) -> str:
 
 
 def trouble_in_words(absence: Row) -> str:
-    """List the errors that the broker logged around its absence, each with its time; empty if it logged none."""
+    """List the errors, with their times, that a broker logged around its absence; empty if it logged none.
+
+    ``absence`` is a dict from `troubles_of_absences`.
+    """
     broker = f"broker {absence['broker_id']}"
     said = [f"{_SAID[one['kind']].format(broker)} at {time_text(one['at_us'], '%H:%M:%S')}" for one in absence["said"]]
     return listed(said) if said else ""
 
 
 def lines_of_absence(absence: Row, *, pauses: bool) -> list[str]:
-    """Return as file:line the log lines behind `pauses_in_words` (if ``pauses``) or behind `trouble_in_words`."""
+    """Return the log lines that prove the text of `pauses_in_words` (if ``pauses``) or `trouble_in_words`.
+
+    ``absence`` is a dict from `troubles_of_absences`. Each item of the result is like "server.log:7".
+    """
     longest = [f"{absence['longest_file']}:{absence['longest_line']}"] if absence["pauses"] else []
     return longest if pauses else [f"{one['file']}:{one['line']}" for one in absence["said"]]
 

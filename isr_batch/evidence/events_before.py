@@ -11,9 +11,9 @@ SHORTEST_MS = 10_000
 
 
 def event_before(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | None]:
-    """Return which event happened shortly before a shrink, and how many ms passed between the two.
+    """Return the kind of event that happened shortly before a shrink, and how many ms passed between the two.
 
-    The event is ``topic_created``, ``restart`` (of the leader or of the dropped replica's broker) or ``election`` (of
+    The kind is ``topic_created``, ``restart`` (of the leader or of the dropped replica's broker) or ``election`` (of
     another leader, after the topic's first term). If several happened, the first kind in this list is returned. If none
     happened, both results are None.
 

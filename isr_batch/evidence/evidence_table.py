@@ -47,7 +47,7 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
 
 
 def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:
-    """Write rows to table shrink_evidence. Earlier rows about the same leaders in the same period are replaced.
+    """Write rows to table shrink_evidence, in place of earlier rows about the same leaders in the same period.
 
     Parameters
     ----------
@@ -141,6 +141,6 @@ _USED = [
 
 
 def rows_of_evidence_table(evidence: pa.Table) -> list[Row]:
-    """Convert rows of shrink_evidence to dicts. Only the columns that answers use are kept."""
+    """Convert rows of table shrink_evidence to dicts, without the columns that no text about shrinks needs."""
     rows: list[Row] = evidence.select(_USED).to_pylist()
     return rows

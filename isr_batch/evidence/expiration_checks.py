@@ -29,7 +29,7 @@ _MOST_CHECKS = 200
 
 @dataclass
 class CheckBurst:
-    """One follower that a check dropped from the ISR of one or more partitions.
+    """The drops of one follower by one check, from the ISR of one or more partitions.
 
     Attributes
     ----------
@@ -55,9 +55,9 @@ class CheckBurst:
     period_us: int
 
     def same_time(self, other: "CheckBurst") -> bool:
-        """Whether the followers of two bursts stopped at the same time.
+        """Whether the followers of two bursts stopped fetching at about the same time.
 
-        They did if their lastCaughtUpTimeMs are at most `SAME_START_MS` apart, or if they were dropped at most
+        This is assumed if their lastCaughtUpTimeMs are at most `SAME_START_MS` apart, or if they were dropped at most
         ``period_us`` apart.
         """
         if self.starts_ms and other.starts_ms and _near_checks(self.starts_ms, other.starts_ms, SAME_START_MS):
@@ -72,7 +72,7 @@ def _near_checks(one: tuple[int, int], other: tuple[int, int], within: int) -> b
 
 @dataclass
 class ExpirationCheck:
-    """A check of a leader that dropped replicas.
+    """A check (run of isr-expiration) in which a leader dropped replicas.
 
     ``rows`` holds the shrinks that the check made, ``bursts`` the same shrinks grouped by follower. ``late_ms`` is how
     late the check ran. ``number`` counts the checks of the cluster from 0, and ``storm`` is the number of its storm.
@@ -87,7 +87,7 @@ class ExpirationCheck:
     bursts: dict[int, CheckBurst] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Fill ``bursts`` with the followers in ``rows``. Call it after all shrinks were added to ``rows``."""
+        """Set ``bursts`` from ``rows``. The caller must have added all shrinks to ``rows`` before."""
         of: dict[int, list[Shrink]] = defaultdict(list)
         for row in self.rows:
             of[row.replica_id].append(row)
@@ -116,7 +116,7 @@ class ExpirationCheck:
 
     @property
     def dropped_everybody(self) -> bool:
-        """Whether it dropped several followers, and left only the leader in sync in at least half of its partitions."""
+        """Whether it dropped several followers, and left only the leader in at least half of the ISRs concerned."""
         return len(self.bursts) > 1 and len(self.alone) >= _ALONE_SHARE * len(self.partitions)
 
     @property

@@ -150,8 +150,8 @@ class FoundLines:
 def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
     """Return a broker's replica.lag.time.max.ms: the value in its settings, or else the default of its release.
 
-    None if the release is unknown too, or if the broker dropped a follower after no more than this default: another
-    value must have been set then.
+    None if neither is known, or if only the default is known but the broker once dropped a follower that lagged no
+    longer than that, so that it must have had another value.
     """
     printed = found.settings.get((broker_id, LAG_TIME))
     if printed is not None:
@@ -162,7 +162,7 @@ def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:
 
 
 def printed_lag_time(found: FoundLines, broker_id: int) -> int | None:
-    """Return the replica.lag.time.max.ms that a broker logged, or that a file next to its logs has; None if neither."""
+    """Return replica.lag.time.max.ms from a broker's log, or from a file of settings next to it; None if in neither."""
     return found.settings.get((broker_id, LAG_TIME))
 
 

@@ -82,9 +82,9 @@ class Shrink:
         return self.leader_log_end_offset - self.follower_log_end_offset
 
     def leave_earlier(self) -> None:
-        """Adapt ``returned_ms`` and ``under_min_isr_ms`` to a replica that left before the line at ``at_us``.
+        """Correct ``returned_ms`` and ``under_min_isr_ms``, which start at ``at_us``, for a replica that left earlier.
 
-        An exact time becomes a lower bound. An upper bound no longer holds, so it is set to None.
+        An exact duration becomes a lower bound. An upper bound no longer holds, so it is set to None.
         """
         bounds = {EXACT: AT_LEAST}
         self.returned_source = bounds.get(self.returned_source or "")
@@ -94,7 +94,7 @@ class Shrink:
 
     @property
     def lag_ms(self) -> int | None:
-        """Time between lastCaughtUpTimeMs and the shrink by the leader's clock; None if the leader did not log it."""
+        """Milliseconds from lastCaughtUpTimeMs to the shrink; None if the leader did not log lastCaughtUpTimeMs."""
         return None if self.last_caught_up_ms is None else self.at_us // 1000 - self.last_caught_up_ms
 
 

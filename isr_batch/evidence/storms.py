@@ -32,7 +32,8 @@ class Storm(NamedTuple):
     leader : int
         The leader that dropped most of the replicas.
     also : list
-        Other brokers that strong evidence points at: ((broker, suspect), number of replicas).
+        Other brokers that strong evidence points at, as ((broker, suspect), number of dropped replicas). The suspect is
+        that of table shrink_evidence, such as "follower".
     suspect, strength, reason, lines
         As in table shrink_evidence, for the shrink with the strongest evidence against the suspected broker.
     whole_after_ms : int or None
@@ -116,7 +117,10 @@ def storm_suspect(storm: Storm) -> str:
 
 
 def suspect_in_words(broker: int | None, suspect: str) -> str:
-    """Return "broker 1", "broker 1 or the link to it" or, if none is suspected, "no single broker"."""
+    """Return "broker 1", "broker 1 or the link to it" or, if ``broker`` is None, "no single broker".
+
+    ``suspect`` is a value of the column of this name in table shrink_evidence.
+    """
     if suspect == NOT_KNOWN:
         return "no single broker"
     return f"broker {broker} or the link to it" if suspect == EITHER else f"broker {broker}"

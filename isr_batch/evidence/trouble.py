@@ -31,9 +31,10 @@ class TroublesOfFollowers:
             self._of[trouble.broker_id, trouble.leader_id, trouble.partition, trouble.kind].append(trouble)
 
     def before(self, shrink: Shrink) -> TroubleLine | None:
-        """Return the most specific trouble that the dropped follower logged in the minute before a shrink.
+        """Return a line in which the dropped follower reports a failed fetch in the minute before a shrink, or None.
 
-        None if it logged none. A line that names another leader or another partition does not count.
+        If there are several, the kind that comes first in `KINDS` is chosen, and the latest line of this kind. A line
+        that names another leader or another partition does not count.
         """
         for kind in KINDS:
             last: TroubleLine | None = None

@@ -95,10 +95,10 @@ def explain_shrink(lake: Lake, topic: str, partition: int, at: AskedTime, rule: 
 def leader_pauses_to_explain(
     engine: LakeEngine, key: Row, from_us: int, until_us: int, kind: str = "silent"
 ) -> tuple[tuple[int, int], ...]:
-    """Return start and end of each silence of a broker that overlaps a time range.
+    """Return start and end of each silence (time in which a broker handled no request) that overlaps a time range.
 
     The broker is ``key["leader_id"]`` in the cluster ``key["cluster_id"]``. For the kind ``quiet``, the times in which
-    no follower fetched from the broker are returned instead.
+    no follower fetched from the broker are returned instead. All times are microseconds since 1970.
     """
     text = f"""
         SELECT DISTINCT unix_micros(event_time) AS event_us, unix_micros(end_time) AS end_us FROM {{broker_events}}
@@ -111,7 +111,10 @@ def leader_pauses_to_explain(
 
 
 def fetches_to_explain(engine: LakeEngine, term: Row, replica_id: int, from_us: int, until_us: int) -> Rows:
-    """Return the fetches of a follower that were in progress between two instants and arrived within the term."""
+    """Return the fetches of a follower that were in progress between two instants and arrived within a term.
+
+    ``term`` is the result of `term_of_shrink`: the time of one leader epoch of a partition.
+    """
     span = {"replica_id": replica_id, "from_us": max(from_us, term["start_us"]),
             "until_us": min(until_us, term["end_us"])}  # fmt: skip
     types = {"cluster_id": pa.string(), "topic": pa.string(), "from_us": pa.int64(), "until_us": pa.int64()}
@@ -331,9 +334,11 @@ def _blamed_from_us(one: Row, term: Row, dropped: tuple[DroppedFollower, ...]) -
 
 
 def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
-    """Return the term of ``leader_epochs`` in which a shrink happened, with its times as ``start_us`` and ``end_us``.
+    """Return the row of table leader_epochs for the term (time of one leader epoch) in which a shrink happened.
 
-    Gaps in the log divide a term into several rows. Of these, the last one that starts before the shrink is returned.
+    ``key`` is a row of shrink_verdicts. The returned dict has the columns of leader_epochs, and the term's start and
+    end as ``start_us`` and ``end_us``. Gaps in the log divide a term into several rows. Of these, the last one that
+    starts before the shrink is returned.
     """
     joined = engine(
         JOINED, leader_epochs=rows_to_explain(engine, "leader_epochs", {name: key[name] for name in SET_KEY})
@@ -344,7 +349,7 @@ def term_of_shrink(engine: LakeEngine, key: Row) -> dict[str, Any]:
 
 
 def rows_to_explain(engine: LakeEngine, name: str, key: Row) -> Rows:
-    """Return the rows of the table ``name`` whose columns have the values that ``key`` gives for them."""
+    """Return the rows of the table ``name`` that have the values in ``key``, a dict from column name to value."""
     same = " AND ".join(f"{column} = {engine.literal(value)}" for column, value in key.items())
     return engine(f"SELECT * FROM {{{name}}} WHERE {same}", **{name: engine.table(name)})
 

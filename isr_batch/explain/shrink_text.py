@@ -47,9 +47,10 @@ class FetchInText:
 
 @dataclass(frozen=True)
 class OtherRuleInText:
-    """Decision of another rule run, which ``made`` the shrink too, ``kept`` the follower, or had the follower ``out``.
+    """The decision on the same follower under another rule run (a rule with its parameters).
 
-    If it made the shrink, ``at_us`` and ``primary_cause`` are the time and the cause of this other shrink.
+    ``stand`` is ``made`` (this rule run dropped the follower too), ``kept``, or ``out`` (it had dropped the follower
+    before). For ``made``, ``at_us`` and ``primary_cause`` are the time and the cause of the shrink under it.
     """
 
     run: str
@@ -106,7 +107,8 @@ class ShrinkStory:
     """A shrink in a replay that dropped one or more followers, with the data that explains it.
 
     ``silences`` holds (broker, start, end) for the leader and the dropped followers. ``quiets`` holds start and end of
-    times in which no follower fetched from the leader. ``from_asked_us`` is how far the shrink is from the time asked.
+    times in which no follower fetched from the leader. ``from_asked_us`` is the time of the shrink minus the time that
+    the user asked for.
     """
 
     rule: str
@@ -133,7 +135,7 @@ class ShrinkStory:
 
 
 def shrink_headline(story: ShrinkStory) -> str:
-    """Return the headline, which names the maker of the shrink, the dropped followers, the partition, and the time."""
+    """Return the headline, which names the maker of a shrink, the dropped followers, the partition, and the time."""
     who = brokers_text([follower.replica_id for follower in story.dropped])
     maker = "The controller" if story.dropped[0].made_by == "controller" else story.rule
     partition = f"{printable(story.topic)}-{story.partition_id}"
@@ -141,7 +143,7 @@ def shrink_headline(story: ShrinkStory) -> str:
 
 
 def shrink_lines(story: ShrinkStory) -> list[str]:
-    """Return the whole explanation of a shrink as lines of text, the headline first."""
+    """Return the explanation that ``isr-batch explain`` prints, as lines of text, the headline first."""
     leads = f"broker {story.leader_id} leads in epoch {story.leader_epoch}"
     least = f"min.insync.replicas {story.min_insync_replicas}"
     release = f", Kafka {story.broker_version}" if story.broker_version else ""

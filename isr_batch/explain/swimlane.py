@@ -67,7 +67,7 @@ def draw_swimlane(scene: SwimlaneScene, story: ShrinkStory, file: Path) -> None:
 
 
 def swimlane(scene: SwimlaneScene, story: ShrinkStory) -> dict[str, Any]:
-    """Return the picture as a Vega-Lite specification, whose lanes share one time axis."""
+    """Return the picture of a shrink as a Vega-Lite specification. All lanes share one time axis."""
     lanes = [
         _lane_of_offsets(scene, story),
         _bars_in_leader(scene, story),

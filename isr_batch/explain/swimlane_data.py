@@ -68,7 +68,7 @@ class SwimlaneScene:
 
 
 def swimlane_scene(lake: Lake, story: ShrinkStory) -> SwimlaneScene:
-    """Query what is needed to draw a shrink that `isr_batch.explain.shrink_data.explain_shrink` found."""
+    """Query the lake for the data to draw ``story``, the result of `isr_batch.explain.shrink_data.explain_shrink`."""
     within = swimlane_span(story)
     followers = [follower.replica_id for follower in story.dropped]
     names = ("broker_id", "log", "from_time", "until_time", "begins_mid_term")
@@ -88,10 +88,11 @@ def swimlane_scene(lake: Lake, story: ShrinkStory) -> SwimlaneScene:
 
 
 def swimlane_span(story: ShrinkStory) -> Span:
-    """Return start and end of the period that a picture shows.
+    """Return start and end of the period around a shrink that its picture shows.
 
-    It begins when the dropped followers were last caught up and ends when they are back in the ISR, but is limited to
-    `FURTHEST` lag times on both sides of the shrink and to the term. A margin of a tenth is added on both sides.
+    The period begins when the dropped followers were last caught up and ends when they are back in the ISR, but is
+    limited to `FURTHEST` lag times on both sides of the shrink and to the term. On both sides, a margin of a tenth is
+    added.
     """
     lag_us = 1000 * story.lag_time_ms
     begun = [
@@ -132,7 +133,7 @@ def isr_spans_on_lane(*, member: bool, changes: Sequence[tuple[int, str]], withi
 
 
 def fetch_phases_on_lane(fetch: FetchInText) -> list[tuple[str, int, int]]:
-    """Return name, start and end of each phase that a fetch went through in the leader."""
+    """Return (name, start, end) of each phase of a fetch in the leader, such as its time in the request queue."""
     instants = (fetch.arrival_us, fetch.handled_us, fetch.processed_us, fetch.released_us, fetch.completed_us)
     return [(what, *stay) for what, stay in zip(PHASE_COLOURS, pairwise(instants), strict=True)]
 

@@ -1,4 +1,4 @@
-"""Find out which broker is at fault for a drop, by which followers stopped fetching around that time."""
+"""Find the broker at fault for a drop (a shrink that brokers made): see which followers stopped fetching then."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -45,7 +45,7 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
         The lake's tables ``leader_epochs``, ``broker_events`` and ``coverage``, and ``dropped``, which is the result of
         ``sql/dropped.sql``.
     fetches_of : callable, optional
-        Reads fetches. Without it, ``who`` is null in all rows.
+        Result of `fetches_of_spans`, which reads fetches. Without it, ``who`` is null in all rows.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def find_undelivered(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans |
     tables : dict of str to pa.Table
         The lake's table ``broker_events``, and ``dropped``, which is the result of ``sql/dropped.sql``.
     fetches_of : callable, optional
-        Reads fetches. Without it, no such drops are found.
+        Result of `fetches_of_spans`, which reads fetches. Without it, no such drops are found.
 
     Returns
     -------

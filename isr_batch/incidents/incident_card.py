@@ -29,7 +29,7 @@ class IncidentCard(NamedTuple):
     when : str
         Period of the incident, in the time zone that the user chose.
     counts : list of (str, int)
-        Verdict and number of dropped followers, without zeros.
+        Each verdict with the number of followers dropped with it. Verdicts without any are left out.
     rows : list of (str, str)
         Heading and text of each row. The headings are What, Why, How sure, Cost and Check next.
     evidence : list of str
@@ -74,7 +74,10 @@ def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> In
 
 
 def incident_title(incident: Row) -> str:
-    """Return a title that names the broker that an incident points at, and what happened to it."""
+    """Return a title that names the broker at fault in ``incident``, and what happened to it.
+
+    ``incident`` is one of ``OwnShrinks.incidents``.
+    """
     if incident["fault_id"] is None:
         return unexplained_in_story(incident)
     return f"Broker {incident['fault_id']} {_card_statements(incident)[0]}"
@@ -184,7 +187,10 @@ def _card_cost(incident: Row, drops: Sequence[Row]) -> str:
 
 
 def what_to_check(incident: Row) -> str:
-    """Advise an operator what to check next, on which host, and in which period."""
+    """Advise an operator what to check next after an incident, on which host, and in which period.
+
+    ``incident`` is one of ``OwnShrinks.incidents``.
+    """
     broker = incident["fault_id"]
     since, until = (time_text(incident[name], "%H:%M:%S") for name in ("since_us", "last_us"))
     when = since if since == until else f"{since} to {until}"

@@ -1,4 +1,8 @@
-"""Describe in one sentence what happened in an incident, and compute the statements that form the sentence."""
+"""Describe in one sentence what happened in an incident, and compute the statements that form the sentence.
+
+An incident is a group of drops (shrinks that the brokers made) near in time that point at the same broker. In all
+functions, ``incident`` is one of `isr_batch.incidents.own_shrinks.OwnShrinks.incidents`.
+"""
 
 import re
 from collections.abc import Sequence
@@ -36,7 +40,7 @@ STARVED: Final = 3
 def incident_time(incident: Row) -> str:
     """Format the period of an incident, which begins when a follower was last caught up and ends with the last drop.
 
-    If the log lines only show drops some time after they were made, the text is "by" the time of the last such line.
+    If the logs only show that the drops were made before certain lines, the text is "by" and the time of the last one.
     """
     if incident["late"]:
         return f"by {time_text(incident['last_us'])}"
@@ -45,14 +49,14 @@ def incident_time(incident: Row) -> str:
 
 
 def incident_story(incident: Row) -> str:
-    """Return the sentence that describes an incident, beginning with the broker at fault if this broker is known."""
+    """Return a sentence that describes an incident. It begins with the broker at fault, if this broker is known."""
     if incident["fault_id"] is None:
         return f"{unexplained_in_story(incident)}."
     return f"Broker {incident['fault_id']} {'; '.join(said for said, _ in incident_statements(incident))}."
 
 
 def unexplained_in_story(incident: Row) -> str:
-    """Describe the drops of an incident for which no broker is known to be at fault."""
+    """Describe the drops of an incident that points at no broker."""
     judged = incident["spurious"] + incident["genuine"]
     left = f"{count_of(judged + incident['unknown'], 'follower')} left an ISR"
     if not judged:
@@ -61,7 +65,7 @@ def unexplained_in_story(incident: Row) -> str:
 
 
 def incident_statements(incident: Row) -> list[tuple[str, str]]:
-    """Return the statements about the broker at fault, each with its kind.
+    """Return the statements about the broker at fault in an incident, as pairs (statement, kind).
 
     A statement about what this broker did lacks its subject, such as "was silent for 20 s", or begins with "it", unless
     it follows one about something else. The kind says which rows prove a statement, see
@@ -120,13 +124,13 @@ def _subject_of_statement(text: str, before: str, broker: str) -> str:
 def made_healthy(incident: Row) -> int:
     """Return how many healthy followers the broker at fault dropped as a leader.
 
-    Drops because of undelivered responses do not count.
+    Followers that it dropped because its responses did not reach them are not counted.
     """
     return int(incident["spurious"] - incident["spurious_of_stopped"] - incident["undelivered"])
 
 
 def spared_in_story(number: int) -> str:
-    """Say that the broker at fault was dropped ``number`` times although it was healthy."""
+    """Return the statement that the broker at fault was dropped ``number`` times although it was healthy."""
     return f"was dropped {times_in_words(number)} although it lacked nothing, or kept pace"
 
 
@@ -141,12 +145,12 @@ def events_in_story(incident: Row) -> list[tuple[str, str]]:
 
 
 def falls_behind_in_story(incident: Row) -> bool:
-    """Whether one of the incident's statements says that the broker at fault, or the link to it, failed."""
+    """Whether `incident_statements` would say that the broker at fault, or the link to it, failed."""
     return bool(_story_of_who_fell_behind(incident))
 
 
 def undelivered_in_story(incident: Row) -> str:
-    """Say between which brokers responses were not delivered. The broker at fault is one of the two."""
+    """Return the statement that responses between the broker at fault and another broker were not delivered."""
     if incident["fault_id"] in incident["undelivered_by"]:
         return f"did not get its responses through to {brokers_text(incident['undelivered_to'])}"
     return f"did not get the responses of {brokers_text(incident['undelivered_by'])}"
@@ -193,9 +197,9 @@ def _story_of_late(incident: Row) -> str:
 
 
 def link_in_story(incident: Row) -> str:
-    """Name the link as a second suspect if only one leader dropped the follower, and the follower was running.
+    """Return "or its link to broker 2" if the drops may be the fault of the link to the leader; otherwise empty.
 
-    Otherwise the result is empty.
+    This is so if only one of several leaders dropped the follower, and the follower was running.
     """
     by, leaders = incident["dropped_by"] or [], set(incident["leaders"] or [])
     stood_still = incident["silent_ms"] or incident["stopped_everywhere"]
@@ -205,13 +209,13 @@ def link_in_story(incident: Row) -> str:
 
 
 def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
-    """Say why the ``number`` dropped followers of the incidents are considered healthy."""
+    """Return a clause that says why the ``number`` followers dropped in these incidents are considered healthy."""
     causes = " or ".join(dict.fromkeys(CAUSES_IN_STORY[one["spurious_cause"]] for one in incidents))
     return causes if number == 1 else causes.replace("it ", "they ").replace("its ", "their ")
 
 
 def why_unreached_in_story(incidents: Sequence[Row]) -> str:
-    """Say what shows that a leader could not be reached; empty if nothing but the drops shows it."""
+    """Return a clause on the evidence that a leader could not be reached; empty if only its drops show this."""
     if all(one["cut_off_went_on"] for one in incidents):
         return f", {_elsewhere_in_story(incidents[0])}"
     return ", according to server.log" if any(one["cut_off_by_lines"] for one in incidents) else ""
@@ -223,7 +227,10 @@ def _elsewhere_in_story(incident: Row) -> str:
 
 
 def silence_in_story(incident: Row) -> str:
-    """Say for how long a broker was silent. If it was silent at least `STARVED` times, call it starved."""
+    """Return the statement that says for how long the broker at fault handled no requests (was silent).
+
+    If it was silent at least `STARVED` times in the incident, the statement is that it was starved.
+    """
     longest = seconds_text([incident["silent_ms"]])
     if incident["silences"] < STARVED:
         return f"was silent for {longest}"

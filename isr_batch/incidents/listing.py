@@ -1,4 +1,4 @@
-"""List incidents and the partitions with most drops of healthy followers, with commands that show details."""
+"""List incidents, and the partitions with the most drops of healthy followers, with commands that show details."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -52,9 +52,9 @@ def _require_known_broker(own: OwnShrinks, broker: int) -> None:
 
 
 def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) -> int:
-    """Return how many microseconds after ``at`` the nearest drop of the incidents was.
+    """Return how many microseconds after ``at`` the nearest drop of a follower in these incidents was.
 
-    It is negative if the drop was earlier, and 0 if there are no drops.
+    The result is negative if that drop was earlier than ``at``, and 0 if there are no drops.
     """
     keys = {incident_key(one) for one in incidents}
     after = [at.after_us(row["change_us"]) for row in own.drops.to_pylist() if incident_key(row) in keys]
@@ -64,7 +64,7 @@ def nearest_drop_us(own: OwnShrinks, incidents: Sequence[Row], at: AskedTime) ->
 def listed_incidents(
     own: OwnShrinks, incidents: Sequence[Row], lake: str, *, whole: bool = False, broker: int | None = None
 ) -> list[str]:
-    """List the first `MOST` incidents as lines of text, and then the partitions with most healthy followers dropped.
+    """List the first `MOST` incidents as lines of text, then the partitions with the most drops of healthy followers.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def _several_clusters(own: OwnShrinks) -> bool:
 
 
 def worst_partitions(own: OwnShrinks) -> list[Row]:
-    """Return up to `PARTITIONS` rows for the partitions from whose ISRs the most healthy followers were dropped."""
+    """Return `PARTITIONS` or fewer rows: the partitions from whose ISRs the most healthy followers were dropped."""
     return ask_own_shrinks("partitions", {"most": str(PARTITIONS)}, drops=own.drops).to_pylist()  # type: ignore[no-any-return]
 
 

@@ -58,7 +58,9 @@ Tables = dict[str, pa.Table]
 
 
 class OwnShrinks(NamedTuple):
-    """The shrinks that the brokers made, with the replay's verdicts on them, the incidents, and data for pictures.
+    """The shrinks that the brokers made (drops), with the replay's verdicts on them, grouped into incidents.
+
+    An incident is a group of drops near in time that point at the same broker.
 
     Attributes
     ----------
@@ -166,12 +168,12 @@ Key = tuple[str, int, int]
 
 
 def incident_key(incident: Row) -> Key:
-    """Return the key that an incident shares with its drops: cluster, broker at fault, number of the incident."""
+    """Return (cluster, broker at fault, number of the incident), the key that an incident and its drops share."""
     return incident["cluster_id"], incident["fault_id"], incident["incident"]
 
 
 def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
-    """Return the drops of each incident. The keys are those of `incident_key`."""
+    """Return the rows of ``own.drops`` by incident. The keys are those of `incident_key`."""
     found: dict[Key, list[Row]] = defaultdict(list)
     for row in own.drops.to_pylist():
         found[incident_key(row)].append(row)
@@ -179,6 +181,6 @@ def drops_of_incidents(own: OwnShrinks) -> dict[Key, list[Row]]:
 
 
 def unjudged_clusters(own: OwnShrinks) -> list[str]:
-    """Return the clusters that have unjudged drops, and no drop that the replay could judge."""
+    """Return the clusters in which brokers dropped followers, but the replay could judge none of these drops."""
     judged = {one["cluster_id"] for one in own.incidents if one["spurious"] + one["genuine"]}
     return sorted({one["cluster_id"] for one in own.incidents if one["unknown"]} - judged)

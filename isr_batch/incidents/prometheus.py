@@ -27,7 +27,9 @@ INCIDENTS: Final = 100
 
 
 def prometheus_exposition(own: OwnShrinks, scores: Iterable[Row]) -> str:
-    """Return all metrics of a lake in Prometheus' text format. Zeros are included, so that alerts see an increase.
+    """Return all metrics of a lake in Prometheus' text format.
+
+    Metrics with value 0 are included, so that alerts see an increase.
 
     Parameters
     ----------

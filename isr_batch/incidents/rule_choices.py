@@ -33,7 +33,7 @@ Span = tuple[float, float]
 
 
 class RuleChoice(NamedTuple):
-    """Rule runs that decide alike on a log, with their scores.
+    """Rule runs (rules with their parameters) that make the same decisions on a log, with their scores.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class RuleChoice(NamedTuple):
         Names of the rules, ordered by release. If a rule was replayed with several sets of parameters and the same lag
         time, its name is followed by the parameters.
     yours : list of str
-        Those of ``runs`` that have the brokers' own rule and lag time.
+        Those of ``runs`` with the rule and the lag time that the brokers had.
     reference : bool
         Whether all of the rules are references, which no broker can run.
     lag_time_ms : int
@@ -117,7 +117,7 @@ def _lost_records_of_choice(row: Row) -> int | None:
 
 
 def alike_choices(rows: Iterable[Row]) -> list[list[Row]]:
-    """Return groups of rule runs that have the same lag time, decisions and costs, in the order of their first runs."""
+    """Group rows of scores (one per rule run) that have the same lag time, decisions and costs, keeping the order."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         price = (
@@ -216,7 +216,7 @@ def _cost_of_choices(values: Sequence[float | None]) -> Span | None:
 
 
 def name_of_choice(row: Row, rows: Sequence[Row]) -> str:
-    """Return the rule's name, followed by its parameters if several of ``rows`` have this rule and lag time."""
+    """Return the name of the rule in ``row``, with its parameters if several ``rows`` have this rule and lag time."""
     if sum((other["rule"], other["T"]) == (row["rule"], row["T"]) for other in rows) == 1:
         return str(row["rule"])
     others = [

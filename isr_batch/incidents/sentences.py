@@ -1,4 +1,7 @@
-"""Describe in sentences which drops were spurious, which broker they point at, and how certain that is."""
+"""Describe in sentences which drops were spurious, which broker they point at, and how certain that is.
+
+A drop is one follower that the brokers removed from an ISR, with the replay's verdict on it.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,7 +41,7 @@ NAMED: Final = 4
 
 
 def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return sentences on how many drops in a cluster were spurious, which broker was at fault, and how sure that is.
+    """Return sentences on how many dropped followers were healthy, which broker was at fault, and how sure that is.
 
     Parameters
     ----------
@@ -50,7 +53,10 @@ def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Shorten the headline to its first sentence (or two, if the first names no broker) and the assumptions."""
+    """Return the result of `cluster_headline`, shortened to its first sentence and the assumptions.
+
+    If the first sentence names no broker, the second is kept too.
+    """
     said = _sentences_of_cluster(own, cluster)
     return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _sentences_of_assumptions(cluster)
 
@@ -108,7 +114,10 @@ def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
 
 
 def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return sentences on unjudged drops, starts of brokers, changes of min.insync.replicas, and assumed values."""
+    """Return sentences on drops that the replay cannot judge, broker starts, min ISR changes, and assumed values.
+
+    ``cluster`` is one of ``own.clusters``.
+    """
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
     said = _sentences_of_unjudged_leaving(cluster)
     if not any(one["spurious"] + one["genuine"] for one in incidents):
@@ -287,7 +296,7 @@ def _moments(incidents: Sequence[Row], form: str, name: str = "since_us") -> str
 
 
 def clock_format(cluster: Row) -> str:
-    """Return the strftime format of times in sentences, without a date if all logs of the cluster are of one day."""
+    """Return the strftime format for times in sentences; without the date if the cluster's logs are of one day."""
     day = "%Y-%m-%d"
     return (
         "%H:%M:%S" if time_text(cluster["first_us"], day) == time_text(cluster["last_us"], day) else f"{day} %H:%M:%S"
@@ -329,7 +338,7 @@ def incidents_answer(
     by_lines: Mapping[str, Sequence[str]] | None = None,
     most: int = 10,
 ) -> list[str]:
-    """Sum up all drops in at most ``most`` lines: one per cluster and, for a single cluster, one per incident.
+    """Sum up which followers the brokers dropped: one line per cluster and, for a single cluster, one per incident.
 
     Parameters
     ----------
@@ -337,7 +346,7 @@ def incidents_answer(
     better : mapping of str to sequence of str, optional
         Results of `isr_batch.incidents.better_rule.better_rule`, by cluster.
     by_lines : mapping of str to sequence of str, optional
-        What server.log shows, for each cluster that the replay cannot judge. It is printed instead of the incidents.
+        For each cluster that the replay cannot judge, sentences on what server.log shows. They replace the incidents.
     most : int
         Maximum number of lines. If there are more incidents, only the worst are listed.
     """
@@ -372,7 +381,7 @@ def span_of_terms(cluster: Row) -> str:
 
 
 def clusters_worst_first(own: OwnShrinks) -> list[Row]:
-    """Return the clusters, sorted by healthy followers dropped, then by all drops, largest first."""
+    """Return ``own.clusters``, those with the most drops of healthy followers first, then those with the most drops."""
 
     def drops(cluster: Row) -> tuple[int, int]:
         of = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
@@ -382,7 +391,7 @@ def clusters_worst_first(own: OwnShrinks) -> list[Row]:
 
 
 def incidents_worst_first(incidents: Iterable[Row]) -> list[Row]:
-    """Sort incidents, largest numbers first, by healthy followers dropped, then other drops, then removals."""
+    """Sort incidents by their drops of healthy followers, most first, then by other drops, then by removals."""
     early = sorted(incidents, key=itemgetter("first_us"))
     return sorted(early, key=lambda one: (-one["spurious"], -one["genuine"] - one["unknown"], -one["excluded"]))
 

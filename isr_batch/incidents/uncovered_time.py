@@ -45,7 +45,7 @@ def _uncovered_time_us(time: datetime) -> int:
 
 
 def sentence_of_no_drop(cluster: Row, who: str) -> str:
-    """Return the sentence that no follower was dropped, limited to the logs that could be read.
+    """Return the sentence that no follower was dropped. If logs are missing or were refused, it mentions this.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ FORMULA: Final = frozenset("=+-@\N{MINUS SIGN}")
 
 
 def verdicts_csv(own: OwnShrinks, lake: str) -> str:
-    """Return all drops of a lake as CSV, sorted by cluster and time.
+    """Return all followers that the brokers dropped, with the verdicts, as CSV sorted by cluster and time.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Write HTML pages: the report on a lake, the page of a sweep, and the page with the evidence in server.log."""
+"""Write HTML pages: the report on a lake, the results of a sweep (many parameter sets), the evidence in server.log."""
 
 from isr_batch.report.page import write_report
 

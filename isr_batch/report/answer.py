@@ -40,7 +40,7 @@ class Answer:
 
 
 def answer_of(lake: Lake) -> Answer:
-    """Query a replayed lake for all that the answer needs."""
+    """Query a replayed lake for the text that the command `run` prints."""
     own, scores = own_shrinks(lake), read_scores_for_choices(lake)
     return Answer(
         own,

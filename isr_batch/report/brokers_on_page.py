@@ -19,7 +19,7 @@ LISTED: Final = 12
 
 
 def fetches_between_brokers(sql: LakeSql) -> list[Row]:
-    """Count the fetches of the lake. Return rows with cluster_id, leader_id, replica_id and fetches."""
+    """Count the fetches in the lake by leader and follower: cluster_id, leader_id, replica_id and fetches (number)."""
     return sql("""
         SELECT cluster_id, leader_id, replica_id, CAST(sum(run_length) AS BIGINT) AS fetches
         FROM fetch_log GROUP BY cluster_id, leader_id, replica_id
@@ -48,8 +48,8 @@ def brokers_on_page(
     list of dict
         One dict per broker. ``broker`` is its id, ``row`` its cells in the table that compares the brokers, by heading.
         Cells that are empty for all brokers are left out. ``silences`` and ``troubles`` are lists of texts,
-        ``incidents`` is the broker's part of the parameter, and ``more`` counts the silences and troubles that are not
-        listed.
+        ``incidents`` has the titles and anchors from the parameter of this name, and ``more`` is the number of silences
+        and troubles that are not listed.
     """
     cluster_id, form = cluster["cluster_id"], clock_format(cluster)
     pairs = [row for row in own.pairs if row["cluster_id"] == cluster_id]

@@ -79,7 +79,8 @@ def shrinks_by_cause_chart(rows: Rows) -> Spec:
 def shrinks_in_time_chart(rows: Rows) -> Spec:
     """Return a chart with a line per rule, on which ticks in the colour of the cause mark when shrinks happened.
 
-    The rows have rule (or the brokers), cause, at_ms (milliseconds since 1970) and shrinks (number at this time).
+    The rows have rule (or a name for the brokers' own shrinks), cause, at_ms (milliseconds since 1970) and shrinks
+    (number at this time).
     """
     rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
@@ -119,12 +120,19 @@ def time_axis(field: str) -> alt.X:
 
 
 def tradeoff_chart(rows: Rows) -> Spec:
-    """Return a scatter plot of rules, with mistakes per partition-day against detection time."""
+    """Return a scatter plot of rules: mistakes per partition-day against the time to detect failures.
+
+    The rows have spurious (number of mistakes), and the keys of `frontier_chart` except ``seen`` and ``place``.
+    """
     return frontier_chart([_rated(row) | {"place": ""} for row in rows], "partition")
 
 
 def sweeps_chart(rows: Rows) -> Spec:
-    """Return a curve per rule and parameters without the lag time: mistakes per follower-day against detection time."""
+    """Return a curve per rule of mistakes per follower-day against detection time, with a point per lag time.
+
+    Rows of the same rule that differ in parameters other than the lag time form separate curves. Each row has rule,
+    params_json, spurious (number of mistakes), and the keys of `frontier_chart` except ``seen``.
+    """
     return frontier_chart(
         [_rated(row) | {"rule": " ".join([row["rule"], *_chart_settings(row)])} for row in rows], "follower"
     )
@@ -160,8 +168,8 @@ def frontier_chart(
     ----------
     rows : sequence of dict
         Keys ``rule``, ``lag_time_s``, ``detection_s``, ``mistakes`` (rate above 0), ``low`` and ``high`` (95 % interval
-        of the rate), ``seen`` and ``place``. Each place gets a separate panel. If ``seen`` is false, there was no
-        mistake, and ``mistakes`` is the upper end of the interval.
+        of the rate), ``seen``, and ``place`` (title of the panel in which the row is drawn). If ``seen`` is false,
+        there was no mistake, and ``mistakes`` is the upper end of the interval.
     whose : str
         ``follower`` if the rates are mistakes per follower-day, ``partition`` if they are per partition-day.
     mistakes, detection_ms : float, optional
@@ -274,7 +282,8 @@ def costs_chart(rows: Rows) -> Spec:
 def heat_map(rows: Rows) -> Spec:
     """Return a heat map with a line per follower, coloured by the time since it was caught up.
 
-    The rows have follower, from_ms, until_ms (milliseconds since 1970), and the time as age_s and as lag_times.
+    The rows have follower, from_ms, until_ms (milliseconds since 1970), and the time since the follower was caught up:
+    age_s, in seconds, and lag_times, in lag times.
     """
     limits = list(AGE_COLOURS)[1:]
     colour = alt.Color(
@@ -331,9 +340,10 @@ def durations_chart(rows: Rows) -> Spec:
 
 
 def disagreement_chart(rows: Rows) -> Spec:
-    """Return a matrix of rules. A cell counts the shrinks that the line's rule makes and the column's rule does not.
+    """Return a matrix of rules. A cell counts the shrinks that the row's rule makes and the column's rule does not.
 
-    The rows have makes and makes_not (rules) and shrinks (number). Rules with equal numbers share a line and a column.
+    The argument has dicts with makes and makes_not (rules) and shrinks (number). Rules with equal numbers share a row
+    and a column.
     """
     names = _alike(rows)
     cells = {(names[row["makes"]], names[row["makes_not"]]): row["shrinks"] for row in rows}
@@ -369,9 +379,10 @@ def _alike(rows: Rows) -> dict[str, str]:
 
 
 def held_by_leader_chart(rows: Rows) -> Spec:
-    """Return a scatter plot of shrinks: how much of the time since the follower was caught up the leader caused.
+    """Return a scatter plot of shrinks: for how much of a follower's lag its leader was to blame.
 
-    The rows have both times as lag_s and held_s, and lag_time_s, cause and shrinks (number, the size of the mark).
+    The rows have lag_s (time since the follower was caught up), held_s (the part of it that the leader caused),
+    lag_time_s, cause and shrinks (number, the size of the mark).
     """
     longest = max(row[name] for row in rows for name in ("lag_s", "lag_time_s"))
     edges = [

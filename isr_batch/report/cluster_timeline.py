@@ -56,9 +56,9 @@ class ClusterTimeline(NamedTuple):
 
 
 class TimelineTarget(NamedTuple):
-    """The target of a click on a bar: ``place`` is an anchor on the page.
+    """The target of a click on a bar: the anchor ``place`` on the page.
 
-    If it is empty, the bar's text shows ``command`` instead, which explains the drops.
+    If ``place`` is empty, the bar is not a link, and its text shows ``command``, which explains the drops.
     """
 
     place: str
@@ -154,12 +154,12 @@ def _labels_with_room(shaded: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def share_of_timeline(us: float, within: tuple[int, int]) -> float:
-    """Return how many percent of the period ``within`` have passed at an instant, rounded to two decimals."""
+    """Return how many percent of the period ``within`` (start, end) have passed at the instant ``us``."""
     return round(100 * (us - within[0]) / (within[1] - within[0]), 2)
 
 
 def brokers_in_view(brokers: Collection[int], pairs: Sequence[Row]) -> tuple[list[int], list[int]]:
-    """Choose the brokers that a page shows one by one. Return their ids, and the ids of all other brokers.
+    """Divide brokers into those that a page shows one by one, and all others, which it shows together.
 
     If there are more than `MOST_LANES` brokers, those with the most drops of healthy followers are chosen. Of brokers
     with equally many, those with the most drops of any kind are chosen.

@@ -32,7 +32,9 @@ MOST: Final = 100
 def first_screens(
     own: OwnShrinks, scores: Sequence[Row], found: Mapping[Key, ShrinkOnPage], fetches: Sequence[Row]
 ) -> list[dict[str, Any]]:
-    """Return for each cluster the variables that ``report.html.j2`` needs, most healthy followers dropped first.
+    """Return the variables that ``report.html.j2`` needs: one dict per cluster.
+
+    The cluster with the most drops of healthy followers comes first.
 
     Parameters
     ----------
@@ -97,7 +99,7 @@ def _screen(
 
 
 def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, str]]:
-    """Return the figures in the row at the top of the screen.
+    """Return the figures at the top of the report about a cluster.
 
     Each is a dict with the keys name, value, remark and verdict. The verdict sets the colour.
 
@@ -163,7 +165,7 @@ def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, 
 
 
 def drop_matrix_on_screen(pairs: Sequence[Row], cluster_id: str) -> dict[str, Any]:
-    """Return the matrix of drops by leader (rows) and follower (columns).
+    """Count the drops in a cluster by leader and follower, as a matrix for the report.
 
     Parameters
     ----------
@@ -200,7 +202,7 @@ def drop_matrix_on_screen(pairs: Sequence[Row], cluster_id: str) -> dict[str, An
 
 
 def lag_time_bound_on_screen(incidents: Sequence[Row], cluster: Row) -> str:
-    """Say which lag time would have kept all healthy followers in the ISR; empty if no healthy follower was dropped."""
+    """Say which lag time would have kept all healthy followers in the ISR; empty if none of them was dropped."""
     lags = [one["healthy_lag_ms"] for one in incidents if one["healthy_lag_ms"] is not None]
     if not lags:
         return ""

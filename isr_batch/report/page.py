@@ -84,7 +84,7 @@ def write_report(
     Parameters
     ----------
     lake : Lake
-        A lake in which a replay was run, and compared with the brokers.
+        A lake that was replayed, and whose replay was compared with the brokers' own ISR changes.
     out : Path
         HTML file to write. Viewing it needs no network.
     own : OwnShrinks, optional

@@ -62,7 +62,7 @@ def draw_pictures(sql: LakeSql, ran: Mapping[str, str]) -> dict[str, list[DrawnP
     ----------
     sql : LakeSql
     ran : mapping of str to str
-        The clusters to draw, and for each the rule that its brokers ran. The charts in `OF_OWN_RULE` show this rule.
+        For each cluster to draw, the rule that its brokers ran. The charts in `OF_OWN_RULE` show this rule only.
 
     Returns
     -------

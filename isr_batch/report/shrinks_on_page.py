@@ -55,7 +55,9 @@ class ShrinkInQuery(NamedTuple):
 
 
 def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) -> dict[Key, ShrinkOnPage]:
-    """Collect what the page shows of each of the worst incidents, by `isr_batch.incidents.own_shrinks.incident_key`.
+    """Collect the content of the page for each of the worst incidents.
+
+    The keys of the result are those of `isr_batch.incidents.own_shrinks.incident_key`.
 
     Parameters
     ----------
@@ -105,7 +107,15 @@ def _with_causes(facts: Sequence[Row], one: ShrinkInQuery, drops: Sequence[Row])
 
 
 def choose_shrinks_on_page(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> tuple[list[Row], list[ShrinkInQuery]]:
-    """Choose up to `MOST` incidents, the worst first, and one shrink of each. Return two lists, in the same order."""
+    """Choose up to `MOST` incidents, the worst first, and one shrink of each.
+
+    Returns
+    -------
+    list of dict
+        The incidents.
+    list of ShrinkInQuery
+        For each of them, the shrink to show.
+    """
     worst = [one for one in incidents_worst_first(own.incidents) if one["rule"]][:MOST]
     return worst, [_shown_shrinks(number, one, drops[incident_key(one)]) for number, one in enumerate(worst)]
 

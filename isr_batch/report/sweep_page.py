@@ -1,4 +1,4 @@
-"""Write the HTML page of a sweep, which shows the recommended lag times and the scores at each lag time."""
+"""Write the HTML page of a sweep (a replay with many parameter sets): recommended lag times, scores per lag time."""
 
 from pathlib import Path
 from typing import Any

@@ -44,7 +44,7 @@ takes no longer than starting Spark."""
 
 
 class Experiment(BaseModel):
-    """The content of an experiment file."""
+    """The content of an experiment file, a YAML file that says what to simulate."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -127,13 +127,13 @@ def experiment_cells(experiment: Experiment) -> list[ExperimentCell]:
 
 
 def engine_of_experiment(lake: Lake, grid: Sequence[ExperimentCell]) -> LakeEngine:
-    """Return the engine for the cells in ``grid``: this process for at most `FEW_HOURS` simulated hours, else Spark."""
+    """Return the engine that simulates ``grid``: this process for at most `FEW_HOURS` simulated hours, else Spark."""
     hours = sum(of.hours * (of.partitions if of.scenario in FLEETS else 1) for of in (cell.fleet for cell in grid))
     return InProcess(lake) if hours <= FEW_HOURS else BySpark(lake)
 
 
 def run_experiment(lake: Lake, name: str, experiment: Experiment) -> list[dict[str, Any]]:
-    """Simulate and score every cell, and replace the experiment's rows in ``experiment_results``.
+    """Simulate and score every cell, and replace the rows of the experiment ``name`` in table experiment_results.
 
     Returns
     -------

@@ -44,7 +44,10 @@ class FleetOfGroups:
 
 
 def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedFault]]]:
-    """Yield (plan, planted faults) of each group, which depend only on the settings and the group's number."""
+    """Yield the plan and the planted faults of each group of brokers.
+
+    They depend only on the settings and the number of the group, so that any process can simulate any group.
+    """
     start_us = START_MS * 1000
     end_us = start_us + round(fleet.hours * 3600 * SECOND_US)
     if fleet.scenario in LOOPED:

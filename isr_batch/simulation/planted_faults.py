@@ -30,8 +30,8 @@ QUIET_S: Final = 60
 class PlantedFault:
     """A fault in a simulation, with the primary cause that a replay must find for its shrinks.
 
-    ``who`` is the number of the faulty broker within its group. ``steps`` are what the simulation does: (time in epoch
-    microseconds, kind of step, broker's number, value).
+    ``what`` names the kind of fault, and ``who`` is the number of the faulty broker within its group. ``steps`` are the
+    changes that the simulation makes: (time in epoch microseconds, kind of step, broker's number, value).
     """
 
     what: str

@@ -42,10 +42,10 @@ class ExampleFetch:
 
 @dataclass(frozen=True)
 class ExampleTerm:
-    """A leader's term with its appends and fetches.
+    """A term (the time of one leader epoch) of one partition, with all appends and fetches.
 
-    The first of ``replicas`` is the leader. At the start, its log ends at ``log_end_offset``, and all records are
-    committed. If ``isr`` is empty, the term starts with all replicas in the ISR.
+    ``says`` describes the example. The first of ``replicas`` is the leader. At the start, its log ends at
+    ``log_end_offset``, and all records are committed. If ``isr`` is empty, the ISR then contains all replicas.
     """
 
     says: str

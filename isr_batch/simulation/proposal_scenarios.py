@@ -15,7 +15,7 @@ from udfs.simulation.world import LINK, PACE, PAUSE_FOLLOWER, QUOTA, STORAGE
 
 @dataclass(frozen=True)
 class LoopOfScenario:
-    """The produce load and the faults of a scenario. The first leader is broker 0."""
+    """The produce load and the faults of one simulated group of brokers. The first leader is broker 0."""
 
     gap_us: list[int]
     """For each partition, the mean time between two produce requests in microseconds; 0 for no producer."""
@@ -70,7 +70,7 @@ def always_behind_scenario(start_us: int, end_us: int) -> LoopOfScenario:
 
 
 def in_and_out_scenario(start_us: int, end_us: int) -> LoopOfScenario:
-    """Return the first problem of KAFKA-4485: a fetch at the log end, after which a follower may join, is rare.
+    """Return the first problem of KAFKA-4485: a follower may rejoin only at the log end, where its fetches rarely are.
 
     The follower keeps pace, with five fetches per second. There are 22 appends per second, so only about one in eighty
     fetches, or one every 15 s, comes after 0.2 s without an append, and is at the log end.
