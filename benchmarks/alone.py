@@ -47,7 +47,7 @@ class Jobs:
         return self._told[master, lake]
 
 
-NOTE = f"""`replay` ran with {len(ALL_RULES)} rules, from rows that it packed first. Each measurement had a separate
+NOTE = f"""`replay` ran with {len(ALL_RULES)} rules, and packed the rows first. Each measurement had a separate
 process, warmed up by a small replay. Peaks of resident memory are those of a single Python worker, and of the JVM.
 ISR changes were not compared in this measurement."""
 

@@ -142,10 +142,10 @@ def show_zone_of_job(zone: str | None) -> None:
 
 
 def require_path_of_job(path: str, what_to_do: str) -> None:
-    """Check that a path exists, if it must be a local path. Spark is not started.
+    """Check that a local path exists, without starting Spark.
 
-    Under spark-submit, or with a Hadoop configuration, a path without a scheme may belong to the cluster's file system,
-    and is not checked.
+    Under spark-submit, or with a Hadoop configuration, a path without a scheme may belong to the cluster's file system.
+    Such a path is not checked.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ def write_eligible_leaders(lake: Lake, elr: Elr) -> int:
 
 
 def eligible_leaders(engine: LakeEngine, elr: Elr, results: Mapping[str, EngineRows] | None = None) -> EngineRows:
-    """Return the rows of ``eligible_leaders``: for each rule run, the broker that could lead over time.
+    """Return the rows of ``eligible_leaders``: which broker could become leader, by rule run and time.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class AroundQuiet(NamedTuple):
 
 
 def packed_quiet(rows: Rows) -> bytes | None:
-    """Find a segment's quiet stretch, and return it packed; None if it contains less than LEAST_SHARE of the rows."""
+    """Find the rows of a segment that can be replayed in one step, and pack them; None if too few (LEAST_SHARE)."""
     found = quiet_stretch_of(rows)
     if found is None:
         return None

@@ -12,7 +12,9 @@ from udfs.kernel.partition import begin_partition_term, come_to, take_in_row
 
 
 def replay_room_for_a_row(runs: int, replicas: int) -> int:
-    """Return the maximum number of rows that the replay of one input row, and of timers before it, adds to an array.
+    """Return the maximum number of rows that the replay of one input row adds to an output array.
+
+    The timers (such as ISR checks) that are due before the input row are part of its replay.
 
     Each follower's fetch is read, recorded and answered at most once; each follower joins, leaves, and makes the leader
     give up leadership at most once. A shrink and a fetch may each lead to a DOUBT row, and an ISR change to a row for

@@ -48,8 +48,9 @@ def on_read(follower, leader, fetch, params):
 def on_recorded(follower, leader, fetch, params):
     """Record a successful fetch, and ignore a failed one. After a successful fetch, the follower may join.
 
-    The fetch shows that the follower was caught up now (or at its previous fetch) if it has every record that was
-    acknowledged when the leader read its log for this (or the previous) fetch. The high watermark may advance only if
+    The follower is caught up at this fetch if it has every record that was acknowledged when the leader read its log
+    for this fetch. If it has every record that was acknowledged at the read for its previous fetch, it was caught up
+    at that fetch. The high watermark may advance only if
     the fetch changed the follower's log end offset.
     """
     if fetch.error_code != 0:

@@ -78,7 +78,7 @@ def out_of_sync(follower, leader, fetch, now_ms, params):
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether the follower is in the pseudo-ISR and has every committed record."""
+    """Whether the follower has every committed record, and a lag of at most the lag time (it is in the pseudo-ISR)."""
     return in_pseudo_isr(follower, now_ms, params) and follower.log_end_offset >= leader.high_watermark
 
 

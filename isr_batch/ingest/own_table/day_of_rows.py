@@ -59,7 +59,7 @@ class MergedRows(NamedTuple):
 
     @property
     def is_given(self) -> Bools:
-        """For each row in `distinct`, whether the source contains it."""
+        """For each row in `distinct`, whether the table of the user contains it."""
         return np.bincount(np.cumsum(self.is_first) - 1, self.order >= self.stored) > 0
 
 
