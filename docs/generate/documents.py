@@ -165,9 +165,8 @@ def _rule(rule: Rule) -> str:
     lines.append(f"{fill(rule.series, 110)}\n")
     lines.append(f"![{rule.id} in one of the two logs](images/rules/{rule.id}.svg)\n")
     if says := seen(rule.id).says:
-        lines.append(
-            f"{fill(f'**In the picture** (the numbers of troubles are [explained above](#rules)). {_numbered(says)}', 110)}\n"
-        )
+        numbers = "(the numbers of troubles are [explained above](#rules))"
+        lines.append(f"{fill(f'**In the picture** {numbers}. {_numbered(says)}', 110)}\n")
     return "\n".join([*lines, *_params(rule.params), ""])
 
 

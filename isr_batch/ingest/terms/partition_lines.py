@@ -67,7 +67,7 @@ class PartitionEvidence:
         return any(from_us < each.at_us <= until_us and replica in each.after for each in reports)
 
     def lines_and_snapshot(self, key: Partition, at_us: int) -> list[IsrReport]:
-        """Return a partition's ISRs: those in log lines of its leaders, and the last one in the metadata log at ``at_us``."""
+        """Return a partition's ISRs in its leaders' log lines, and the last one in the metadata log up to ``at_us``."""
         before = [record._replace(source=SNAPSHOT) for record in self.records[key] if record.at_us <= at_us]
         return sorted([*self.isr[key], *before[-1:]], key=lambda each: each.at_us)
 
