@@ -49,8 +49,7 @@ class FetchInText:
 class OtherRuleInText:
     """The decision on the same follower under another rule run (a rule with its parameters).
 
-    ``stand`` is ``made`` (this rule run dropped the follower too), ``kept``, or ``out`` (it had dropped the follower
-    before). For ``made``, ``at_us`` and ``primary_cause`` are the time and the cause of the shrink under it.
+    ``stand``: ``made`` (dropped the follower too: ``at_us``, ``primary_cause``), ``kept``, or ``out`` (dropped before).
     """
 
     run: str
@@ -107,8 +106,7 @@ class ShrinkStory:
     """A shrink in a replay that dropped one or more followers, with the data that explains it.
 
     ``silences`` holds (broker, start, end) for the leader and the dropped followers. ``quiets`` holds start and end of
-    times in which no follower fetched from the leader. ``from_asked_us`` is the time of the shrink minus the time that
-    the user asked for.
+    times in which no follower fetched from the leader. ``from_asked_us``: time of the shrink minus the time asked for.
     """
 
     rule: str

@@ -1,7 +1,4 @@
-"""Describe in sentences which drops were spurious, which broker they point at, and how certain that is.
-
-A drop is one follower that the brokers removed from an ISR, with the replay's verdict on it.
-"""
+"""Describe which drops (shrinks by the brokers) were spurious, which broker they point at, and how sure that is."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,10 +50,7 @@ def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return the result of `cluster_headline`, shortened to its first sentence and the assumptions.
-
-    If the first sentence names no broker, the second is kept too.
-    """
+    """Return the first sentence (two, if it names no broker) of `cluster_headline`, and the assumptions."""
     said = _sentences_of_cluster(own, cluster)
     return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _sentences_of_assumptions(cluster)
 
@@ -114,10 +108,7 @@ def _sentences_of_unjudged_leaving(cluster: Row) -> list[str]:
 
 
 def cluster_notes(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return sentences on drops that the replay cannot judge, broker starts, min ISR changes, and assumed values.
-
-    ``cluster`` is one of ``own.clusters``.
-    """
+    """Return sentences on drops that the replay cannot judge, broker starts, min ISR changes, and assumed values."""
     incidents = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
     said = _sentences_of_unjudged_leaving(cluster)
     if not any(one["spurious"] + one["genuine"] for one in incidents):

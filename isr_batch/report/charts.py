@@ -79,8 +79,7 @@ def shrinks_by_cause_chart(rows: Rows) -> Spec:
 def shrinks_in_time_chart(rows: Rows) -> Spec:
     """Return a chart with a line per rule, on which ticks in the colour of the cause mark when shrinks happened.
 
-    The rows have rule (or a name for the brokers' own shrinks), cause, at_ms (milliseconds since 1970) and shrinks
-    (number at this time).
+    The rows have rule (or the brokers), cause, at_ms (milliseconds since 1970) and shrinks (number at this time).
     """
     rules = rule_names_by_release(row["rule"] for row in rows)
     chart = (
@@ -120,19 +119,12 @@ def time_axis(field: str) -> alt.X:
 
 
 def tradeoff_chart(rows: Rows) -> Spec:
-    """Return a scatter plot of rules: mistakes per partition-day against the time to detect failures.
-
-    The rows have spurious (number of mistakes), and the keys of `frontier_chart` except ``seen`` and ``place``.
-    """
+    """Return a scatter plot of rules: mistakes per partition-day against the time to detect failures."""
     return frontier_chart([_rated(row) | {"place": ""} for row in rows], "partition")
 
 
 def sweeps_chart(rows: Rows) -> Spec:
-    """Return a curve per rule of mistakes per follower-day against detection time, with a point per lag time.
-
-    Rows of the same rule that differ in parameters other than the lag time form separate curves. Each row has rule,
-    params_json, spurious (number of mistakes), and the keys of `frontier_chart` except ``seen``.
-    """
+    """Return curves of mistakes per follower-day against detection time: one per rule and parameters but lag time."""
     return frontier_chart(
         [_rated(row) | {"rule": " ".join([row["rule"], *_chart_settings(row)])} for row in rows], "follower"
     )
@@ -282,8 +274,7 @@ def costs_chart(rows: Rows) -> Spec:
 def heat_map(rows: Rows) -> Spec:
     """Return a heat map with a line per follower, coloured by the time since it was caught up.
 
-    The rows have follower, from_ms, until_ms (milliseconds since 1970), and the time since the follower was caught up:
-    age_s, in seconds, and lag_times, in lag times.
+    The rows have follower, from_ms, until_ms (milliseconds since 1970), and this time in seconds (age_s) and lag_times.
     """
     limits = list(AGE_COLOURS)[1:]
     colour = alt.Color(
@@ -342,8 +333,7 @@ def durations_chart(rows: Rows) -> Spec:
 def disagreement_chart(rows: Rows) -> Spec:
     """Return a matrix of rules. A cell counts the shrinks that the row's rule makes and the column's rule does not.
 
-    The argument has dicts with makes and makes_not (rules) and shrinks (number). Rules with equal numbers share a row
-    and a column.
+    The dicts in ``rows`` have makes, makes_not (rules) and shrinks (number). Rules with equal numbers share a row.
     """
     names = _alike(rows)
     cells = {(names[row["makes"]], names[row["makes_not"]]): row["shrinks"] for row in rows}
@@ -381,8 +371,7 @@ def _alike(rows: Rows) -> dict[str, str]:
 def held_by_leader_chart(rows: Rows) -> Spec:
     """Return a scatter plot of shrinks: for how much of a follower's lag its leader was to blame.
 
-    The rows have lag_s (time since the follower was caught up), held_s (the part of it that the leader caused),
-    lag_time_s, cause and shrinks (number, the size of the mark).
+    The rows have lag_s (the lag), held_s (its part that the leader caused), lag_time_s, cause, shrinks (size of mark).
     """
     longest = max(row[name] for row in rows for name in ("lag_s", "lag_time_s"))
     edges = [
