@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from typing import Final
 
@@ -144,12 +144,17 @@ def shrinks_of_fetches(sql: ArrowSql, read: ReadTable, facts: BrokerFacts, runs:
 
 def _tables_of_results(engine: Asks, results: pa.Table, tables: Sequence[Table]) -> dict[Table, pa.Table]:
     """Convert the kernel's results to rows of ``tables``."""
-    schemas = {table: contract_schema(table.name, table.column_names) for table in tables}
     if not results.num_rows:  # most partitions have no shrink
-        return {table: schema.empty_table() for table, schema in schemas.items()}
-    if [*tables] == [SHRINK_VERDICTS] and results.num_rows <= _FEW_RESULTS:
-        return {SHRINK_VERDICTS: shrinks_of_results(results).cast(schemas[SHRINK_VERDICTS])}
-    return {table: rows.cast(schemas[table]) for table, rows in scored_result_tables(engine, results, tables).items()}
+        return {table: _no_rows(table) for table in tables}
+    few = [*tables] == [SHRINK_VERDICTS] and results.num_rows <= _FEW_RESULTS
+    found = {SHRINK_VERDICTS: shrinks_of_results(results)} if few else scored_result_tables(engine, results, tables)
+    return {table: rows.cast(_no_rows(table).schema) for table, rows in found.items()}
+
+
+@cache
+def _no_rows(table: Table) -> pa.Table:
+    """Return no rows of a table, with the types in its contract."""
+    return contract_schema(table.name, table.column_names).empty_table()
 
 
 def timelines_of(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
