@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from isr_batch.api.frames import as_arrow, kind_of, one_kind, require_rows, schema_of, shown_type
 from isr_batch.api.given import GivenMapping, given_mapping, given_rules, mapping_tree
-from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, results_of
+from isr_batch.api.replayed import BrokerFacts, facts_of, frames_read, shrinks_of_fetches
 from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.errors import UsageError
 from isr_batch.ingest.own_table.in_memory import RowsHere, input_tables
 from isr_batch.ingest.own_table.mapping import FetchColumns, InstantSource, TableMapping, mapped_columns
-from isr_batch.ingest.own_table.read_source import Input, inputs_of_sources
+from isr_batch.ingest.own_table.read_source import Input, inputs_of_sources, read_input
 from isr_batch.lake.arrow_read import contract_schema
 from isr_batch.lake.tables.outputs import SHRINK_VERDICTS
 from isr_batch.shown_times import ZONES_OF_UTC
@@ -192,5 +192,5 @@ def _shrinks_of_group(
 ) -> pa.Table:
     """Replay the fetches of one partition in memory, and return its shrinks under each rule."""
     sql = log_sql(repeated=True)  # to open a connection or plan a query takes longer than to query one group
-    lake = input_tables(sql, [fetches], mapping)
-    return results_of(sql, lake, brokers or facts_of(sql, lake), runs, [SHRINK_VERDICTS])[SHRINK_VERDICTS]
+    facts = brokers or facts_of(sql, input_tables(sql, [fetches], mapping))
+    return shrinks_of_fetches(sql, read_input(sql, fetches, fetches.source.items), facts, runs)

@@ -1,9 +1,9 @@
 """Replay rows that are in this process' memory: the frames of a notebook, or the rows of one Spark task."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from typing import Final
 
@@ -15,7 +15,7 @@ from isr_batch.errors import QualityGateError
 from isr_batch.ingest.own_table.derived_tables import derive_in_memory
 from isr_batch.ingest.own_table.in_memory import RowsHere, input_tables
 from isr_batch.ingest.own_table.mapping import TableMapping
-from isr_batch.ingest.own_table.read_source import inputs_of_sources
+from isr_batch.ingest.own_table.read_source import ReadTable, inputs_of_sources
 from isr_batch.ingest.own_table.row_order import order_of_rows
 from isr_batch.lake.arrow_read import contract_schema, read_columns
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -30,7 +30,7 @@ from isr_batch.progress import counted
 from isr_batch.replay.event_stream import stream_facts
 from isr_batch.replay.kernel_cache import keep_compiled
 from isr_batch.replay.one_partition import timelines_of_results
-from isr_batch.replay.result_tables import SCORED_TABLES, scored_result_tables, shrinks_of_results
+from isr_batch.replay.result_tables import SCORED_TABLES, Asks, scored_result_tables, shrinks_of_results
 from udfs.batches.event_chunks import COLUMNS_OF_APPENDS, COLUMNS_OF_FETCHES
 from udfs.batches.replay import replay_batches
 from udfs.batches.results import RESULT_SCHEMA, SCORED, SET_COLUMNS
@@ -40,7 +40,8 @@ from udfs.records import APPEND, FETCH, NOBODY_WAITS, ROW_ORDER, UNKNOWN, Rows
 
 _OF_PARTITIONS: Final = (FETCH_LOG, APPEND_LOG, OBSERVED_ISR_CHANGES, GIVEN_TERMS)
 _PARTITION: Final = ["cluster_id", "topic", "partition_id"]
-_EVENTS: Final = ((FETCH_LOG, FETCH, COLUMNS_OF_FETCHES), (APPEND_LOG, APPEND, COLUMNS_OF_APPENDS))
+_SETS: Final = contract_schema(FETCH_LOG.name, SET_COLUMNS)
+_NO_TABLES: Final = MemoryLake({})
 ROWS_AT_ONCE: Final = 1 << 14
 """Number of events per batch of the replay's stream."""
 _FEW_RESULTS: Final = 1_000
@@ -59,9 +60,8 @@ class BrokerFacts:
 
     rows: pa.Table
 
-    def of_partitions_in(self, lake: MemoryLake) -> pa.Table:
-        """Return the facts about the partitions that occur in the tables of ``lake``."""
-        tables = (read_columns(lake, table.name, _PARTITION) for table in _OF_PARTITIONS)
+    def of_partitions_in(self, tables: Iterable[pa.Table]) -> pa.Table:
+        """Return the facts about the partitions that occur in ``tables``."""
         here = chain.from_iterable(_partitions_of(rows) for rows in tables if rows.num_rows)
         places = (self._places.get(key, ()) for key in dict.fromkeys(here))
         return self.rows.take(pa.array(chain.from_iterable(places), pa.int64()))
@@ -132,16 +132,38 @@ def results_of(
     ``tables`` are some or all of `SCORED_TABLES`: ISR changes, verdicts, and counters by partition and by replica.
     """
     kinds = SCORED if {*tables} - {ISR_CHANGES, SHRINK_VERDICTS} else ("change",)
-    results = _replayed_rows(lake, facts, runs, kinds)
-    schemas = {table: contract_schema(table.name, table.column_names) for table in tables}
+    results = _replayed_rows(_stream_of_lake(lake, facts), runs, kinds)
+    return _tables_of_results(InProcess(lake, sql), results, tables)
+
+
+def shrinks_of_fetches(sql: ArrowSql, read: ReadTable, facts: BrokerFacts, runs: Sequence[RuleRun]) -> pa.Table:
+    """Replay fetches that were read from a user's table, without making input tables of them, and return the shrinks.
+
+    The rows are those of `results_of`. For some thousand fetches, making the input tables takes longer than the replay.
+    """
+    rows = read.checked.completed(read.rows)
+    events = _events_of(rows, FETCH, COLUMNS_OF_FETCHES)
+    # As in an ingest, of fetches that are equal in all given columns only one counts.
+    for name in sorted({*read.rows.column_names} - {*SET_COLUMNS, *COLUMNS_OF_FETCHES.values()}):
+        events = events.append_column(name, rows[name])
+    stream = _stream_in_order(facts.of_partitions_in([events]), [events], distinct=True)
+    results = _replayed_rows(stream, runs, ["change"])
+    return _tables_of_results(InProcess(_NO_TABLES, sql), results, [SHRINK_VERDICTS])[SHRINK_VERDICTS]
+
+
+def _tables_of_results(engine: Asks, results: pa.Table, tables: Sequence[Table]) -> dict[Table, pa.Table]:
+    """Convert the kernel's results to rows of ``tables``."""
     if not results.num_rows:  # most partitions have no shrink
-        return {table: schema.empty_table() for table, schema in schemas.items()}
-    if [*tables] == [SHRINK_VERDICTS] and results.num_rows <= _FEW_RESULTS:
-        return {SHRINK_VERDICTS: shrinks_of_results(results).cast(schemas[SHRINK_VERDICTS])}
-    return {
-        table: rows.cast(schemas[table])
-        for table, rows in scored_result_tables(InProcess(lake, sql), results, tables).items()
-    }
+        return {table: _no_rows(table) for table in tables}
+    few = [*tables] == [SHRINK_VERDICTS] and results.num_rows <= _FEW_RESULTS
+    found = {SHRINK_VERDICTS: shrinks_of_results(results)} if few else scored_result_tables(engine, results, tables)
+    return {table: rows.cast(_no_rows(table).schema) for table, rows in found.items()}
+
+
+@cache
+def _no_rows(table: Table) -> pa.Table:
+    """Return no rows of a table, with the types in its contract."""
+    return contract_schema(table.name, table.column_names).empty_table()
 
 
 def timelines_of(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun]) -> dict[str, pa.Table]:
@@ -149,44 +171,58 @@ def timelines_of(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun]) 
 
     This takes five times as long as `results_of`.
     """
-    results = _replayed_rows(lake, facts, runs, [*TIMELINES])
+    results = _replayed_rows(_stream_of_lake(lake, facts), runs, [*TIMELINES])
     return timelines_of_results(results, read_columns(lake, FETCH_LOG.name, FETCH_LOG.column_names))
 
 
-def _replayed_rows(lake: MemoryLake, facts: BrokerFacts, runs: Sequence[RuleRun], kinds: Collection[str]) -> pa.Table:
-    """Replay input tables in memory, and return the kernel's results of these kinds, as rows of `RESULT_SCHEMA`."""
+def _replayed_rows(stream: Iterator[pa.RecordBatch], runs: Sequence[RuleRun], kinds: Collection[str]) -> pa.Table:
+    """Replay a stream, and return the kernel's results of these kinds, as rows of `RESULT_SCHEMA`."""
     keep_compiled()
-    return pa.Table.from_batches(replay_batches(_stream_in_order(lake, facts), runs, kinds), RESULT_SCHEMA)
+    return pa.Table.from_batches(replay_batches(stream, runs, kinds), RESULT_SCHEMA)
 
 
-def _stream_in_order(lake: MemoryLake, facts: BrokerFacts) -> Iterator[pa.RecordBatch]:
+def _stream_of_lake(lake: MemoryLake, facts: BrokerFacts) -> Iterator[pa.RecordBatch]:
+    """Return the stream of the input tables in memory, without appends that a leader refused."""
+    about = facts.of_partitions_in(read_columns(lake, table.name, _PARTITION) for table in _OF_PARTITIONS)
+    fetches = read_columns(lake, FETCH_LOG.name, (*SET_COLUMNS, *COLUMNS_OF_FETCHES.values()))
+    appends = read_columns(lake, APPEND_LOG.name, (*SET_COLUMNS, *COLUMNS_OF_APPENDS.values()))
+    appends = appends.filter(appends["log_end_offset"].is_valid())
+    events = _events_of(fetches, FETCH, COLUMNS_OF_FETCHES), _events_of(appends, APPEND, COLUMNS_OF_APPENDS)
+    return _stream_in_order(about, events)
+
+
+def _stream_in_order(
+    about: pa.Table, events: Sequence[pa.Table], *, distinct: bool = False
+) -> Iterator[pa.RecordBatch]:
     """Yield the events to replay in batches of `ROWS_AT_ONCE`, one row per event, in the order of the replay.
 
-    They are not packed into segments, because packing and unpacking would take longer than this single replay.
+    They are not packed into segments, because packing and unpacking would take longer than this single replay. Facts
+    ``about`` the partitions go along. If ``distinct``, of events that are equal in all columns only one is yielded.
     """
-    about = facts.of_partitions_in(lake)
-    names = (*SET_COLUMNS, *Rows._fields)
-    rows = pa.concat_tables([about.select(names), *(_events_in(lake, *of) for of in _EVENTS)]).combine_chunks()
+    names = [*SET_COLUMNS, *Rows._fields]
+    rows = pa.concat_tables([about.select(names), *events], promote_options="default").combine_chunks()
+    others = [name for name in rows.column_names if name not in names]
     # Rows at the same time are sorted by these columns; the last of them is the first sort key.
-    order, _ = order_of_rows(rows.select([*SET_COLUMNS, *reversed(ROW_ORDER)]), SET_COLUMNS, ROW_ORDER[0])
+    order, is_first = order_of_rows(
+        rows.select([*SET_COLUMNS, *others, *reversed(ROW_ORDER)]), SET_COLUMNS, ROW_ORDER[0]
+    )
+    if distinct:
+        order = order[is_first | (order < about.num_rows)]
     terms = about["term"].combine_chunks()
     cuts = ((order[begin : begin + ROWS_AT_ONCE], ROWS_AT_ONCE) for begin in range(0, len(order), ROWS_AT_ONCE))
     for some in counted(cuts, len(order), "events"):
-        (batch,) = rows.take(pa.array(some)).combine_chunks().to_batches()
+        (batch,) = rows.select(names).take(pa.array(some)).combine_chunks().to_batches()
         batch = batch.append_column("term", terms.take(pa.array(some, mask=some >= about.num_rows)))
         yield batch.append_column("segment", pa.nulls(len(some), SEGMENT))
 
 
-def _events_in(lake: MemoryLake, table: Table, kind: np.int64, columns: Mapping[str, str]) -> pa.Table:
-    """Return the rows of ``fetch_log`` or ``append_log`` as events to replay, without appends that a leader refused."""
-    read = read_columns(lake, table.name, (*SET_COLUMNS, *columns.values()))
-    if table is APPEND_LOG:
-        read = read.filter(read["log_end_offset"].is_valid())
-    rows = {name: read[name] for name in SET_COLUMNS}
+def _events_of(rows: pa.Table, kind: np.int64, columns: Mapping[str, str]) -> pa.Table:
+    """Convert rows of ``fetch_log`` or ``append_log`` to events to replay: SET_COLUMNS, and the columns of `Rows`."""
+    events = dict(zip(SET_COLUMNS, rows.select(SET_COLUMNS).cast(_SETS).columns, strict=True))
     for name in Rows._fields:
         unknown = int(NOBODY_WAITS if columns.get(name) == "acks" else UNKNOWN)
-        rows[name] = (
-            read[columns[name]].cast(pa.int64()).fill_null(unknown) if name in columns
-            else pa.repeat(int(kind) if name == "kind" else unknown, read.num_rows)
+        events[name] = (
+            rows[columns[name]].cast(pa.int64()).fill_null(unknown) if name in columns
+            else pa.repeat(int(kind) if name == "kind" else unknown, rows.num_rows)
         )  # fmt: skip
-    return pa.table(rows)
+    return pa.table(events)

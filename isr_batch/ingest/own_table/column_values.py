@@ -19,6 +19,10 @@ CORRUPT: Final = "_corrupt_record"
 """Name of the column with the text of a CSV row that has more or fewer fields than the header. Spark uses this name
 too."""
 
+ABSENT: Final = "absent from a file: "
+"""Prefix of a key in a schema's metadata. The rest of the key is a column that only some of a table's files contain;
+the value is a file that does not contain it."""
+
 _US_OF_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _INSTANT: Final = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)? ?(Z|[+-]\d{2}:\d{2})?"
 _OFFSET: Final = r"(Z|[+-]\d{2}:\d{2})$"
@@ -137,6 +141,9 @@ def _find_mapped_column(schema: pa.Schema, name: str) -> tuple[str, pa.DataType]
         inner = {field.name: field.type for field in kind} if kind is not None and pa.types.is_struct(kind) else {}
         known = [f"{path}.{name}" for name in inner] or known
         kind, column, path = inner.get(part), f"struct_extract({column}, {quoted(part)})", f"{path}.{part}"
+    absent = schema.metadata or {}
+    if file := absent.get((ABSENT + name).encode(), absent.get((ABSENT + first).encode())):
+        raise UsageError(f"does not exist in {file.decode()}, but it exists in other files of the table")
     if kind is None:
         raise UsageError(f"does not exist; {did_you_mean(name, known)}")
     return column, kind

@@ -223,8 +223,7 @@ def read_input(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
 
 def _read_mapped_table(sql: ArrowSql, given: Input, items: Sequence[Item]) -> ReadTable:
     """Read some items of a source, and separate the refused rows."""
-    schema = with_dictionaries(given.checked.schema.empty_table().select(given.checked.columns), given.checked).schema
-    clean, refused = [schema.empty_table()], [_QUARANTINE.empty_table()]
+    clean, refused = [], [_QUARANTINE.empty_table()]
     names = tuple(item.name for item in items)
     if items:
         rows = given.source.rows(items, given.columns)
@@ -232,10 +231,13 @@ def _read_mapped_table(sql: ArrowSql, given: Input, items: Sequence[Item]) -> Re
             for batch in sql.batches(given.checked.text, ROWS_AT_ONCE, rows=rows):
                 good, bad = split_refused(batch)
                 clean.append(with_dictionaries(good.select(given.checked.columns), given.checked))
-                refused.append(quarantine_rows_of_source(bad, given.checked, given.quarantine_name(items)))
+                if bad.num_rows:
+                    refused.append(quarantine_rows_of_source(bad, given.checked, given.quarantine_name(items)))
         except ValueError as error:
             what = f"{given.section} of {given.source.place}: {str(error).partition(chr(10))[0]}"
             raise UsageError(what, HINT) from error
+    if not clean:
+        clean.append(with_dictionaries(given.checked.schema.empty_table().select(given.checked.columns), given.checked))
     good, bad = pa.concat_tables(clean).unify_dictionaries(), pa.concat_tables(refused)
     left_out = 0 if given.wants_all else given.source.count(items) - good.num_rows - bad.num_rows
     return ReadTable(given.checked, good, bad, left_out, names)

@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from isr_batch.errors import NoInputError, SchemaError, UsageError
-from isr_batch.ingest.own_table.column_values import CORRUPT, quoted_name
+from isr_batch.ingest.own_table.column_values import ABSENT, CORRUPT, quoted_name
 from isr_batch.ingest.own_table.items import Item, Source
 from isr_batch.ingest.own_table.mapping import Csv, Format, TableMapping
 from isr_batch.lake.addresses import is_address, is_glob, is_table_name, require_no_credentials
@@ -171,7 +171,8 @@ class ParquetFiles:
 def _merged_columns(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:
     """Return the columns that all files contain, each with a type to which the types in all files can be converted.
 
-    ``names`` are the files' names, in the order of ``schemas``, and ``place`` is the table's path, for messages.
+    ``names`` are the files' names, in the order of ``schemas``, and ``place`` is the table's path, for messages. The
+    metadata of the result has, for each column that only some files contain, a file that does not.
     """
     common = set(schemas[0].names).intersection(*(schema.names for schema in schemas))
     parts = [pa.schema([field for field in schema if field.name in common]) for schema in schemas]
@@ -187,7 +188,11 @@ def _merged_columns(place: str, schemas: Sequence[pa.Schema], names: Sequence[st
                 f"{place}: the types of {name} differ from those of earlier files: {message}",
                 "ingest it separately, with a mapping that fits it",
             ) from error
-    return merged.remove_metadata()
+    known = set().union(*(schema.names for schema in schemas))
+    absent = {
+        ABSENT + column: name for schema, name in zip(schemas, names, strict=True) for column in known - {*schema.names}
+    }
+    return merged.with_metadata(absent)
 
 
 def _unreadable_source(name: str, error: Exception, kind: str) -> UsageError:

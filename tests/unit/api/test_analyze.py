@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,6 +29,7 @@ from isr_batch.lake.tables.timelines import VIEWS
 from isr_batch.nightly import replay_window
 from isr_batch.replay.replay import rule_runs
 from isr_batch.settings import ReplaySettings
+from udfs.records import FETCH
 
 SAMPLE = Path(__file__).parents[3] / "data/samples/tables"
 RULES = ["kafka-3.7", "kafka-0.8", "peer-outlier"]
@@ -176,6 +178,26 @@ def test_partitions_one_by_one(by_mapping: isr_batch.Analysis[Any], tables: Path
     assert counted(found) == counted(by_mapping.shrinks)
     of_pandas = isr_batch.shrink_udf_pandas(RULES, brokers=isr_batch.broker_facts(rows, **settings), **settings)
     assert len(of_pandas(groups[0].to_pandas())) == shrinks(groups[0]).num_rows
+
+
+def test_a_group_is_replayed_as_analyze_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal fetches count once. Fetches that differ count each, even if no rule reads the column in which they do."""
+    seen: list[pa.Table] = []
+
+    def kept(batches: Iterator[pa.RecordBatch], *_: object) -> Iterator[pa.RecordBatch]:
+        seen.append(pa.Table.from_batches(batches).combine_chunks())
+        return iter(())
+
+    monkeypatch.setattr("isr_batch.api.replayed.replay_batches", kept)
+    rows = of_partition(frames()["fetches"], "busy", 0).slice(0, 500)
+    others = rows.slice(10, 20).drop_columns("high_watermark")
+    others = others.append_column("high_watermark", pa.repeat(pa.scalar(10**6), 20)).select(rows.column_names)
+    rows = pa.concat_tables([rows, rows.slice(100, 50), others])
+    isr_batch.shrink_udf(mapping=NAMES, brokers=isr_batch.broker_facts(rows, mapping=NAMES))(rows)
+    assert isr_batch.analyze(rows, mapping=NAMES).shrinks.num_rows == 0
+    of_group, of_all = seen
+    assert of_group.equals(of_all)
+    assert pc.sum(pc.equal(of_group["kind"], int(FETCH))).as_py() == 520
 
 
 def test_times_of_pandas_in_a_session_of_another_zone(monkeypatch: pytest.MonkeyPatch) -> None:

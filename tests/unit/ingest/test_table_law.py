@@ -258,6 +258,8 @@ def test_a_column_more_is_nothing_and_one_less_is_an_error(tmp_path: Path) -> No
     assert ingest(lake, mapping, tmp_path / "more.parquet").total.known.total() == table.num_rows
     with pytest.raises(UsageError, match="leader_log_end_offset: leo does not exist"):
         ingest(lake, mapping, tmp_path / "less.parquet")
+    with pytest.raises(UsageError, match=r"leo does not exist in .*less\.parquet, but it exists in other files"):
+        ingest(lake, mapping, tmp_path / "*.parquet")
 
 
 def test_files_that_were_read_are_not_read_again(tmp_path: Path) -> None:
