@@ -66,10 +66,12 @@ def _fault(start: dict[str, Any], until_ms: int) -> RecordedFault:
         pair = target["f"], target["l"]
         ends = frozenset({pair[0] or pair[1], pair[1] or pair[0]})
         return RecordedFault(start["t"], until_ms, (pair,), ends, _kind_of_network(target))
+    if target == "controller":
+        return RecordedFault(start["t"], until_ms, (), frozenset(), "the controller stopped", silent=True)
     broker = target if isinstance(target, int) else int(target.removeprefix("broker-"))
     pairs = {"throttle_follower": ((broker, 0),), "throttle_leader": ((0, broker),)}
-    stopped = "a broker stopped" if kind == "sigstop" else "a broker restarted"
-    named = "a throttle" if kind in pairs else stopped
+    stopped = {"sigstop": "a broker stopped", "starve": "a broker starved of CPU"}
+    named = "a throttle" if kind in pairs else stopped.get(kind, "a broker restarted")
     hit = pairs.get(kind, ((broker, 0), (0, broker)))
     return RecordedFault(start["t"], until_ms, hit, frozenset({broker}), named, silent=kind not in pairs)
 
