@@ -108,6 +108,15 @@ def is_ours_alone(folder: Path) -> bool:
 class _MachineCode(FunctionCache):  # type: ignore[misc]  # numba comes without types
     """The stored machine code of one function, in the user's folder or shipped with the package."""
 
+    def load_overload(self, sig: object, target_context: Any) -> object:  # noqa: ANN401
+        """Load the machine code for argument types ``sig``.
+
+        numba's own method first fills ``target_context`` with all functions that numba knows. That takes 0.2 s, and is
+        only needed to compile. Compiling does it itself.
+        """
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
+
     def _load_overload(self, sig: object, target_context: Any) -> object:  # noqa: ANN401
         """Load the machine code for argument types ``sig`` from the user's folder, or else from the package."""
         own = super()._load_overload(sig, target_context)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from isr_batch.broker_lines.log_sql import log_sql
-from isr_batch.ingest.engine.kernels import load_kernels
+from isr_batch.ingest.engine.kernels import begin_task
 from isr_batch.lake import sizes
 from isr_batch.lake.arrow_rows import cast_rows, table_of_batches
 from isr_batch.lake.arrow_sql import ArrowSql
@@ -275,7 +275,7 @@ def worker_sql() -> ArrowSql:
 
 def _worked_in_spark(work: OfBatches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Apply ``work`` to the batches of a Spark task. The compiled functions are loaded first."""
-    load_kernels()
+    begin_task()
     yield from work(batches)
 
 

@@ -1,5 +1,6 @@
 """Rows as packets: what workers hand each other."""
 
+import gc
 from collections import defaultdict
 
 import pyarrow as pa
@@ -113,3 +114,13 @@ def test_numbers_are_where_the_kernels_expect_them_wherever_a_packet_begins() ->
         (found,) = in_spark._unpacked_in_spark(iter([batch]))
         assert found.column("number").buffers()[1].address % 8 == 0
         assert pa.Table.from_batches([found]).equals(table)
+
+
+def test_what_lives_at_the_begin_of_a_task_is_not_visited_when_garbage_is_collected_after_it() -> None:
+    living: list[object] = [[]]
+    try:
+        assert list(in_spark._worked_in_spark(lambda batches: batches, iter([]))) == []
+        assert not any(each is living for each in gc.get_objects())
+    finally:
+        gc.unfreeze()
+    assert any(each is living for each in gc.get_objects())
