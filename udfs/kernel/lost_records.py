@@ -13,9 +13,10 @@ def look_at_heirs(page, leader, term, followers, fetches, params):
     """Update the maximum number of acknowledged records that the heir lacks. Called at each change of the partition.
 
     Nothing is counted while the ISR has at least min.insync.replicas members, and at least two: the heir is then a
-    member, and has all records below the high watermark.
+    member, and has all records below the high watermark. But more may be acknowledged (`Rule.acknowledged_end`).
     """
-    if leader.isr_size < max(2, min(params.min_insync_replicas, leader.replicas)):
+    early = leader.acknowledged_end > leader.high_watermark
+    if early or leader.isr_size < max(2, min(params.min_insync_replicas, leader.replicas)):
         _look_at_heirs(page, leader, term, followers, fetches)
 
 
