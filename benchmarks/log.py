@@ -129,6 +129,7 @@ def term_of(plan: Plan, partition: int) -> dict[str, Any]:
         "phase_known": True,
         "isr_known": True,
         "held_known": True,
+        "observers": None,
         "held_at_start": None,
     }
 

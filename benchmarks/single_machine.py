@@ -40,7 +40,7 @@ _FETCHES = {
 _APPENDS = {"time_us": "epoch_us(append_time)", "offset": "log_end_offset", "code": "coalesce(acks, -2)"}
 _TERMS = {"time_us": "epoch_us(start_time)", "offset": "start_offset"}
 _TERM = """{'leader_epoch': leader_epoch, 'end_us': epoch_us(end_time), 'high_watermark': start_high_watermark,
-    'assigned': assigned, 'isr_at_start': isr_at_start,
+    'assigned': assigned, 'isr_at_start': isr_at_start, 'observers': observers,
     'leader_is_new': coalesce(previous_leader_id, -1) <> leader_id, 'process_is_new': previous_leader_id IS NULL,
     'replica_lag_time_max_ms': replica_lag_time_max_ms, 'min_insync_replicas': min_insync_replicas::BIGINT,
     'check_origin_ms': check_origin_ms, 'isr_write_ms': coalesce(isr_write_ms, 0),

@@ -40,9 +40,9 @@ def leader_is_in_isr(seen: Seen) -> Iterator[Violation]:
 
 
 def isr_is_assigned(seen: Seen) -> Iterator[Violation]:
-    """Only assigned replicas are in the ISR: a fetch of another broker must not bring it in."""
+    """Only assigned replicas are in the ISR, and no observers: a fetch of another broker must not bring it in."""
     for row in seen.partition:
-        for stranger in row.isr - set(seen.term.replicas):
+        for stranger in row.isr - set(seen.term.voters):
             yield Violation(row.time_us, stranger, "not assigned")
 
 

@@ -39,7 +39,7 @@ def a_majority_reaches_high_watermark(seen: Seen) -> Iterator[Violation]:
         reach = [
             any(row.log_end_offset >= high_watermark for row in visible(rows, us)) for rows in seen.replica.values()
         ]
-        if 2 * (1 + sum(reach)) <= len(seen.term.replicas):
+        if 2 * (1 + sum(reach)) <= len(seen.term.voters):
             yield Violation(us, seen.term.leader, f"{high_watermark} is on {1 + sum(reach)}")
 
 

@@ -28,6 +28,7 @@ def ledgers(log: Log, runs: Sequence[Setting], cuts: tuple[int, ...] = ()) -> li
     found = [Ledger([], []) for _ in runs]
     for term in log.terms:
         state.term["leader"], state.term["replicas"] = replicas.index(term.leader), len(replicas)
+        state.term["observers"] = len(term.observers)
         state.term["start_us"], state.term["end_us"] = term.start_us, term.end_us
         state.term["start_offset"] = term.start_offset
         state.term["begins_mid_term"] = term.begins_mid_term

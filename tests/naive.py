@@ -66,6 +66,7 @@ class Leader:
         self.truth = Truth(term)
         self.now_us = term.start_us
         self.leo = term.start_offset
+        self.acked_end = 0
         self.hw = term.start_high_watermark
         self.isr = frozenset(term.isr)
         self.isr_changed_us = term.start_us
@@ -80,7 +81,7 @@ class Leader:
         self._begin_epoch(leader_is_new=term.leader_is_new)
         if term.begins_mid_term:
             self.epoch_start_offset = term.start_high_watermark  # where the epoch really began is not known
-            self.hw = term.start_high_watermark
+            self.hw, self.acked_end = term.start_high_watermark, 0
             for follower in self.remote:
                 follower.leo = self.truth.position(follower.replica)
             if not self.rule.period_ms:
@@ -274,9 +275,11 @@ class Leader:
         return self.isr | self.under_way.isr if self.under_way else self.isr
 
     def advance_hw(self, now_ms: int) -> None:
+        self.acked_end = max(self.acked_end, self.rule.acknowledged_end(self))
         if self.rule.frozen(self):
             return
-        counted = [f.leo for f in self.remote if self.rule.hw_waits_for(f, self, now_ms)]
+        voters = self.term.voters
+        counted = [f.leo for f in self.remote if f.replica in voters and self.rule.hw_waits_for(f, self, now_ms)]
         self.hw = max(self.hw, min([self.leo, *counted]))
 
     def expand(self, follower: Follower) -> None:
@@ -351,7 +354,8 @@ class Leader:
             "caught_up": position >= self.leo,
             "keeping_pace": alive and truth.true_lag_us(replica, self.now_us) <= limit_us,
             "slow_leader": explain(held + silent),
-            "unacked_only": alive and truth.acknowledged_without(replica, self.isr, self.hw) <= position,
+            "unacked_only": alive
+            and truth.acknowledged_without(replica, self.isr, max(self.hw, self.acked_end)) <= position,
         }
         never_caught_up = truth.caught_us[replica] <= began_us and not holds["caught_up"]
         if mid_term and never_caught_up and (holds["keeping_pace"] or holds["slow_leader"]):
@@ -389,7 +393,7 @@ class Leader:
             if state != follower.shown:
                 follower.shown = state
                 self.states.append(ReplicaRow(self.now_us, follower.replica, *state))
-        partition = (self.leo, self.hw, self.isr, self.truth.acknowledged_at_once)
+        partition = (self.leo, self.hw, self.isr, max(self.truth.acknowledged_at_once, self.acked_end))
         if partition != self.shown:
             self.shown = partition
             self.partition_rows.append(PartitionRow(self.now_us, *partition))

@@ -13,7 +13,7 @@ class Kafka19996Expand(Kafka37):
     """While the ISR is below min.insync.replicas, a follower joins only if caught up; reaching HW is not enough."""
 
     def may_join(self, follower: Follower, leader: Leader) -> bool:
-        under_min_isr = len(leader.isr) < min(self.min_insync_replicas, len(leader.term.replicas))
+        under_min_isr = len(leader.isr) < min(self.min_insync_replicas, len(leader.term.voters))
         if under_min_isr and not self.caught_up(follower, leader, leader.now_ms):
             return False
         return super().may_join(follower, leader)
@@ -27,6 +27,20 @@ class Fluss09(Kafka37):
 
     def needs_epoch_start(self) -> bool:
         return False
+
+
+class AcksMinIsr(Kafka37):
+    """KIP-926, and KIP-250 with a quorum: the k-th largest log end of who counts, the leader included."""
+
+    defaults: ClassVar = {"quorum": 0, "counted": 0}
+
+    def acknowledged_end(self, leader: Leader) -> int:
+        stays = leader.isr & leader.under_way.isr if leader.under_way else leader.isr
+        counted = leader.term.voters if self.flags["counted"] == 1 else stays
+        known = [f.leo for f in leader.remote if f.replica in counted and f.leo >= 0]
+        ends = [leader.leo, *(min(leo, leader.leo) for leo in known)]
+        k = self.flags["quorum"] or min(self.min_insync_replicas, len(leader.term.voters))
+        return max(leader.hw, sorted(ends, reverse=True)[k - 1] if len(ends) >= k else 0)
 
 
 class NoShrinkUnderMinIsr(Kafka37):
@@ -156,6 +170,7 @@ class Majority(Rule):
         return False
 
     def hw_waits_for(self, follower: Follower, leader: Leader, _now_ms: int) -> bool:
-        ends = sorted([leader.leo, *(other.leo for other in leader.remote)], reverse=True)
+        others = [other.leo for other in leader.remote if other.replica in leader.term.voters]
+        ends = sorted([leader.leo, *others], reverse=True)
         on_a_majority = ends[len(ends) // 2]
         return follower.leo >= on_a_majority

@@ -61,7 +61,7 @@ class Bookkeeper(Leader):
             self.excused -= row.isr - self.moments[-1].row.isr
         eligible = tuple(follower.replica for follower in self.remote if follower.eligible)
         known = positions, missing_us, dict(self.heard), frozenset(self.missed), frozenset(self.excused), eligible
-        self.moments.append(Moment(self.now_us, row, wrote, arrived, *known))
+        self.moments.append(Moment(self.now_us, row, wrote, arrived, *known, max(self.hw, self.acked_end)))
 
     def _take(self, row: Row) -> None:
         by_follower = row.replica_id in [follower.replica for follower in self.remote]
@@ -165,7 +165,7 @@ def is_judged(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
 
     A follower that has not fetched yet is judged only if it began in the ISR and a lag time has passed.
     """
-    if us < leader.known_from_us and leader.term.begins_mid_term:
+    if (us < leader.known_from_us and leader.term.begins_mid_term) or replica in leader.term.observers:
         return False
     if replica in moment.heard:
         return moment.heard[replica] == FETCH
@@ -194,10 +194,11 @@ def is_right_by_blame(leader: Leader, moment: Moment, replica: int, us: int) -> 
 
 
 def clean_heir(books: Bookkeeper, moment: Moment, min_isr: int) -> int | None:
-    """Log end of the first active member of an ISR below min ISR, if the leader is not alone; None if not known."""
+    """Log end of the first active member of an ISR that may lack acknowledged records; None without one."""
     members = [replica for replica in moment.eligible if replica in moment.row.isr]
     alone = moment.row.isr == {books.term.leader}
-    return moment.positions[members[0]] if members and not alone and len(moment.row.isr) < min_isr else None
+    may_lack = len(moment.row.isr) < min_isr or moment.acked > moment.row.high_watermark
+    return moment.positions[members[0]] if members and not alone and may_lack else None
 
 
 def unclean_heir(books: Bookkeeper, moment: Moment) -> int | None:
@@ -230,12 +231,12 @@ def violations(books: Bookkeeper) -> Iterator[tuple[int, int]]:
         if moment.wrote and before and moment.row.high_watermark > before.high_watermark:
             for replica, end in moment.positions.items():
                 keeps_pace = lag_ok(books, moment, replica, moment.time_us)
-                known = moment.time_us >= books.known_from_us
+                known = moment.time_us >= books.known_from_us and replica in books.term.voters
                 if 0 <= end < moment.row.high_watermark and keeps_pace and known:
                     yield moment.time_us, PASSED
         if moment.wrote and books.term.leader not in moment.row.isr:
             yield moment.time_us, LEADER_OUTSIDE
-        if moment.wrote and not moment.row.isr <= set(books.term.replicas):
+        if moment.wrote and not moment.row.isr <= set(books.term.voters):
             yield moment.time_us, STRANGER_INSIDE
 
 
@@ -259,15 +260,15 @@ def pieces(books: Bookkeeper) -> Iterator[Piece]:
 
 
 def acknowledged_us(books: Bookkeeper, produced: Produced) -> int | None:
-    """When HW reached the end of an append (us); None if it did not in this term."""
+    """When an append was acknowledged, usually when HW reached its end (us); None if it was not in this term."""
     later = books.moments[produced.moments_before :]
-    return next((moment.time_us for moment in later if moment.row.high_watermark >= produced.offset), None)
+    return next((moment.time_us for moment in later if moment.acked >= produced.offset), None)
 
 
 def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
     of_day = [piece for piece in all_pieces if piece.begin_us // DAY_US == day]
     counted = [piece for piece in of_day if piece.begin_us >= books.known_from_us]
-    min_isr = min(books.rule.min_insync_replicas, len(books.term.replicas))
+    min_isr = min(books.rule.min_insync_replicas, len(books.term.voters))
 
     def time_us(holds: Callable[[Moment], bool]) -> int:
         return sum(piece.end_us - piece.begin_us for piece in counted if holds(piece.moment))
@@ -297,7 +298,7 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
         under_min_isr_us=time_us(lambda moment: len(moment.row.isr) < min_isr),
         at_min_isr_us=time_us(lambda moment: len(moment.row.isr) == min_isr),
         leader_alone_us=time_us(lambda moment: len(moment.row.isr) == 1),
-        under_replicated_us=time_us(lambda moment: len(moment.row.isr) < len(books.term.replicas)),
+        under_replicated_us=time_us(lambda moment: len(moment.row.isr) < len(books.term.voters)),
         high_watermark_stalled_us=time_us(lambda moment: moment.row.high_watermark < moment.row.log_end_offset),
         stalled_under_min_isr_us=time_us(
             lambda moment: len(moment.row.isr) < min_isr and moment.row.high_watermark < moment.row.log_end_offset

@@ -79,6 +79,8 @@ class Moment(NamedTuple):
     """Followers whose last shrink was a mistake, and that have not been back since."""
     eligible: tuple[int, ...]
     """Followers that the controller lets join, in the order of the assignment."""
+    acked: int
+    """Up to where acks=all is acknowledged: HW, unless the rule does it earlier."""
 
 
 class Piece(NamedTuple):

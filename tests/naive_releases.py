@@ -65,8 +65,13 @@ class Rule:
         return follower.leo >= leader.hw
 
     def try_to_join(self, follower: Follower, leader: Leader) -> None:
-        if follower.replica not in leader.isr and leader.under_way is None and self.may_join(follower, leader):
+        outside = follower.replica in leader.term.voters and follower.replica not in leader.isr
+        if outside and leader.under_way is None and self.may_join(follower, leader):
             leader.expand(follower)
+
+    def acknowledged_end(self, _leader: Leader) -> int:
+        """Up to where acks=all is acknowledged above HW, by the copies that exist now; in Kafka nothing is."""
+        return 0
 
     def out_of_sync(self, follower: Follower, leader: Leader) -> bool:
         return leader.now_ms - follower.cu > self.lag_time_max_ms
@@ -294,4 +299,4 @@ class Kafka37(Kafka33):
         return True
 
     def frozen(self, leader: Leader) -> bool:
-        return len(leader.isr) < min(self.min_insync_replicas, len(leader.term.replicas))
+        return len(leader.isr) < min(self.min_insync_replicas, len(leader.term.voters))

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from tests.naive import Follower, Leader
 from tests.naive_elsewhere import (
+    AcksMinIsr,
     Fluss09,
     Kafka19996Expand,
     LeaderHealth,
@@ -254,6 +255,7 @@ RULES: dict[str, type[Rule]] = {
     "kip-501-relinquish": Kip501Relinquish,
     "shulou-braked": ShulouBraked,
     "leader-health": LeaderHealth,
+    "acks-min-isr": AcksMinIsr,
     "fluss-0.9": Fluss09,
     "any-fetch": AnyFetch,
     "majority": Majority,

@@ -47,6 +47,13 @@ class Term(NamedTuple):
     """The log shows the ISR at ``start_us``."""
     held_at_start: tuple[int, ...] = ()
     """Then: the log end of each replica at ``start_us``, -1 if unknown."""
+    observers: tuple[int, ...] = ()
+    """Followers that fetch, and never join the ISR."""
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """The replicas that may be in the ISR."""
+        return tuple(replica for replica in self.replicas if replica not in self.observers)
 
 
 @dataclass

@@ -130,7 +130,7 @@ def terms_seen(log: Log, setting: Setting, results: Results) -> Iterator[Seen]:
             partition=partition,
             replica={
                 replica: _of_term([r for r in results.replica if r.replica_id == replica], term, end_us, mixed=mixed)
-                for replica in term.replicas
+                for replica in term.voters
                 if replica != term.leader
             },
             changes=[change for change in results.changes if term.start_us <= change.time_us <= end_us],

@@ -94,6 +94,8 @@ VARIANTS: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = (
     ("transfer-at-min-isr", (("candidates", 0),)),
     ("transfer-at-min-isr", (("candidates", 1), ("isr_write_latency_ms", 40))),
     ("true-lag", ()),
+    ("acks-min-isr", (("quorum", 0), ("counted", 0), ("isr_write_latency_ms", 40))),
+    ("acks-min-isr", (("quorum", 2), ("counted", 1))),
     ("fluss-0.9", ()),
     ("any-fetch", (("outsiders", 0),)),
     ("any-fetch", (("outsiders", 1), ("isr_write_latency_ms", 40))),
@@ -236,11 +238,14 @@ def logs(draw: st.DrawFn, max_rows: int = 60) -> Log:
             draw_term = head[7:8] + bytes([head[6] >> 2, head[5] >> 2, head[4] >> 3])
         who, high_watermark, new, cut = draw_term
         isr = {leader} | {f for bit, f in enumerate(followers) if not who >> bit & 1}
+        last = max(replicas.index(member) for member in isr)
+        observers = replicas[last + 1 :] if who >> 3 & 7 == 7 else ()
         begun = Term(
             replicas, leader, start_us, start_us, leo, max(0, leo - (0, 1, 5, leo)[high_watermark % 4]),
             tuple(sorted(isr)), leader_is_new=not new & 1, begins_mid_term=new >> 3 & 3 == 3,
             ends_mid_term=new >> 3 & 7 == 1, phase_known=new % 8 != 3, isr_known=new % 16 != 9,
             held_at_start=tuple(max(-1, leo - (leo + 1, 0, 1, 7)[new >> 5 + n & 3]) for n in range(len(replicas))),
+            observers=observers,
         )  # fmt: skip
         builder = _Builder(followers, lag_ms, phase_ms, begun, ACKS[head[8] % len(ACKS)])
         for move in moves[len(moves) * number // count : len(moves) * (number + 1) // count]:

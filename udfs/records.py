@@ -138,8 +138,9 @@ LEADER = int64_record(
     "leader_epoch_start_offset",
     "isr",  # bit p set: the replica at position p of the assignment is in the committed ISR
     "isr_size",
-    "replicas",  # size of the assignment
+    "replicas",  # size of the assignment without observers
     "acknowledged_offset",  # log end after the last append with acks 0 or 1, which is acknowledged at once
+    "acknowledged_end",  # up to it, acks=all is acknowledged before the high watermark is there; 0: nowhere
     "health_multiplier",  # leader-health: 0 while the leader is healthy
     "last_append_time_ms",
     "last_isr_change_time_ms",
@@ -214,6 +215,7 @@ NO_FETCH, ARRIVED, READ, RECORDED, COMPLETED = np.arange(5)
 TERM = int64_record(
     "leader",  # position of the leader in the assignment
     "replicas",
+    "observers",  # number of followers that never join the ISR; they have the last positions
     "start_us",
     "end_us",
     "begins_mid_term",  # 1: the term began before start_us, and its state at start_us is inferred

@@ -317,6 +317,12 @@ SEEN: Final = {
         "when the rule of Kafka 3.7 would drop broker 2, and again a lag time later (3). The transfer does not "
         "help here, because the leader is not at fault.",
     ),
+    "acks-min-isr": Seen(
+        "high-watermark",
+        ("kafka-3.7",),
+        "The ISR and the high watermark are those of kafka-3.7. The picture does not show when producers are answered: "
+        "with acks=all, as soon as two brokers have their records.",
+    ),
     "fluss-0.9": Seen(
         "troubles",
         ("kafka-3.7",),

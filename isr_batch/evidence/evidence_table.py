@@ -23,7 +23,7 @@ SCHEMA: Final = arrow_schema(SHRINK_EVIDENCE)
 def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
     """Return the rows of table shrink_evidence, one per replica that left an ISR, in chronological order.
 
-    Each row names the suspected broker and the reason.
+    Each row names the suspected broker and the reason. Observers that left an ISR are left out.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
     cluster_id : str
         Value of the column cluster_id in every row.
     """
-    evidence = weigh_suspects(shrinks(found), found)
+    evidence = weigh_suspects([one for one in shrinks(found) if one.replica_id not in found.observers], found)
     storms: dict[int, int] = {}
     pairs: dict[tuple[int, int], set[int]] = defaultdict(set)
     for one in evidence:

@@ -33,7 +33,7 @@ COLUMNS: Final = {
     ),
     "broker_events": ("cluster_id", "broker_id", "kind", "event_time", "end_time"),
     "leader_epochs": (
-        *SET_KEY, "start_time", "end_time", "previous_leader_id", "assigned",
+        *SET_KEY, "start_time", "end_time", "previous_leader_id", "assigned", "observers",
         "replica_lag_time_max_ms", "lag_time_source", "broker_version", "broker_version_source", "begins_mid_term",
     ),
     "controller_records": ("cluster_id", "kind", "broker_id", "topic", "value", "record_time", "record_offset"),
@@ -51,6 +51,12 @@ COLUMNS: Final = {
 """Names of the lake's tables that are read, with the columns that are needed."""
 SLOTS: Final = 400
 """Number of slots into which a picture divides its time axis. A slot is two or three pixels wide."""
+_OF_OTHERS: Final = f"""
+SELECT * FROM observed_isr_changes
+ANTI JOIN (SELECT {", ".join(SET_KEY)}, unnest(observers) AS replica_id FROM leader_epochs)
+USING ({", ".join(_OF_SHRINK)})
+"""
+"""SQL for the brokers' own changes without those of observers, which no rule of Kafka makes."""
 _PACKAGE: Final = "isr_batch.incidents"
 VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
 Row = dict[str, Any]
@@ -124,7 +130,7 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
             "SELECT cluster_id FROM observed_isr_changes UNION SELECT cluster_id FROM coverage WHERE log = 'server'",
             **tables,
         )
-        known = {**tables, "brokers_logs": brokers_logs}
+        known = {**tables, "brokers_logs": brokers_logs, "observed_isr_changes": sql(_OF_OTHERS, **tables)}
         known["dropped"] = sql(text_of(_PACKAGE, "dropped", rule=quoted(rule), key=", ".join(SET_KEY)), **known)
         known["dropped"] = find_undelivered(sql, known, fetches_of)
         drops = sql(text_of(_PACKAGE, "drops"), who=who_was_absent(sql, known, fetches_of), **known)

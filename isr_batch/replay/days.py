@@ -101,8 +101,8 @@ _PARTS: Final = (
      (*SET_KEY, "unix_micros(first_time)", "unix_micros(last_time)", "events", "checksum"), "true"),
     ("term", "terms", "unix_micros(start_time)",
      (*SET_KEY, "unix_micros(start_time)", "begins_mid_term", "start_offset", "start_high_watermark", "assigned",
-      "held_at_start", "isr_at_start", "previous_leader_id", "replica_lag_time_max_ms", "min_insync_replicas",
-      "check_origin_ms", "check_origin_source", "isr_write_ms", "metadata_delay_ms"), "true"),
+      "held_at_start", "isr_at_start", "observers", "previous_leader_id", "replica_lag_time_max_ms",
+      "min_insync_replicas", "check_origin_ms", "check_origin_source", "isr_write_ms", "metadata_delay_ms"), "true"),
     # A term's end belongs to the day on which the term ends, not to the day on which it starts: as the log grows, the
     # end of the last term moves.
     ("end", "terms", "unix_micros(end_time)", (*SET_KEY, "unix_micros(end_time)", "ends_mid_term"), "true"),

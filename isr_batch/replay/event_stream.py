@@ -139,6 +139,7 @@ def stream_terms(engine: LakeEngine, terms: Rows) -> Rows:
         "high_watermark": "coalesce(start_high_watermark, 0)",
         "assigned": "assigned",
         "isr_at_start": "isr_at_start",
+        "observers": "observers",
         "leader_is_new": "coalesce(previous_leader_id, -1) <> leader_id",
         "process_is_new": "previous_leader_id IS NULL",
         "replica_lag_time_max_ms": "replica_lag_time_max_ms",

@@ -3,7 +3,7 @@
 from typing import Final
 
 from udfs.rules import REGISTRY
-from udfs.rules.base import never_frozen
+from udfs.rules.base import at_high_watermark, never_frozen
 
 RUN: Final = ("rule", "params_json")
 DIMENSIONS: Final = ("cluster_id", *RUN, "event_date", "topic", "leader_id", "replica_id")
@@ -15,6 +15,7 @@ REFUSED_OR_STALLED_US: Final = "under_min_isr_us + high_watermark_stalled_us - s
 _OF_PARTITION: Final = ", ".join(DIMENSIONS[:-1])
 _OF_FOLLOWER: Final = ", ".join(DIMENSIONS)
 _FREEZE: Final = ", ".join(f"'{rule.id}'" for rule in REGISTRY.values() if rule.may_advance is not never_frozen)
+_EARLY: Final = ", ".join(f"'{r.id}'" for r in REGISTRY.values() if r.acknowledged_end is not at_high_watermark)
 SOURCES: Final = {
     "costs": f"""
         SELECT {_OF_PARTITION}, exposure_us, isr_writes, refused_appends, never_acknowledged, under_min_isr_us,
@@ -28,13 +29,15 @@ SOURCES: Final = {
         FROM {{partition_scores}}
     """,
     # If every ISR was complete under a rule run, eligible_leaders has no row for it. Its times must be 0 and not null.
+    # If a rule acknowledges records above the high watermark, the heir may lack some even then.
     "heirs": f"""
         SELECT {_OF_PARTITION}, unix_micros(until_time) - unix_micros(from_time) AS us, size(isr) = 1 AS alone, heir_id,
           offline_if_leader_dies AS offline, lost_records_max, size(active) AS others, lost_by_first_active_max,
           lost_by_longest_log_max, frozen_us, visibility_age_max_us, visibility_age_area, hidden_record_us
         FROM {{eligible_leaders}}
         UNION ALL
-        SELECT {_OF_PARTITION}, 0, false, NULL, false, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL
+        SELECT {_OF_PARTITION}, 0, false, NULL, false,
+          CASE WHEN rule IN ({_EARLY}) THEN nullif(lost_by_heir_max, -1) END, 0, NULL, NULL, NULL, NULL, NULL, NULL
         FROM {{partition_scores}}
     """,
     # Simulated clusters do not use eligible leader replicas, and none of their brokers is ever fenced.

@@ -118,16 +118,20 @@ class SetReplay:
             self.around.go_on(self.identity, shown_around_shrinks(self.state, since_us))
 
     def begin_term(self, start_us: int, start_offset: int, term: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Begin a term of the set, described by ``term`` (TERM_FIELDS), and yield results if the buffer is full."""
-        assigned = term["assigned"]
+        """Begin the term that ``term`` (TERM_FIELDS of a TERM_STARTS row) describes, and yield results if needed."""
+        promoted = {self.key and self.key[3], *term["isr_at_start"]}
+        observers = set(term["observers"] or ()) - promoted
+        order = sorted(range(len(term["assigned"])), key=lambda p: term["assigned"][p] in observers)
+        assigned = [term["assigned"][p] for p in order]
         state = new_state(self.codes, len(assigned))
         if self.state is not None and not term["process_is_new"]:
             _carry_over_to_next_term(self.state, state, assigned)
         state.fetches["replica_id"] = assigned
         known = {None: int(UNKNOWN), int(AT_LOG_END): start_offset}
-        state.fetches["held_at_start"] = [known.get(held, held) for held in term["held_at_start"] or []] or int(UNKNOWN)
+        held_at_start = [term["held_at_start"][p] for p in order] if term["held_at_start"] else []
+        state.fetches["held_at_start"] = [known.get(held, held) for held in held_at_start] or int(UNKNOWN)
         state.term["leader"] = assigned.index(self.key[3]) if self.key else -1
-        state.term["replicas"] = len(assigned)
+        state.term["replicas"], state.term["observers"] = len(assigned), len(observers)
         state.term["start_us"], state.term["end_us"] = start_us, term["end_us"]
         state.term["start_offset"] = start_offset
         state.term["ends_mid_term"] = term["ends_mid_term"]

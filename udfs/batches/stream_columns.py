@@ -8,6 +8,7 @@ TERM_FIELDS = (
     ("high_watermark", pa.int64()),
     ("assigned", pa.list_(pa.int32())),
     ("isr_at_start", pa.list_(pa.int32())),
+    ("observers", pa.list_(pa.int32())),
     ("leader_is_new", pa.bool_()),
     ("process_is_new", pa.bool_()),
     ("replica_lag_time_max_ms", pa.int64()),

@@ -11,6 +11,8 @@ from udfs.kernel.follower_truth import true_lag_us
 from udfs.kernel.ledger import settle_ledger_of_follower, show_leader_in_ledger
 from udfs.kernel.ledger_page import ISR_WRITES
 from udfs.kernel.rule_calls import (
+    ACKNOWLEDGE_EARLY,
+    acknowledged_end,
     advances_on_commit,
     at_shrink,
     begin_rule_term,
@@ -64,6 +66,15 @@ def _has_to_leave_isr(state, r, code, p, now_ms, params):
     )
 
 
+@kernel
+def _acknowledge_early(state, r):
+    """Raise the end of what rule run ``r`` acknowledges to producers, which may be above the high watermark."""
+    leader = state.leaders[r]
+    end = acknowledged_end(state.codes[r], state.followers[r], state.term[0].leader, leader, state.params[r])
+    leader.acknowledged_end = max(leader.acknowledged_end, end)
+    leader.acknowledged_offset = max(leader.acknowledged_offset, leader.acknowledged_end)
+
+
 @inlined
 def advance_high_watermark(state, r, clock_ms):
     """Advance the high watermark to the lowest log end of the replicas for which rule run ``r`` makes it wait.
@@ -74,6 +85,8 @@ def advance_high_watermark(state, r, clock_ms):
     leader = state.leaders[r]
     params = state.params[r]
     code = state.codes[r]
+    if ACKNOWLEDGE_EARLY >> code & 1:
+        _acknowledge_early(state, r)
     # Often the high watermark cannot rise: it is at the leader's log end, or at that of the slowest follower.
     if leader.high_watermark >= leader.log_end_offset or not may_advance(code, leader, params):
         return
@@ -124,7 +137,7 @@ def show_followers(state, r, now_us, out, since):
     state, rule run ``r`` is added to that row instead.
     """
     leader = state.leaders[r]
-    for p in range(leader.replicas):
+    for p in range(state.term[0].replicas):
         if p != state.term[0].leader:
             show_follower_in_timeline(out, since, p, now_us, state.followers[r, p], leader, state.term[0])
 
@@ -239,6 +252,7 @@ def after_fetch(state, r, p, todo, now_us, out, since):
     if (
         todo & TRY_TO_JOIN
         and follower.in_isr == 0
+        and p < leader.replicas
         and leader.commit_us == NEVER_US
         and may_join(state.codes[r], follower, leader, state.fetches[p], now_us // 1000, state.params[r])
     ):
@@ -273,7 +287,7 @@ def relinquish_leadership(state, r, now_us, out):
     leader.epoch_start_us = now_us
     leader.leader_epoch_start_offset = leader.log_end_offset
     install_isr(state, r, leader.isr, now_us)
-    for p in range(leader.replicas):
+    for p in range(term.replicas):
         if p != term.leader:
             follower = state.followers[r, p]
             begin_rule_term(

@@ -311,7 +311,7 @@ def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_u
     if changed or page[AT_RISK] > 0:
         look_at_risk_for_ledger(page, leader, term, fetches, now_us)
     if rises and now_us >= ledger_known_from_us(term, params):
-        for p in range(term.replicas):
+        for p in range(leader.replicas):
             known = fetches[p].log_end_offset
             if p != term.leader and 0 <= known < leader.high_watermark:
                 if now_us < truly_late_at_us(fetches[p], params.replica_lag_time_max_ms):
@@ -320,7 +320,7 @@ def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_u
         _count_violation_in_ledger(page, LEADER_OUTSIDE_ISR, now_us)
     if leader.isr >> term.replicas != 0:
         _count_violation_in_ledger(page, ISR_OUTSIDE_ASSIGNMENT, now_us)
-    _acknowledge_in_ledger(ledger.waits, page, r, leader.high_watermark, now_us)
+    _acknowledge_in_ledger(ledger.waits, page, r, max(leader.high_watermark, leader.acknowledged_end), now_us)
 
 
 @inlined
@@ -334,7 +334,8 @@ def produce_in_ledger(term, active, ledger, leaders, params, log_end_offset, now
             ledger.pages[r][REFUSED_APPENDS] += 1
         else:
             ledger.waits[place, FIRST_RUN + r] += 1
-            _acknowledge_in_ledger(ledger.waits, ledger.pages[r], r, leader.high_watermark, now_us)
+            end = max(leader.high_watermark, leader.acknowledged_end)
+            _acknowledge_in_ledger(ledger.waits, ledger.pages[r], r, end, now_us)
 
 
 @kernel

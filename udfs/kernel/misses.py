@@ -80,6 +80,8 @@ def _look_at_misses_of_runs(state, p, now_us):
     fetch.quiet = 1
     for k in range(state.term[0].active):
         r = active_run(state.active, k)
+        if p >= state.leaders[r].replicas:  # no answer about an observer is right or wrong
+            continue
         mine = state.ledger.followers[r, p]
         if fetch.error_code == 0:
             if mine.judged == 0 or mine.settled_us > now_us:
@@ -120,7 +122,7 @@ def look_for_misses(state, now_us):
     state.term[0].miss_due_us = NEVER_US
     for r in range(term.runs):
         leader, params = state.leaders[r], state.params[r]
-        for p in range(term.replicas):
+        for p in range(leader.replicas):
             fetch, mine = state.fetches[p], state.ledger.followers[r, p]
             if p == term.leader or fetch.missing_since_us in (NEVER_US, mine.looked_at_us):
                 continue

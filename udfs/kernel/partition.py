@@ -61,7 +61,7 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
         state.fetches[p].outsider_in = state.fetches[p].doubt_until_us = 0
         state.fetches[p].is_back = 1
         state.fetches[p].named_us = LONG_AGO
-        for r in range(term.runs):
+        for r in range(term.runs if p < term.replicas - term.observers else 0):
             state.fetches[p].outsider_in += 1 - state.followers[r, p].in_isr
     since = out.filled[0]
     for r in range(term.runs):
@@ -70,8 +70,8 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
         leader.high_watermark = high_watermark
         # A log that begins in mid-term does not show the epoch's start offset, but it is below all committed offsets.
         leader.leader_epoch_start_offset = term.start_offset if term.begins_mid_term == 0 else high_watermark
-        leader.replicas = term.replicas
-        leader.acknowledged_offset = leader.last_append_time_ms = 0
+        leader.replicas = term.replicas - term.observers
+        leader.acknowledged_offset = leader.acknowledged_end = leader.last_append_time_ms = 0
         leader.shown_log_end_offset = -2
         leader.check_us = leader.give_up_us = state.due_us[r] = NEVER_US
         leader.check_due_us = leader.last_isr_write_time_ms = LONG_AGO
@@ -80,6 +80,8 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
             follower = state.followers[r, p]
             follower.shown_log_end_offset = -2
             follower.pending_fetch = 0
+            if p >= leader.replicas:
+                follower.in_isr = follower.in_maximal_isr = 0
             member = (isr_at_start >> p) & 1
             if p != term.leader:
                 at_ms, params = term.start_us // 1000, state.params[r]

@@ -46,7 +46,8 @@ def may_pass_over(state, quiet, latest):
     risk.
     """
     term = state.term[0]
-    if term.log_end_offset != quiet.log_end_at_first:
+    # The measures of a stretch include waits for every follower, also for those that observe.
+    if term.observers != 0 or term.log_end_offset != quiet.log_end_at_first:
         return False
     if not (_is_latest_within(term, quiet) or _stays_late_after_stretch(term, quiet)):
         return False

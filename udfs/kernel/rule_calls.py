@@ -7,7 +7,7 @@ import numpy as np
 
 from udfs.jit import dispatch_table
 from udfs.rules import REGISTRY
-from udfs.rules.base import never_gives_up, nothing
+from udfs.rules.base import at_high_watermark, never_gives_up, nothing
 
 RULES = tuple(REGISTRY.values())
 """All rules. A rule's code, by which compiled functions refer to it, is its index here."""
@@ -30,7 +30,8 @@ may_join, out_of_sync, spares = rule_call("may_join"), rule_call("out_of_sync"),
 at_shrink, outvoted, overdue_at_ms = rule_call("at_shrink"), rule_call("outvoted"), rule_call("overdue_at_ms")
 holds_high_watermark, may_advance = rule_call("holds_high_watermark"), rule_call("may_advance")
 advances_on_commit, gives_up_at_us = rule_call("advances_on_commit"), rule_call("gives_up_at_us")
-acts_in_quiet = rule_call("acts_in_quiet")
+acts_in_quiet, acknowledged_end = rule_call("acts_in_quiet"), rule_call("acknowledged_end")
 
 GIVE_UP = rule_bits(rule.gives_up_at_us is not never_gives_up for rule in RULES)
+ACKNOWLEDGE_EARLY = rule_bits(rule.acknowledged_end is not at_high_watermark for rule in RULES)
 HEED_APPENDS = rule_bits(rule.on_append is not nothing for rule in RULES)

@@ -20,6 +20,7 @@ from udfs.kernel import ledger, ledger_page, timeline_rows
 from udfs.kernel.ack_latency import ack_waits_alike, forget_ack_waits, take_over_ack_waits
 from udfs.kernel.families import FAMILIES, params_of_knowing
 from udfs.kernel.follower_truth import truly_late_at_us
+from udfs.kernel.rule_calls import ACKNOWLEDGE_EARLY
 from udfs.records import FOLLOWER, LEADER, NEVER_US, RUNS_A_ROW
 from udfs.rules import REGISTRY
 
@@ -49,11 +50,15 @@ def shared_runs_part_at_us(fetch, lag_time_ms):
 
 @kernel
 def _runs_may_share(state, r, other):
-    """Whether two rule runs may be in one group: rules of one family, and equal parameters except the lag time."""
+    """Whether two rule runs may be in one group: rules of one family, and equal parameters except the lag time.
+
+    Neither may acknowledge appends above the high watermark: a group does not count the records that an heir lacks.
+    """
     for name in literal_unroll(_ALIKE_IN):
         if state.params[r][name] != state.params[other][name]:
             return False
-    return FAMILIES[state.codes[r]] == FAMILIES[state.codes[other]]
+    early = ACKNOWLEDGE_EARLY >> state.codes[r] | ACKNOWLEDGE_EARLY >> state.codes[other]
+    return FAMILIES[state.codes[r]] == FAMILIES[state.codes[other]] and early & 1 == 0
 
 
 @kernel
@@ -284,22 +289,32 @@ def _settle_shared_slot(state, place, now_us):
 def _may_join_group(state, r, now_us):
     """Whether the state of rule run ``r`` allows it to join its group.
 
-    There must be no ISR write in flight, no ISR member below the high watermark, and no follower that is late, is not
-    scored yet, or may still turn its last shrink into a possible one. The high watermark must not be able to rise,
-    because some releases only advance it when a follower's offset changes.
+    There must be no ISR write in flight, no ISR member below the high watermark, and no follower that is late, not
+    scored yet or in doubt.
+    The high watermark must not be able to rise, because some releases only advance it when a follower's offset changes.
+    And the rule must not remember that the leader's log was once longer than at a follower's latest fetch, because
+    other rules of its family forget that.
     """
     term, leader = state.term[0], state.leaders[r]
     if leader.commit_us != NEVER_US or state.ledger.pages[r, ledger_page.AT_RISK] != 0:
         return False
+    if leader.replicas == 1 and term.observers != 0:  # what an observer would lack as the next leader is counted
+        return False
     least = leader.log_end_offset
     for p in range(term.replicas):
-        if p != term.leader:
-            least = min(least, state.followers[r, p].log_end_offset)
+        if p == term.leader:
+            continue
+        follower = state.followers[r, p]
+        known = max(state.fetches[p].previous_leader_log_end_offset, term.start_offset)
+        if follower.last_fetch_leader_log_end_offset > known:
+            return False
+        if p < leader.replicas:
+            least = min(least, follower.log_end_offset)
     if least > leader.high_watermark:
         return False
     if state.ledger.pages[r, ledger_page.SETTLED_US] > now_us:  # the run's ledger does not count yet
         return False
-    for p in range(term.replicas):
+    for p in range(leader.replicas):
         if p == term.leader:
             continue
         fetch, mine = state.fetches[p], state.ledger.followers[r, p]

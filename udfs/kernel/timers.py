@@ -104,7 +104,7 @@ def schedule_giving_up(state, r, now_us):
 def _find_giving_up_timer(term, due_us, r, leader, fetches, params, code, now_us):
     """Set the timer of rule run ``r`` to when the leader will first have held a fetch for too long."""
     leader.give_up_us = NEVER_US
-    for p in range(leader.replicas):
+    for p in range(term.replicas):
         fetch = fetches[p]
         if ARRIVED <= fetch.stage <= RECORDED and fetch.arrival_us >= leader.epoch_start_us:
             at_us = gives_up_at_us(code, fetch, params)

@@ -133,6 +133,12 @@ def never_outvoted(_followers, _p, _leader_at, _leader):
 
 
 @kernel
+def at_high_watermark(_followers, _leader_at, leader, _params):
+    """Return the high watermark: an append with acks=all is acknowledged once every ISR member has it."""
+    return leader.high_watermark
+
+
+@kernel
 def never_gives_up(_fetch, _params):
     """Return NEVER_US: the leader never gives up leadership."""
     return NEVER_US
@@ -230,6 +236,9 @@ class Rule:
         First millisecond at which a member is out of sync if nothing happens until then. For continuous rules only.
     may_advance : ``(leader, params) -> bool``
         May the high watermark advance at present, whatever the followers' log ends?
+    acknowledged_end : ``(followers, leader_at, leader, params) -> int``
+        Up to which offset are appends with acks=all acknowledged, given the log ends at present? What is acknowledged
+        stays acknowledged.
     advances_on_commit : ``(expanding, params) -> bool``
         May the high watermark advance when an ISR write is answered? ``expanding`` says whether the write adds a
         replica. If it may not after a shrink, it advances when the shrink is requested.
@@ -280,6 +289,7 @@ class Rule:
     outvoted: Function = never_outvoted
     overdue_at_ms: Function = never_overdue
     may_advance: Function = never_frozen
+    acknowledged_end: Function = at_high_watermark
     advances_on_commit: Function = after_shrink
     gives_up_at_us: Function = never_gives_up
     acts_in_quiet: Function = always_acts

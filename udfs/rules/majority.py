@@ -67,7 +67,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 def outvoted(followers, p, leader_at, leader):
     """Whether a majority of all replicas, not counting follower ``p``, has every record that follower ``p`` has."""
     ahead = 1
-    for q in range(len(followers)):
+    for q in range(leader.replicas):
         if q != p and q != leader_at:
             more = followers[q].log_end_offset - followers[p].log_end_offset
             ahead += more > 0 or (more == 0 and q < p)

@@ -150,12 +150,11 @@ def followers_request_first(world, now_us):
 
 @kernel
 def acknowledge_producers(world, log, p, now_us):
-    """Acknowledge acks=all appends that the high watermark has reached, and let their producers continue."""
-    group, partition = world.group[0], world.partitions[p]
+    """Acknowledge acks=all appends that are below what the rule acknowledges, and let their producers continue."""
+    group, partition, leader = world.group[0], world.partitions[p], world.leaders[p, 0]
+    end = max(leader.high_watermark, leader.acknowledged_end)
     acknowledged = 0
-    while (
-        acknowledged < partition.in_flight and world.waiting[p, acknowledged, 2] <= world.leaders[p, 0].high_watermark
-    ):
+    while acknowledged < partition.in_flight and world.waiting[p, acknowledged, 2] <= end:
         wait = world.waiting[p, acknowledged]
         write_append_row(world, log, p, wait[0], wait[1], wait[2], -1, now_us, 0)
         acknowledged += 1

@@ -176,8 +176,9 @@ class World(NamedTuple):
     out: KernelOutput
 
 
-HISTORY, WAITS = 256, 16
-"""Maximum number of appends that a partition's history keeps, and that wait for acknowledgement, in the simulation."""
+HISTORY, WAITS = 1024, 16
+"""Capacities in the simulation: of a partition's history of appends, and of its waiting appends. Under acks-min-isr,
+producers go on while a member of the ISR is slow, so that it lacks hundreds of appends before it is dropped."""
 
 
 def new_world(partitions: int, replicas: int, faults: npt.NDArray[np.void], max_in_flight: int, seed: int) -> World:

@@ -17,6 +17,7 @@ BROKER_NUMBERS = (LAG_TIME, MIN_ISR, FETCHERS, FETCH_WAIT)
 PROPERTIES_BYTES = 1 << 20
 MAX_INT = (1 << 31) - 1
 EVENTS = "events"
+OBSERVERS = "observers"
 _EVENT_FIELDS = {"time": "stamp", "message": "message", "logger": "logger", "level": "level", "source": "source"}
 
 
@@ -40,14 +41,16 @@ class ClusterSettings:
     min_insync_replicas: int | None = None
     num_replica_fetchers: int | None = None
     replica_fetch_wait_max_ms: int | None = None
+    observers: tuple[int, ...] = ()
+    """Ids of brokers whose replicas fetch but never join an ISR."""
     events: EventFields | None = None
 
 
 def read_cluster_settings(path: Path) -> ClusterSettings:
     """Read ``cluster.yaml``.
 
-    The file may contain ``release``, settings under their Kafka names, and ``events``, which names the fields of JSON
-    events.
+    The file may contain ``release``, settings under their Kafka names, ``observers`` (a list of brokers), and
+    ``events``, which names the fields of JSON events.
 
     Raises
     ------
@@ -70,8 +73,10 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
         raise UsageError(
             f"{path.name} has no settings", "write lines like `release: 3.6.2` or `replica.lag.time.max.ms: 30000`"
         )
-    mistakes = [f"{name}: unknown setting" for name in stated if name not in {*names, EVENTS}]
+    mistakes = [f"{name}: unknown setting" for name in stated if name not in {*names, EVENTS, OBSERVERS}]
     values: dict[str, Any] = {EVENTS: _event_fields(stated.get(EVENTS))}
+    values[OBSERVERS], wrong = _listed_brokers(stated.get(OBSERVERS, []))
+    mistakes += wrong
     if EVENTS in stated and not values[EVENTS]:
         mistakes.append(f"{EVENTS}: expected {{time: FIELD, message: FIELD, logger: FIELD}}")
     for name, field_name in names.items():
@@ -84,8 +89,17 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
         elif values[field_name] is None:
             mistakes.append(f"{name}: {text} is not a number")
     if mistakes:
-        raise UsageError(f"{path.name}: {'; '.join(mistakes)}", f"the known settings are {', '.join([*names, EVENTS])}")
+        raise UsageError(
+            f"{path.name}: {'; '.join(mistakes)}", f"the known settings are {', '.join([*names, OBSERVERS, EVENTS])}"
+        )
     return ClusterSettings(**values)
+
+
+def _listed_brokers(stated: object) -> tuple[tuple[int, ...], list[str]]:
+    """Parse ``observers`` in ``cluster.yaml``. Return the brokers and, if it is not a list of ids, a mistake."""
+    ids = [int_setting(str(each)) for each in stated] if isinstance(stated, list) else [None]
+    wrong = [] if None not in ids else [f"{OBSERVERS}: expected a list of broker ids, such as [4, 5]"]
+    return tuple(sorted({each for each in ids if each is not None})), wrong
 
 
 def _event_fields(stated: object) -> EventFields | None:

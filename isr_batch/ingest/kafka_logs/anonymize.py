@@ -12,7 +12,7 @@ from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
 from isr_batch.broker_lines.kinds import BROKER_KINDS, GC, METADATA, REQUEST, SERVER, STATE_CHANGE, LogKindFinder
 from isr_batch.ingest.folder.lines import Selection, lines_of_file
 from isr_batch.ingest.folder.log_folder import SNAPSHOT, LogFile, LogFolder
-from isr_batch.ingest.folder.settings_files import FETCH_WAIT, FETCHERS
+from isr_batch.ingest.folder.settings_files import FETCH_WAIT, FETCHERS, OBSERVERS
 from isr_batch.ingest.kafka_logs.lines_of_interest import read_as_log_lines
 from isr_batch.ingest.log_files.made_up_names import MadeUpNames
 
@@ -114,6 +114,7 @@ def _write_settings_of_copy(found: LogFolder, out: Path) -> None:
     given = found.given
     stated = {"release": given.release, LAG_TIME: given.replica_lag_time_max_ms, MIN_ISR: given.min_insync_replicas,
               FETCHERS: given.num_replica_fetchers, FETCH_WAIT: given.replica_fetch_wait_max_ms}  # fmt: skip
+    stated |= {OBSERVERS: str([*given.observers]) if given.observers else None}
     if lines := [f"{name}: {value}\n" for name, value in stated.items() if value is not None]:
         (out / "cluster.yaml").write_text("".join(lines))
     for broker in found.brokers.values():

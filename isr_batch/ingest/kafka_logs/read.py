@@ -48,8 +48,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY = (date.min - _EPOCH.date()).days
 """Days from 1970 to the first date that Python can represent. It replaces dates in the year 0 of damaged lines."""
 
-# Queries on requests, fetches and appends. They run in the pass that computes these rows, so that no second pass is
-# needed.
+# Queries on requests, fetches and appends. They run in the pass that computes these rows, to avoid a second pass.
 _OF_REQUESTS = {
     "hashes": request_log.HASHES, "files": request_summary.FILES, "buckets": request_summary.BUCKETS,
     "numbers": coverage.NUMBERS, "refused": REFUSED_REQUESTS,
@@ -256,6 +255,8 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     followers = mid_term_rows.as_followers(earlier.with_followers(seen))
     known = leader_epochs.leader_epochs(sources, starts, mid_term_rows.as_begun(begun), followers, processes)
     rows = mid_term_rows.vouched_for(known.to_pylist(), stretches, evidence)
+    for row in rows:
+        row["observers"] = [replica for replica in row["assigned"] if replica in found.given.observers]
     mid_term_rows.end_in_pauses(rows, pauses, sources)
     releases.with_releases(rows, releases.oldest_release(by_file), found.given.release)
     sessions = fetch_log.requests_in_sessions(engine, said["fetches"], stretches)

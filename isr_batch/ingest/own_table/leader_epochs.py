@@ -78,6 +78,7 @@ def leader_epochs_of_own_table(lake: Lake, sql: ArrowSql) -> pa.Table:
     clusters = sql(
         """
         SELECT cluster_id, replica_lag_time_max_ms, min_insync_replicas, broker_version,
+          coalesce(observers, []) AS listed,
           CASE WHEN lag_time_is_given THEN 'given' ELSE 'default' END AS lag_time_source,
           json_exists(mapped, '$.epochs') AS has_epochs,
           coalesce(list_contains(json_extract_string(mapped, '$.epochs[*]'), 'previous_leader_id'), false)

@@ -131,6 +131,7 @@ def mapped_cluster(mapping: TableMapping, before: Mapping[str, Any] | None = Non
         "min_insync_replicas": mapping.min_insync_replicas,
         "min_isr_is_given": "min_insync_replicas" in given,
         "broker_version": mapping.broker_version,
+        "observers": mapping.observers,
     }
 
 

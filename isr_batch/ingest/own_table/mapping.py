@@ -278,10 +278,10 @@ class TableMapping(_Section):
     epochs: EpochTable | None = None
     changes: ChangeTable | None = None
     replica_lag_time_max_ms: int = Field(default=30_000, gt=0, le=10**12)
-    """Lag time, in milliseconds, of terms that the user's tables give none for. The next two fields are such defaults
-    too."""
+    """Lag time, in ms, of terms that the tables give none for; min_insync_replicas and broker_version are alike."""
     min_insync_replicas: int = Field(default=1, ge=1)
     broker_version: str | None = None
+    observers: list[StrictInt] = []
 
 
 HINT: Final = f"docs/own-tables.md describes the mapping; {examples('conf/mappings')} has examples"

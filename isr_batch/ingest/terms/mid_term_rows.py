@@ -276,7 +276,7 @@ def _settle_mid_term(
         first = {
             fetch["replica_id"]: _first_fetch_mid_term(fetch) for fetch in asked if fetch["first_us"] < first_change
         }
-        seems_in = {f: not mid_term.is_passed(fetch, end, appended_us) for f, fetch in first.items()}
+        seems_in = {f: not mid_term.is_passed(first[f], end, appended_us) for f in first.keys() - {*row["observers"]}}
         span = mid_term.Led(start_us, row["end_us"], row["leader_id"], tuple(row["assigned"]))
         isr, source = mid_term.mid_term_isr(span, lines, holes, seems_in)
     held = [offset for follower, offset in offsets.items() if follower in isr]
@@ -396,5 +396,5 @@ def settled_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema of terms with the columns that this module adds."""
     more = [("ends_mid_term", pa.bool_()), ("log_stretch", pa.int32()), ("assigned_source", pa.string()),
             ("isr_source", pa.string()), ("broker_version_source", pa.string()),
-            ("held_at_start", pa.list_(pa.int64()))]  # fmt: skip
+            ("held_at_start", pa.list_(pa.int64())), ("observers", pa.list_(pa.int32()))]  # fmt: skip
     return pa.schema([*schema, *(pa.field(*each) for each in more)])

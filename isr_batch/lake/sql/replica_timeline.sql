@@ -196,6 +196,11 @@ SELECT
       THEN greatest(0, CAST(floor(at_us / 1000) AS BIGINT) - last_caught_up_time_ms)
   END AS lag_ms,
   NOT has_no_lag AND last_caught_up_time_ms > 0 AS lag_grows,
+  CASE
+    WHEN NOT has_no_lag AND last_caught_up_time_ms > 0 THEN timestamp_micros(
+      (last_caught_up_time_ms + CAST(get_json_object(params_json, '$.replica_lag_time_max_ms') AS BIGINT) + 1) * 1000
+    )
+  END AS pseudo_isr_until,
   lag_messages, last_caught_up_time_ms, in_isr,
   -- The day in UTC, also in sessions of another time zone.
   DATE '1970-01-01' + CAST((at_us - at_us % 86400000000) / 86400000000 AS INT) AS event_date

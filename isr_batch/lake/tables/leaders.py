@@ -33,6 +33,8 @@ LEADER_EPOCHS = Table(
             isr_at_start ARRAY<INT> NOT NULL -- in-sync replicas at start_time
             isr_source STRING -- source of isr_at_start: logged, snapshot (kafka-topics --describe), or inferred from
                 -- the high watermark and followers' requests
+            observers ARRAY<INT> -- assigned replicas that the operator listed as observers: they fetch, but do not
+                -- join the ISR. One that leads or is in isr_at_start was promoted, and is replayed as any other replica
             previous_leader_id INT -- leader of the previous term, as the new leader knew it; equal to leader_id if the
                 -- leader did not change
             replica_lag_time_max_ms BIGINT NOT NULL -- replica.lag.time.max.ms of the leader

@@ -21,6 +21,8 @@ MAPPED_CLUSTERS = Table(
                 -- default
             broker_version STRING -- Kafka version of terms for which the tables give none; null if the mapping gives
                 -- none either
+            observers ARRAY<INT> -- brokers that the mapping lists as observers: their replicas fetch but never join an
+                -- ISR
             ingest_run STRING NOT NULL -- run_id of the ingest that wrote this row
         """),
     ),

@@ -35,13 +35,12 @@ PARTITION_SCORES = Table(
             loss_records_max="largest number of acknowledged records that a clean election would lose",
             isr_writes="ISR writes that the rule causes; one write may remove several followers",
             refused_appends="acks=all appends that min.insync.replicas refuses",
-            acknowledged_appends="acks=all appends that were accepted and then reached by the high watermark on this "
-            "day",
+            acknowledged_appends="acks=all appends that were accepted, and acknowledged on this day",
             never_acknowledged="accepted acks=all appends that had waited for more than a lag time when the term ended",
-            acks_all_latency_max_us="longest time from an acks=all append until the high watermark reached it; 0 if "
-            "there was none",
+            acks_all_latency_max_us="longest time from an acks=all append until it was acknowledged; 0 if none was",
             lost_by_heir_max="most acknowledged records, also of acks=0 and 1, that the first active member of the ISR "
-            "lacked while the ISR was under min.insync.replicas; -1 if none is known",
+            "lacked while the ISR was under min.insync.replicas, or while the rule acknowledged records above the high "
+            "watermark; -1 if none is known",
             lost_by_first_active_max="most acknowledged records that the first active replica lacked while the "
             "leader was alone in the ISR: an unclean election takes it, without eligible leader replicas; -1 if "
             "none is known",
@@ -192,7 +191,8 @@ _SCORES = (
     *_count_columns(
         loss_records_max="most acknowledged records that a clean election would lose",
         lost_if_leader_dies_records_max="most acknowledged records, also of acks=0 and 1, that the heir lacked "
-        "while the ISR was under min.insync.replicas; null in sweeps, and where none is known then",
+        "while the ISR was under min.insync.replicas, or while the rule acknowledged records above the high watermark; "
+        "null in sweeps, and where none is known then",
         lost_by_first_active_records_max="most acknowledged records that the first active replica in order of "
         "assignment, which an unclean election takes, lacked while there was no heir; null under "
         "the conditions given for lost_if_leader_dies_records_max",

@@ -25,6 +25,8 @@ _LAG = columns("""
         -- considers the follower caught up; null if it never was
     lag_grows BOOLEAN -- true if the lag grows until the next row: at a time t it is then greatest(0, t -
         -- last_caught_up_time_ms); if false, the lag stays lag_ms until the next row
+    pseudo_isr_until TIMESTAMP -- if lag_grows, when the lag exceeds the lag time: from then on the follower is not in
+        -- KAFKA-4485's pseudo-ISR. Null if the lag does not grow: then the follower is in it if lag_ms is 0
 """)
 _REPLICA = columns("""
     replica_id INT NOT NULL -- follower
@@ -53,7 +55,7 @@ REPLICA_STATES = Table(
 )
 _ACKNOWLEDGED = columns("""
     acknowledged_offset BIGINT -- log end offset after the last append with acks 0 or 1, which is acknowledged at once;
-        -- 0 if there was none
+        -- 0 if there was none. Under acks-min-isr, also the offset up to which acks=all is acknowledged
 """)
 
 PARTITION_STATES = Table(

@@ -1,4 +1,5 @@
--- Changes that the leaders logged. A cluster without a known release, such as a fleet under a proposal, is left out.
+-- Changes that the leaders logged. A cluster without a known release, such as a fleet under a proposal, is left out, and so
+-- are changes of observers, which no rule of Kafka makes.
 SELECT
   cluster_id, topic, partition_id, leader_id, replica_id, kind,
   leader_epoch, unix_micros(change_time) AS at_us, last_caught_up_time_ms,
@@ -7,4 +8,9 @@ SELECT
     PARTITION BY cluster_id, topic, partition_id, leader_id, replica_id, kind ORDER BY change_time, leader_epoch
   ) AS number
 FROM {observed_isr_changes}
-WHERE made_by = 'leader' AND cluster_id IN (SELECT cluster_id FROM {leaders})
+LEFT JOIN (
+  SELECT DISTINCT *, true AS observes FROM (
+    SELECT cluster_id, topic, partition_id, leader_id, leader_epoch, explode(observers) AS replica_id FROM {leader_epochs}
+  ) AS observing
+) AS observers USING (cluster_id, topic, partition_id, leader_id, leader_epoch, replica_id)
+WHERE observes IS NULL AND made_by = 'leader' AND cluster_id IN (SELECT cluster_id FROM {leaders})

@@ -87,6 +87,8 @@ def edges(lake: Lake) -> Lake:
     # Broker 3 has no server.log, and that of broker 4 begins late.
     terms += [term(7 + leader, 0, 1200) | {"leader_id": leader, "assigned": [leader, 2], "isr_at_start": [leader, 2]}
               for leader in (3, 4)]  # fmt: skip
+    # Nothing is said about an observer that the leader took out.
+    terms += [term(12, 0, 1200, observers=[2])]
     write(lake, LEADER_EPOCHS, terms)
     write(lake, COVERAGE, [
         {"cluster_id": "c", "broker_id": broker, "log": log, "from_time": at(begin), "until_time": at(1200),
@@ -99,7 +101,7 @@ def edges(lake: Lake) -> Lake:
         change(0, 60, made_by="controller"),
         change(1, 50, made_by="leader"), change(2, 700, made_by="leader"), change(3, 50, made_by="leader"),
         change(5, 1199.9, made_by="leader"), change(6, 1300, made_by="leader"), change(8, 110, made_by="leader"),
-        change(9, 625, made_by="leader"),
+        change(9, 625, made_by="leader"), change(12, 50, made_by="leader"),
         change(7, 50, "expand", made_by="leader"), change(7, 52, "expand", made_by="leader"),
     ])  # fmt: skip
     write(lake, ISR_CHANGES, [

@@ -202,7 +202,7 @@ def stream(log: Log, partition: int, setting: Setting, calm: bytes) -> list[dict
                 "ends_mid_term": term.ends_mid_term, "offsets_known": True, "phase_known": term.phase_known,
                 "isr_known": term.isr_known,
                 "held_known": True,
-                "held_at_start": list(term.held_at_start),
+                "held_at_start": list(term.held_at_start), "observers": list(term.observers),
             },
         }  # fmt: skip
         rows += [begins, *(known | row._asdict() | {"leader": term.leader} for row in term.rows)]

@@ -68,6 +68,7 @@ def joined(*changes: tuple[int, int]) -> list[int]:
         "leader_is_new": True, "process_is_new": True, "replica_lag_time_max_ms": 30_000, "min_insync_replicas": 1,
         "check_origin_ms": 0, "isr_write_ms": 0, "begins_mid_term": False, "ends_mid_term": False,
         "offsets_known": True, "phase_known": True, "isr_known": True, "held_known": True, "held_at_start": None,
+        "observers": None,
     }  # fmt: skip
 
     def row(kind: np.int64, at_us: int, offset: int, replica_id: int = -1, **more: Any) -> dict[str, Any]:

@@ -382,3 +382,13 @@ def test_no_drop_is_said_of_what_could_be_read(log: Log) -> None:
     log.shrink(10, 1, 2, "genuine", "follower_stopped")
     own = log.found()
     assert cluster_headline(own, own.clusters[0])[0] == "Of 1 follower that your brokers dropped, none was healthy."
+
+
+def test_what_brokers_do_to_observers_is_no_incident(log: Log) -> None:
+    log.shrink(20, 1, 3, None)
+    assert [one["excluded"] + one["unknown"] for one in log.found().incidents] == [1]
+    for term in log.rows["leader_epochs"]:
+        term["observers"] = [3]
+    assert log.found().incidents == []
+    log.shrink(60, 1, 2, None)
+    assert [row["replica_id"] for row in log.found().drops.to_pylist()] == [2]

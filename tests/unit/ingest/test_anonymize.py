@@ -82,7 +82,7 @@ def write_logs(folder: Path, kind: str | None) -> Path:
     (folder / "secret-host-1" / "server.properties").write_text(
         "node.id=1\nreplica.lag.time.max.ms=4000\nadvertised.listeners=PLAINTEXT://kafka-1.acme.example:9092\n"
     )
-    (folder / "cluster.yaml").write_text("release: 4.1.0\nmin.insync.replicas: 2\n")
+    (folder / "cluster.yaml").write_text("release: 4.1.0\nmin.insync.replicas: 2\nobservers: [3, 9]\n")
     (folder / "describe.txt").write_text(f"{LISTING.format(0, ',2,3')}\n{LISTING.format(1, '')}\n")
     (folder / "secret-host-1" / "kafkaServer-gc.log").write_text(f"{PAUSE}\n")
     return folder

@@ -20,13 +20,15 @@ UNNAMED = {
 }  # fmt: skip
 
 
-def settled(*reports: IsrReport, asked: tuple[dict[str, Any], ...] = (UNNAMED,)) -> dict[str, Any]:
+def settled(
+    *reports: IsrReport, asked: tuple[dict[str, Any], ...] = (UNNAMED,), observers: tuple[int, ...] = ()
+) -> dict[str, Any]:
     """A term of leader 1 from 10 s to 60 s, with a lag time of 4 s; follower 2 fetches, and follower 3 does not."""
     evidence = PartitionEvidence()
     evidence.isr[KEY].extend(reports)
     row = {
         "topic": "idle", "partition_id": 0, "leader_id": 1, "start_us": 10 * SECOND, "end_us": 60 * SECOND,
-        "assigned": [1, 2, 3], "replica_lag_time_max_ms": 4_000,
+        "assigned": [1, 2, 3], "observers": [*observers], "replica_lag_time_max_ms": 4_000,
     }  # fmt: skip
     _settle_mid_term(row, evidence, [], list(asked), None)
     return row
@@ -101,3 +103,10 @@ def test_a_term_that_is_over_in_a_long_pause_ends_with_the_last_request(
     )
     end_in_pauses([row], pauses, sources(sql, lines("anything", level=level)))
     assert row["end_us"] == over * SECOND
+
+
+def test_an_observer_at_the_log_end_is_not_guessed_to_be_in_the_isr() -> None:
+    assert settled()["isr_at_start"] == [1, 2]
+    assert settled(observers=(2,))["isr_at_start"] == [1]
+    promoted = settled(report(5, None, (1, 2, 3)), observers=(2,))
+    assert (promoted["isr_at_start"], promoted["isr_source"]) == ([1, 2, 3], LOGGED)

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -111,8 +112,8 @@ def test_equal_rows_are_found(rows: list[tuple[Any, ...]], seed: int) -> None:
             assert shuffled.index(shuffled[place]) == place
 
 
-def naive_terms(table: pa.Table) -> list[tuple[str, int, int, int, list[int], list[int]]]:
-    """Topic, partition, leader, first millisecond, followers, and those in the ISR: of a table within one day."""
+def naive_terms(table: pa.Table, observers: Collection[int] = ()) -> list[tuple[Any, ...]]:
+    """Topic, partition, leader, first millisecond, followers, those in the ISR, those that observe: within one day."""
     rows_of = defaultdict(list)
     for row in table.to_pylist():
         rows_of[row["topic"], row["partition"]].append((row["ts_ms"], row["leader"], row["follower"]))
@@ -129,26 +130,29 @@ def naive_terms(table: pa.Table) -> list[tuple[str, int, int, int, list[int], li
             for span in spans:
                 first = {row[2]: min(other[0] for other in span if other[2] == row[2]) for row in span}
                 early = [follower for follower, at in first.items() if at <= span[0][0] + 30_000]
-                found.append((topic, partition, leader, span[0][0], sorted(first), sorted(early)))
+                observing = sorted({leader, *first} & {*observers}, key=lambda replica: (replica != leader, replica))
+                found.append(
+                    (topic, partition, leader, span[0][0], sorted(first), sorted({*early} - {*observers}), observing)
+                )
     return sorted(found)
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(10, 10_000))
-def test_terms_are_those_of_the_text(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+@given(seed=st.integers(10, 10_000), observers=st.lists(st.integers(1, 4), max_size=2, unique=True))
+def test_terms_are_those_of_the_text(seed: int, observers: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("terms")
     table = made_up_table(seed, partitions=3, seconds=150)
     pq.write_table(table, folder / "t.parquet")
     lake = lake_in(folder / "lake")
-    ingest(lake, mapping_in(folder), folder / "t.parquet")
+    ingest(lake, mapping_in(folder, f"{MAPPING}observers: {observers}\n"), folder / "t.parquet")
     derive_tables(lake)
     terms = read_columns(lake, LEADER_EPOCHS.name, LEADER_EPOCHS.column_names).to_pylist()
     found = [
         (row["topic"], row["partition_id"], row["leader_id"], round(row["start_time"].timestamp() * 1000),
-         row["assigned"][1:], row["isr_at_start"][1:])
+         row["assigned"][1:], row["isr_at_start"][1:], row["observers"])
         for row in terms
     ]  # fmt: skip
-    assert sorted(found) == naive_terms(table)
+    assert sorted(found) == naive_terms(table, observers)
     assert all(row["assigned"][0] == row["leader_id"] == row["isr_at_start"][0] for row in terms)
     assert all(row["start_time"] <= row["end_time"] for row in terms)
 

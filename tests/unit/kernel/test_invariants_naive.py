@@ -109,6 +109,7 @@ PROMISES: dict[str, tuple[Invariant, ...]] = {
     # By its own measure: a follower is caught up whenever it fetches, or never before its first fetch of a term.
     "any-fetch": (*SINCE_3_6, lagging_leaves_at_the_next_check, who_fetches_stays),
     "fluss-0.9": (*SINCE_3_6, lagging_leaves_at_the_next_check),
+    "acks-min-isr": (*SINCE_3_6, lagging_leaves_at_the_next_check),
     "transfer-at-min-isr": (*SINCE_3_6, lagging_leaves_unless_too_few_remain),
     # HW waits for the ISR alone. Positions count from the arrival of a fetch, lags from the append of what is lacking.
     "true-lag": (*SINCE_0_9, no_drop_while_keeping_pace, lagging_leaves_at_once),

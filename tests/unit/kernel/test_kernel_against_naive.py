@@ -85,7 +85,7 @@ def new_replay(runs: Sequence[Setting], replicas: Sequence[int]) -> State:
 def begin(state: State, term: Term, out: KernelOutput) -> None:
     """Let a term begin."""
     state.term["leader"] = term.replicas.index(term.leader)
-    state.term["replicas"] = len(term.replicas)
+    state.term["replicas"], state.term["observers"] = len(term.replicas), len(term.observers)
     state.term["start_us"], state.term["end_us"] = term.start_us, term.end_us
     state.term["start_offset"] = term.start_offset
     state.term["begins_mid_term"], state.term["offsets_known"] = term.begins_mid_term, True
@@ -382,3 +382,11 @@ def test_a_leader_that_gives_up_leadership_goes_on_with_its_doubts() -> None:
     assert_agree(Log((begun,)), runs)
     shrink, *_ = replay(Log((begun,)), runs)[0]["changes"]
     assert (shrink.kind, shrink.depends_on) == ("shrink", "event_order")
+
+
+def test_runs_share_no_state_in_which_a_later_fetch_parts_them() -> None:
+    """Since 3.3 a leader remembers where its log ended before it got shorter; older releases forget it."""
+    rows = fetch(0, 2, 10, known=13), fetch(0, 2, 10, known=10), fetch(25_000, 2, 9, known=10), fetch(25_000, 2, 10)
+    log = Log((term(*rows, start_offset=10, start_high_watermark=10, isr=(1, 2), replicas=(1, 2)),))
+    for phase_ms in (0, 1):
+        assert_agree(log, [Setting("kafka-0.10.2"), Setting("kafka-3.7", check_phase_ms=phase_ms)])

@@ -45,6 +45,7 @@ class State(NamedTuple):
     log_end_offset: int
     lag_messages: int | None
     in_isr: bool
+    in_pseudo_isr: bool
 
 
 def simulated(log: Log, run: Setting, probes: Sequence[int]) -> dict[tuple[int, int], State]:
@@ -63,9 +64,9 @@ def simulated(log: Log, run: Setting, probes: Sequence[int]) -> dict[tuple[int, 
             del rows[:due]
             for f in leader.remote:
                 behind = leader.leo - f.leo if f.leo >= 0 else None
-                found[f.replica, probe] = State(
-                    leader.rule.shown_lag_ms(f, leader), f.cu, f.leo, behind, f.replica in leader.isr
-                )
+                lag_ms = leader.rule.shown_lag_ms(f, leader)
+                keeps_up = lag_ms is not None and lag_ms <= run.replica_lag_time_max_ms
+                found[f.replica, probe] = State(lag_ms, f.cu, f.leo, behind, f.replica in leader.isr, keeps_up)
         leader.play(rows, term.end_us)
     return found
 
@@ -82,7 +83,9 @@ def read(rows: list[dict[str, Any]], probe: int) -> State:
     lag_ms, caught_up_ms = row["lag_ms"], row["last_caught_up_time_ms"]
     if row["lag_grows"]:
         lag_ms = max(0, probe // 1000 - caught_up_ms)
-    return State(lag_ms, caught_up_ms, row["follower_log_end_offset"], row["lag_messages"], row["in_isr"])
+    keeps_up = probe < row["until_us"] if row["lag_grows"] else lag_ms == 0
+    offset, messages = row["follower_log_end_offset"], row["lag_messages"]
+    return State(lag_ms, caught_up_ms, offset, messages, row["in_isr"], keeps_up)
 
 
 def timeline(
@@ -91,7 +94,8 @@ def timeline(
     """Rows of replica_timeline by run and replica, in order of time; ``fetches`` as fetch_log has them."""
     replicas = list(log.terms[0].replicas)
     state, out = new_replay(runs, replicas), new_kernel_output(1 << 17)
-    params, marks = [json.dumps(n) for n in range(len(runs))], []
+    limits = [run.replica_lag_time_max_ms for run in runs]
+    params, marks = [json.dumps({"n": n, "replica_lag_time_max_ms": limit}) for n, limit in enumerate(limits)], []
     for epoch, term in enumerate(log.terms):
         begin(state, term, out)
         for stretch, until_us in stretches(term, cuts):
@@ -108,9 +112,10 @@ def timeline(
     results = named_results(out, marks, [run.rule for run in runs], ("replica", "partition"))
     rows = timelines_of_results(pa.Table.from_batches(results), fetches or fetch_log(log))["replica_timeline"]
     found = defaultdict(list)
-    us = rows["time"].cast(pa.int64()).to_pylist()
-    for row, at_us in zip(rows.to_pylist(), us, strict=True):
-        found[int(row["params_json"]), row["replica_id"]].append({**row, "us": at_us})
+    us = (rows[name].cast(pa.int64()).to_pylist() for name in ("time", "pseudo_isr_until"))
+    for row, at_us, until_us in zip(rows.to_pylist(), *us, strict=True):
+        run = json.loads(row["params_json"])["n"]
+        found[run, row["replica_id"]].append({**row, "us": at_us, "until_us": until_us})
     for of_one in found.values():
         of_one.sort(key=itemgetter("us"))
     return found

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from tests.kernel_ledger import LedgerOf
 from tests.naive import Follower, Leader
 from tests.naive_rules import Kafka10853Acked
-from tests.naive_truth import APPEND, FETCH, Row, Term
+from tests.naive_truth import APPEND, ELIGIBLE, FETCH, Row, Term
 from tests.strategies import VARIANTS, Log, Setting, cases
 from tests.unit.kernel.test_kernel_against_naive import replay, replay_naively
 from udfs.rules import ALL_RULES, REGISTRY
@@ -100,6 +101,55 @@ def test_a_broker_that_is_back_stalls_the_high_watermark_if_all_its_fetches_coun
     back = term(append(1, 105), fetch(1, 2, 105), fetch(2, 3, 50), append(3, 110), fetch(3, 2, 110), end=4, isr=(1, 2))
     last = result_of("any-fetch", back, outsiders=outsiders)["partition"][-1]
     assert last.high_watermark == high_watermark
+
+
+# -- acks-min-isr
+
+
+def slow_member(*replicas: int) -> Term:
+    """Follower 2 fetches 20 ms after each of two appends, and follower 3 seconds later, always within the lag time."""
+    rows = [fetch(0.5, 2, 100), fetch(0.5, 3, 100), append(1, 110, -1), append(2, 120, -1)]
+    rows += [fetch(1.02, 2, 110), fetch(2.02, 2, 120), fetch(6, 3, 110), fetch(12, 3, 120)]
+    return term(*rows, end=13, replicas=replicas)
+
+
+def acks_setting(**flags: int) -> Setting:
+    return Setting("acks-min-isr", LAG_MS, 2, flags=tuple(({"quorum": 0, "counted": 0} | flags).items()))
+
+
+def test_acks_min_isr_answers_before_the_high_watermark(example: Callable[[str], None]) -> None:
+    example("acks-min-isr")
+    (early,), (today,) = (
+        replay(Log((slow_member(1, 2, 3),)), [setting]) for setting in (acks_setting(), Setting("kafka-3.7", LAG_MS, 2))
+    )
+    assert changes(early) == changes(today) == []
+    ends = [(row.time_us, row.high_watermark, row.acknowledged) for row in early["partition"]]
+    assert ends[-4:] == [(us(2), 100, 110), (us(2.02), 100, 120), (us(6), 110, 120), (us(12), 120, 120)]
+    assert [(row.time_us, row.high_watermark) for row in today["partition"] if row.time_us in (us(6), us(12))] == [
+        (us(6), 110), (us(12), 120),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("replicas", "quorum", "longest_us", "lost"),
+    [((1, 2, 3), 0, 20_000, 0), ((1, 3, 2), 0, 20_000, 20), ((1, 3, 2), 3, 10_000_000, -1)],
+)
+def test_acks_min_isr_is_faster_and_its_heir_may_lack_records(
+    ledger_of: LedgerOf, replicas: tuple[int, ...], quorum: int, longest_us: int, lost: int
+) -> None:
+    """A quorum of all three is Kafka's own rule."""
+    (score,) = ledger_of(Log((slow_member(*replicas),)), acks_setting(quorum=quorum)).scores
+    found = score.acknowledged_appends, score.acks_all_latency_max_us, score.lost_by_heir_max
+    assert found == (2, longest_us, lost)
+    assert score.members_below_high_watermark == 0
+
+
+@pytest.mark.parametrize(("counted", "acknowledged"), [(0, 100), (1, 110)])
+def test_whether_a_copy_outside_the_isr_counts(counted: int, acknowledged: int) -> None:
+    """Replica 3 may not join."""
+    rows = Row(us(0.1), ELIGIBLE, 3, code=0), append(1, 110, -1), fetch(2, 3, 110)
+    (found,) = replay(Log((term(*rows, end=3, isr=(1, 2)),)), [acks_setting(counted=counted)])
+    assert found["partition"][-1].acknowledged == acknowledged
 
 
 # -- fluss-0.9
@@ -275,4 +325,4 @@ def test_read_literally_kafka_10853_keeps_a_dead_follower(
 
 
 def test_all_leaves_out_rules_on_request() -> None:
-    assert set(REGISTRY) - set(ALL_RULES) == {"any-fetch", "fluss-0.9"}
+    assert set(REGISTRY) - set(ALL_RULES) == {"acks-min-isr", "any-fetch", "fluss-0.9"}

@@ -24,7 +24,8 @@ DROPPED = {
     **dict.fromkeys(["kafka-2.1", "kafka-2.7", "kafka-3.3", "kafka-3.7"], AT_CHECKS),
     # There is one follower, and one member is enough.
     **dict.fromkeys(
-        ["kafka-19996-expand", "no-shrink-under-min-isr", "peer-outlier", "transfer-at-min-isr"], AT_CHECKS
+        ["acks-min-isr", "kafka-19996-expand", "no-shrink-under-min-isr", "peer-outlier", "transfer-at-min-isr"],
+        AT_CHECKS,
     ),
     "leader-health": {4: 85, 5: 115, 7: 170},
     "majority": {},

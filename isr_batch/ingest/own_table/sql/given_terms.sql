@@ -1,11 +1,13 @@
 -- Terms of leaders from a table of them, completed from each day's fetches.
-WITH followers AS (
+WITH every AS (
   SELECT cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id, min(first_time) AS first_time,
     max(last_time) AS last_time, arg_min(first_offset, first_time) AS first_offset
   FROM fetch_days WHERE replica_id <> leader_id GROUP BY ALL
+), followers AS (
+  SELECT every.*, list_contains(listed, replica_id) AS observes FROM every JOIN clusters USING (cluster_id)
 ), seen AS (
   SELECT cluster_id, topic, partition_id, leader_epoch, leader_id, max(last_time) AS last_time,
-    min(first_offset) AS first_offset, list(replica_id ORDER BY replica_id) AS followers
+    min(first_offset) FILTER (NOT observes) AS first_offset, list(replica_id ORDER BY replica_id) AS followers
   FROM followers GROUP BY ALL
 ), log_ends AS (
   SELECT cluster_id, leader_id, max(last_time) AS log_ends_time FROM fetch_days GROUP BY ALL
@@ -27,7 +29,13 @@ SELECT cluster_id, topic, partition_id, leader_epoch, leader_id, start_time,
   coalesce(terms.start_high_watermark, least(coalesce(terms.start_offset, first_offset, 0), first_offset))
     AS start_high_watermark,
   coalesce(terms.assigned, list_prepend(leader_id, coalesce(followers, []))) AS assigned,
-  coalesce(terms.isr_at_start, terms.assigned, list_prepend(leader_id, coalesce(followers, []))) AS isr_at_start,
+  coalesce(terms.isr_at_start, list_filter(
+    coalesce(terms.assigned, list_prepend(leader_id, coalesce(followers, []))),
+    lambda replica: replica = leader_id OR NOT list_contains(listed, replica)
+  )) AS isr_at_start,
+  list_filter(
+    coalesce(terms.assigned, list_prepend(leader_id, coalesce(followers, []))), lambda replica: list_contains(listed, replica)
+  ) AS observers,
   CASE WHEN has_previous THEN terms.previous_leader_id ELSE former_leader_id END AS previous_leader_id,
   coalesce(terms.replica_lag_time_max_ms, clusters.replica_lag_time_max_ms) AS replica_lag_time_max_ms,
   CASE WHEN terms.replica_lag_time_max_ms IS NOT NULL THEN 'given' ELSE lag_time_source END AS lag_time_source,

@@ -2,7 +2,8 @@
 WITH days AS (
   SELECT *, dense_rank() OVER (ORDER BY cluster_id, topic, partition_id, leader_epoch, leader_id) AS set_no,
     dense_rank() OVER (ORDER BY cluster_id, topic, partition_id) AS partition_no
-  FROM fetch_days JOIN (SELECT cluster_id, replica_lag_time_max_ms AS lag_time_ms FROM clusters WHERE NOT has_epochs)
+  FROM fetch_days
+    JOIN (SELECT cluster_id, replica_lag_time_max_ms AS lag_time_ms, listed FROM clusters WHERE NOT has_epochs)
     USING (cluster_id)
 ), leader_days AS (
   SELECT cluster_id, leader_id, event_date, min(first_time) AS first_time, max(last_time) AS last_time
@@ -52,16 +53,16 @@ WITH days AS (
   FROM terms JOIN followers USING (set_no, run)
   WHERE span_time >= start_time AND (next_of_run IS NULL OR span_time < next_of_run) GROUP BY ALL
 ), assigned AS (
-  -- All of the run so far; a follower that came within a lag time is assumed to be in the ISR.
+  -- All of the run so far; a follower that came within a lag time is assumed to be in the ISR, unless it observes.
   SELECT set_no, run, start_time, list(replica_id ORDER BY replica_id) AS followers,
     list(held ORDER BY replica_id) AS held,
-    list(replica_id ORDER BY replica_id) FILTER (is_early) AS isr,
-    min(held) FILTER (is_early) AS least_offset, max(held) FILTER (is_early) AS most_offset
+    list(replica_id ORDER BY replica_id) FILTER (is_early AND NOT observes) AS isr,
+    min(held) FILTER (is_early AND NOT observes) AS least_offset, max(held) FILTER (is_early) AS most_offset
   FROM (
-    SELECT terms.set_no, terms.run, terms.start_time, replica_id, held,
+    SELECT terms.set_no, terms.run, terms.start_time, replica_id, held, list_contains(listed, replica_id) AS observes,
       coalesce(first_time <= terms.start_time + to_milliseconds(lag_time_ms), false) AS is_early
     FROM terms JOIN members USING (set_no, run) LEFT JOIN came USING (set_no, run, start_time, replica_id)
-      JOIN (SELECT DISTINCT set_no, lag_time_ms FROM days) USING (set_no)
+      JOIN (SELECT DISTINCT set_no, lag_time_ms, listed FROM days) USING (set_no)
     WHERE since_time <= terms.start_time
   ) GROUP BY ALL
 ), sets AS (
@@ -83,7 +84,8 @@ SELECT cluster_id, topic, partition_id, leader_epoch, leader_id, start_time,
   least_offset AS start_high_watermark, 'inferred' AS start_offset_source,
   list_prepend(leader_id, followers) AS assigned, 'fetches' AS assigned_source,
   CASE WHEN begins_mid_term THEN list_prepend(most_offset, held) END AS held_at_start,
-  list_prepend(leader_id, isr) AS isr_at_start, 'inferred' AS isr_source,
+  list_prepend(leader_id, coalesce(isr, [])) AS isr_at_start, 'inferred' AS isr_source,
+  list_filter(list_prepend(leader_id, followers), lambda replica: list_contains(listed, replica)) AS observers,
   CASE WHEN is_cut THEN leader_id WHEN NOT begins_mid_term THEN former_leader_id END AS previous_leader_id,
   replica_lag_time_max_ms, lag_time_source, min_insync_replicas, broker_version,
   CASE WHEN broker_version IS NOT NULL THEN 'given' END AS broker_version_source,
