@@ -300,6 +300,20 @@ def shifted(log: Log, by_us: int) -> Log:
     )
 
 
+def slowed(log: Log, times: int) -> Log:
+    """The same log, in which everything takes longer by a factor."""
+
+    def slower(row: Row) -> Row:
+        found = row._replace(**{name: getattr(row, name) * times for name in Row._fields if name.endswith("_us")})
+        return found._replace(offset=row.offset * times) if row.kind == THIN else found
+
+    def of_term(term: Term) -> Term:
+        start_us, end_us = term.start_us * times, term.end_us * times
+        return term._replace(start_us=start_us, end_us=end_us, rows=tuple(map(slower, term.rows)))
+
+    return Log(tuple(map(of_term, log.terms)), log.lag_ms * times)
+
+
 def instants(log: Log) -> list[int]:
     """Times (us) at which something happens in a log, or falls due because of it."""
     found: set[int] = set()

@@ -26,6 +26,7 @@ from udfs.kernel.follower_truth import true_miss_at_us, truly_late_at_us
 from udfs.kernel.ledger_page import (
     ACKNOWLEDGED_APPENDS,
     ACKS_ALL_LATENCY_MAX_US,
+    ANSWERED_US,
     AT_MIN_ISR_US,
     AT_RISK,
     EXPOSURE_US,
@@ -51,9 +52,11 @@ from udfs.kernel.ledger_page import (
     UNDER_MIN_ISR_US,
     UNDER_REPLICATED_US,
     UNLESS_KNOWN,
+    WAITED_UNTIL_US,
 )
 from udfs.kernel.lost_records import look_at_heirs
 from udfs.kernel.timeline_rows import show_leader_in_timeline
+from udfs.kernel.unanswered import settle_waits
 from udfs.records import NEVER_US, Int64Array
 
 DAY_US = 86_400_000_000
@@ -99,9 +102,9 @@ def _count_violation_in_ledger(page, promise, now_us):
 
 @kernel
 def clear_ledger(page, followers):
-    """Reset a rule run's counters after they were written. The number of records at risk is kept."""
+    """Reset a rule run's counters after they were written. The number of records at risk and times are kept."""
     for place in range(PLACES):
-        if place not in (SETTLED_US, AT_RISK):
+        if place not in (SETTLED_US, AT_RISK, WAITED_UNTIL_US, ANSWERED_US):
             page[place] = 0
     for place in UNLESS_KNOWN:
         page[place] = NO_VIOLATION
@@ -132,6 +135,8 @@ def begin_ledger(state, isr_at_start):
         term.least_lag_time_ms = min(term.least_lag_time_ms, lag_time_ms)
         ledger.pages[r][AT_RISK] = 0
         ledger.pages[r][SETTLED_US] = ledger_known_from_us(term, state.params[r])
+        ledger.pages[r][WAITED_UNTIL_US] = ledger.pages[r][SETTLED_US]
+        ledger.pages[r][ANSWERED_US] = term.start_us
         clear_ledger(ledger.pages[r], ledger.followers[r])
         for p in range(term.replicas):
             follower = ledger.followers[r, p]
@@ -140,7 +145,7 @@ def begin_ledger(state, isr_at_start):
             follower.settled_us = max(late_us, ledger_known_from_us(term, state.params[r]))
             follower.looked_at_us = NEVER_US
             follower.missed = follower.excused = 0
-            follower.doubt_until_us = 0
+            follower.doubt_until_us = follower.let_go_us = 0
             follower.depends_on = 0
             follower.joined_us = follower.joined_by = 0
             if p != term.leader:
@@ -358,6 +363,7 @@ def close_ledger(state, now_us, out):
     term.day_ends_us += DAY_US
     for r in range(term.runs):
         settle_ledger(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
+        settle_waits(state, r, now_us)
         _write_ledger(ledger, r, day, out)
         for p in range(term.replicas):
             if p != term.leader:

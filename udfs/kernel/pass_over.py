@@ -29,6 +29,7 @@ from udfs.kernel.timers import (
     schedule_crossing,
     schedule_giving_up,
 )
+from udfs.kernel.unanswered import SECOND_US
 from udfs.records import COMPLETED, NEVER_US, READ, RECORDED
 from udfs.rules.base import nothing
 
@@ -45,7 +46,7 @@ def may_pass_over(state, quiet, latest):
     end. So no producer waits for an acknowledgement, and no acknowledged record is at risk.
     """
     term = state.term[0]
-    if term.log_end_offset != quiet.log_end_at_first:
+    if term.log_end_offset != quiet.log_end_at_first or quiet.longest_wait_us > SECOND_US:
         return False
     if not (_is_latest_within(term, quiet) or _stays_late_after_stretch(term, quiet)):
         return False
@@ -131,6 +132,7 @@ def _take_in_latest_fetches(state, p, until_us, latest, out):
     fetch.stage = COMPLETED
     fetch.settled_us = latest.time_us[last]
     take_in_fetch(state, p, latest, last, out)
+    fetch.had_until_us = max(fetch.had_until_us, fetch.answer_until_us)  # no request waits for long in the stretch
     take_in(state, p, READ, fetch.handled_us, out)
     take_in(state, p, RECORDED, fetch.processed_us, out)
     if fetch.completed_us <= until_us:
