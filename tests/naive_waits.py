@@ -17,7 +17,7 @@ NEVER_US = 2**62
 
 
 class Proof(NamedTuple):
-    """From a step on, a follower is known to have requests: all until an instant, but none that an append came before."""
+    """From a step on, a follower is known to have the requests until an instant, and until the append that it lacks."""
 
     step: int
     until_us: int

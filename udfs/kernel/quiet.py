@@ -14,7 +14,7 @@ import numpy.typing as npt
 from udfs.jit import entry, inlined
 from udfs.kernel.ack_latency import latency_bucket
 from udfs.kernel.doubts import is_late_no_more
-from udfs.kernel.unanswered import note_fetch_in_answer
+from udfs.kernel.unanswered import note_fetch_in_answer, note_read_for_waits
 from udfs.records import (
     APPEND,
     ARRIVED,
@@ -44,8 +44,8 @@ BY_RECORD, BY_ARRIVAL = 0, 1
 _FOLLOWER = int64_record(
     "replica_id", "row", "row_before", "kept_pace", "stage", "due", "arrival_us", "handled_us", "processed_us",
     "released_us", "completed_us", "offset", "log_end", "log_end_before", "known_log_end", "recorded_offset",
-    "recorded_at_ms", "strict", "from_end_before", "strict_us",
-    "read_us", "read_log_end", "answer_until_us", "shows_until_us", "had_until_us",
+    "recorded_at_ms", "strict", "from_end_before", "strict_us", "read_us", "read_log_end", "answer_until_us",
+    "shows_until_us", "had_until_us",
 )  # fmt: skip
 _LEADER = int64_record("log_end", "settled_us", "waits", "appends")
 _PACE = int64_record("high_watermark", "acknowledged", "stalled_us", "longest_ack_us")
@@ -356,12 +356,7 @@ def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
             follower.log_end = leader.log_end
         follower.strict = follower.offset >= leader.log_end
         follower.from_end_before = 0 <= follower.known_log_end <= follower.offset
-        # As in udfs.kernel.unanswered, but the append that the follower lacks first may be taken as earlier than it is.
-        if follower.strict != 0:
-            follower.shows_until_us = follower.answer_until_us
-        elif follower.offset >= follower.read_log_end:
-            follower.shows_until_us = max(follower.had_until_us, min(follower.answer_until_us, follower.read_us))
-        follower.read_us, follower.read_log_end = now_us, leader.log_end
+        note_read_for_waits(follower, leader.log_end, now_us)
         return follower.log_end >= follower.known_log_end
     if stage == COMPLETED:
         follower.due = NOT_DUE

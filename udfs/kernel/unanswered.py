@@ -40,6 +40,19 @@ def note_fetch_in_answer(fetch):
 
 
 @inlined
+def note_read_for_waits(follower, log_end, now_us):
+    """Called for a fetch that is read in a quiet stretch. Set ``shows_until_us``, a lower bound of ``had_until_us``.
+
+    It is exact if the fetch is from the log end. If not, the follower may have more than at its previous fetch.
+    """
+    if follower.offset >= log_end:
+        follower.shows_until_us = follower.answer_until_us
+    elif follower.offset >= follower.read_log_end:
+        follower.shows_until_us = max(follower.had_until_us, min(follower.answer_until_us, follower.read_us))
+    follower.read_us, follower.read_log_end = now_us, log_end
+
+
+@inlined
 def note_what_it_had(state, p, now_us):
     """Called when a fetch of follower ``p`` is recorded: it shows until when the follower has what was appended."""
     fetch = state.fetches[p]
