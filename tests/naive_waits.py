@@ -60,7 +60,7 @@ class Waits(Leader):
     def _until_us(self) -> int:
         if (needed := self._needed) is not None:
             return min(sorted((self.had_until_us[f.replica] for f in self.remote), reverse=True)[:needed] or [NEVER_US])
-        return min([NEVER_US, *(self.had_until_us[replica] for replica in self.isr if replica != self.term.leader)])
+        return min([NEVER_US, *(self.had_until_us[f.replica] for f in self.remote if f.replica in self.isr)])
 
     def _note_step(self) -> None:
         takes = len(self.isr) >= min(self.rule.min_insync_replicas, len(self.term.replicas))
@@ -154,7 +154,7 @@ class Waits(Leader):
                 for replica, proofs in self.proofs.items()
                 if any(p.step <= n and sent_us < min(p.until_us, p.lacks_since_us) for p in proofs)
             }
-            waits_for = step.isr - {self.term.leader} - having
+            waits_for = {f.replica for f in self.remote} & step.isr - having
             enough = not waits_for if self._needed is None else len(having) >= self._needed
             if enough or not step.takes:
                 return step.time_us  # of the past: at once

@@ -66,8 +66,11 @@ PARTITION_SCORES = Table(
                 -- high watermark reached, by latency, in buckets no wider than a sixteenth of the latency
         """),
     ),
-    {**KEY_CHECKS, "exposure_covers": "exposure_us >= greatest(under_min_isr_us + at_min_isr_us, leader_alone_us, "
-        "under_min_isr_us + acks_all_waits_1s_us)"},
+    {
+        **KEY_CHECKS,
+        "exposure_covers": "exposure_us >= greatest(under_min_isr_us + at_min_isr_us, leader_alone_us, "
+        "under_min_isr_us + acks_all_waits_1s_us)",
+    },
     ("event_date",),
 )
 
