@@ -142,17 +142,17 @@ class Waits(Leader):
         for begin, end in pairwise(inside):
             # A request that is sent at s counts at s + wait_us.
             since = max(begin, self.known_from_us - wait_us)
-            found += max(0, min(end, self._answered_at_us((begin + end) / 2) - wait_us) - since)
+            found += max(0, min(end, self._answered_at_us(begin + end) - wait_us) - since)
         return found if self._counts(wait_us) else 0
 
-    def _answered_at_us(self, sent_us: float) -> int:
+    def _answered_at_us(self, twice_sent_us: int) -> int:
         """Return when a request is answered or refused; or the end of the term."""
-        first = max(n for n, step in enumerate(self.steps) if step.time_us < sent_us)
+        first = max(n for n, step in enumerate(self.steps) if 2 * step.time_us < twice_sent_us)
         for n, step in enumerate(self.steps[first:], first):
             having = {
                 replica
                 for replica, proofs in self.proofs.items()
-                if any(p.step <= n and sent_us < min(p.until_us, p.lacks_since_us) for p in proofs)
+                if any(p.step <= n and twice_sent_us < 2 * min(p.until_us, p.lacks_since_us) for p in proofs)
             }
             waits_for = {f.replica for f in self.remote} & step.isr - having
             enough = not waits_for if self._needed is None else len(having) >= self._needed
