@@ -135,7 +135,8 @@ def _sums_of_leaders(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         of_leader = sums.setdefault((row["cluster_id"], row["leader_id"]), dict.fromkeys(SUMMED, 0.0))
         for name in SUMMED:
-            of_leader[name] += float(row.get(name, np.nan) or 0)  # a stored table may not have all of them
+            value = row.get(name)  # None if it is unknown, or not in a stored table
+            of_leader[name] += np.nan if value is None else float(value)
     return list(sums.values())
 
 

@@ -20,7 +20,7 @@ from udfs.jit import inlined, kernel
 from udfs.kernel.active_runs import active_run
 from udfs.kernel.ledger_page import ACKS_ALL_WAITS_1S_US, ACKS_ALL_WAITS_30S_US, ANSWERED_US, WAITED_UNTIL_US
 from udfs.kernel.rule_calls import RULES, outvoted, rule_bits
-from udfs.records import NEVER_US
+from udfs.records import NEVER_US, UNKNOWN
 from udfs.rules.base import LACKS_NOTHING, never_outvoted
 
 SECOND_US = 1_000_000
@@ -117,7 +117,8 @@ def _is_outvoted_in_time(state, r, p):
 def settle_waits(state, r, now_us):
     """Add the time up to ``now_us`` in which requests have waited for more than a second, and for more than 30 s.
 
-    It must be called before anything changes that decides how long they wait under rule run ``r``.
+    It must be called before anything changes that decides how long they wait under rule run ``r``. The times are
+    UNKNOWN if the log has one instant per fetch, because it does not show how long fetches have waited for data.
     """
     page, leader, params = state.ledger.pages[r], state.leaders[r], state.params[r]
     if leader.isr_size < min(params.min_insync_replicas, leader.replicas):
@@ -128,6 +129,8 @@ def settle_waits(state, r, now_us):
         _add_waits(page, ACKS_ALL_WAITS_1S_US, SECOND_US, longest_us, now_us)
         _add_waits(page, ACKS_ALL_WAITS_30S_US, TIMEOUT_US, longest_us, now_us)
     page[WAITED_UNTIL_US] = max(page[WAITED_UNTIL_US], now_us)
+    if state.term[0].held_unknown:
+        page[ACKS_ALL_WAITS_1S_US] = page[ACKS_ALL_WAITS_30S_US] = UNKNOWN
 
 
 @inlined

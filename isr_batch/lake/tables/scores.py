@@ -41,7 +41,8 @@ PARTITION_SCORES = Table(
             acks_all_latency_max_us="longest time from an acks=all append until the high watermark reached it; 0 if "
             "there was none",
             acks_all_waits_1s_us="time in which an acks=all request sent 1 s before would still be unanswered, whether "
-            "one was sent or not; without the time under min.insync.replicas, in which requests are refused",
+            "one was sent or not; without the time under min.insync.replicas, in which requests are refused; "
+            "null if the log has one instant per fetch",
             acks_all_waits_30s_us="the same for a request sent 30 s before, the default of request.timeout.ms",
             lost_by_heir_max="most acknowledged records, also of acks=0 and 1, that the first active member of the ISR "
             "lacked while the ISR was under min.insync.replicas; -1 if none is known",
