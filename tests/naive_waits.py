@@ -107,7 +107,7 @@ class Waits(Leader):
         self.leo += 1
         late = [f for f in self.remote if f.replica in self.isr and self.rule.out_of_sync(f, self)]
         dropped: list[int] = []
-        self.shrink = lambda gone: dropped.extend(f.replica for f in gone)  # type: ignore[method-assign]
+        self.shrink = lambda gone: dropped.extend(f.replica for f in gone)  # type: ignore[method-assign,assignment]
         self.give_up_leadership = lambda: None  # type: ignore[method-assign]
         if late:
             self.rule.drop(self, late)
