@@ -12,6 +12,7 @@ from tests.naive import Follower, Leader, Step
 from tests.naive_ledger_rows import FollowerScore, Ledger, Moment, Piece, Produced, Score
 from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, FETCH, REMOVED, Row, Term
+from tests.naive_waits import SECOND_US, Waits
 from tests.strategies import Log, Setting
 
 DAY_US = 86_400_000_000
@@ -25,7 +26,7 @@ DECREASE, MEMBER_BELOW, PASSED, LEADER_OUTSIDE, STRANGER_INSIDE = range(5)
 """Violations that no rule should allow."""
 
 
-class Bookkeeper(Leader):
+class Bookkeeper(Waits):
     """A naive leader that also keeps every moment of its term; its decisions are those of `Leader`."""
 
     def begin(self, term: Term) -> None:
@@ -108,6 +109,7 @@ class Bookkeeper(Leader):
     def close(self) -> None:
         """End the term, and look at wrongly dropped followers that have not fetched since."""
         self.now_us = self.term.end_us
+        self._note_step()
         for replica in list(self.unheard):
             self._look_whether_early(replica, self.now_us - IN_FLIGHT_US * self.term.ends_mid_term)
 
@@ -310,6 +312,8 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
         acknowledged_appends=len(latencies),
         never_acknowledged=today(given_up_us),
         acks_all_latency_max_us=max([0, *latencies]),
+        acks_all_waits_1s_us=books.waited_us(SECOND_US, day),
+        acks_all_waits_30s_us=books.waited_us(30 * SECOND_US, day),
         lost_by_heir_max=most_lost(changed, lambda moment: clean_heir(books, moment, min_isr)),
         lost_by_first_active_max=most_lost(changed, lambda moment: unclean_heir(books, moment)),
         lost_by_longest_log_max=most_lost(changed, lambda moment: longest_log(books, moment)),

@@ -23,6 +23,8 @@ class Score(NamedTuple):
     acknowledged_appends: int
     never_acknowledged: int
     acks_all_latency_max_us: int
+    acks_all_waits_1s_us: int
+    acks_all_waits_30s_us: int
     lost_by_heir_max: int
     lost_by_first_active_max: int
     lost_by_longest_log_max: int

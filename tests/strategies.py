@@ -305,6 +305,21 @@ def shifted(log: Log, by_us: int) -> Log:
     )
 
 
+def slowed(log: Log, runs: Sequence[Setting], times: int) -> tuple[Log, list[Setting]]:
+    """The same log and runs, in which everything takes longer by a factor, so that requests wait for seconds."""
+
+    def slower(row: Row) -> Row:
+        found = row._replace(**{name: getattr(row, name) * times for name in Row._fields if name.endswith("_us")})
+        return found._replace(offset=row.offset * times) if row.kind == THIN else found
+
+    def of_term(term: Term) -> Term:
+        start_us, end_us = term.start_us * times, term.end_us * times
+        return term._replace(start_us=start_us, end_us=end_us, rows=tuple(map(slower, term.rows)))
+
+    slow_runs = [run._replace(replica_lag_time_max_ms=run.replica_lag_time_max_ms * times) for run in runs]
+    return Log(tuple(map(of_term, log.terms)), log.lag_ms * times), slow_runs
+
+
 def instants(log: Log) -> list[int]:
     """Times (us) at which something happens in a log, or falls due because of it."""
     found: set[int] = set()

@@ -199,6 +199,9 @@ FETCH_STATE = int64_record(
     "idle_at_caught_us",
     "cadence_us",  # nearly every gap between its fetches is shorter; valid until thin_until_us
     "thin_until_us",
+    "answer_until_us",  # records appended until then were in the answer to its last answered fetch, or would have been
+    "had_until_us",  # its recorded fetches show that it had what was appended until then (``udfs.kernel.unanswered``)
+    "lent_log_end_offset",  # 0, except while a rule is asked about times instead of log ends
     "due",  # its next instant: twice the microseconds, plus one if timers of rules go first; NOT_DUE: none
     # for all rule runs together
     "outsider_in",  # number of rule runs that have it outside the ISR
@@ -277,6 +280,7 @@ QUIET = int64_record(
     "stalled_by_arrival_us",  # the same if the arrival of fetches advances it
     "longest_ack_us",
     "longest_ack_by_arrival_us",
+    "longest_wait_us",  # upper bound for the wait of an acks=all request that is sent at any instant
 )
 """A quiet stretch of a segment (``udfs.kernel.quiet``). At both ends no follower lacks a record: each follower's latest
 fetch is recorded and from the log end. Its fetch before was also from the log end, or from what was the log end when
@@ -337,6 +341,8 @@ MEASURES = (
     "acknowledged_appends",
     "never_acknowledged",
     "acks_all_latency_max_us",
+    "acks_all_waits_1s_us",
+    "acks_all_waits_30s_us",
     "lost_by_heir_max",
     "lost_by_first_active_max",
     "lost_by_longest_log_max",

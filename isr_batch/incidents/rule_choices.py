@@ -24,7 +24,8 @@ DECISIONS: Final = (
 COSTS: Final = ("under_min_isr_seconds", "offline_if_leader_dies_seconds", "high_watermark_stalled_seconds")
 SCORES: Final = (
     "cluster_id", "rule", "params_json", "event_date", "topic", *DECISIONS, "mistake_duration_ms_p50",
-    "query_accuracy", "query_accuracy_by_blame", "early", *COSTS, "loss_records_max", "lost_if_leader_dies_records_max",
+    "query_accuracy", "query_accuracy_by_blame", "early", *COSTS, "acks_all_waits_1s_seconds", "loss_records_max",
+    "lost_if_leader_dies_records_max",
 )  # fmt: skip
 """Columns of table rule_scores that are read."""
 

@@ -42,6 +42,8 @@ _FIGURES: Final = {
     "offline_if_leader_dies_seconds": "seconds without an heir",
     "high_watermark_stalled_seconds": "seconds with a stalled high watermark",
     "refused_or_stalled_seconds": "seconds under min.insync.replicas or with a stalled high watermark",
+    "acks_all_waits_1s_seconds": "seconds in which an acks=all request would wait for over 1 s",
+    "acks_all_waits_30s_seconds": "seconds in which an acks=all request would wait for over 30 s",
     "acks_all_latency_ms_p50": "acks=all latency, ms, median, over appends",
     "acks_all_latency_ms_p99": "acks=all latency, ms, 99th percentile, over appends",
     "refused_appends": "appends with acks=all refused",
@@ -75,6 +77,8 @@ _PAIRED: Final = {
     "under_min_isr_us": "seconds under min.insync.replicas per partition-hour",
     "high_watermark_stalled_us": "seconds with a stalled high watermark per partition-hour",
     "refused_or_stalled_us": "seconds with one of these or both per partition-hour",
+    "unavailable_1s_us": "unavailable: seconds per partition-hour in which acks=all is refused or waits over 1 s",
+    "unavailable_30s_us": "the same for over 30 s, the default of request.timeout.ms",
     "refused_appends": "appends with acks=all refused",
     "never_acknowledged": "appends with acks=all never acknowledged",
     "isr_writes": "ISR writes per partition-hour",
@@ -93,6 +97,7 @@ _STORY: Final = {
     "under_min_isr_seconds": "under min.insync.replicas, s",
     "high_watermark_stalled_seconds": "high watermark stalled, s",
     "refused_or_stalled_seconds": "one of these two or both, s",
+    "acks_all_waits_1s_seconds": "acks=all would wait over 1 s, s",
     "refused_appends": "appends refused",
     "never_acknowledged": "appends never acknowledged",
     "acks_all_latency_ms_p99": "acks=all latency, 99th percentile, ms",
@@ -121,6 +126,8 @@ young records is right by blame and a mistake by lag.
   follower may stay until 1.5 T by design (before, every T).
 - The high watermark is *stalled* while it is below the log end. That includes the round trip of each fetch, so a
   healthy cluster has such time as well, and only differences between rules say something.
+- *Unavailable* is the time in which a request with acks=all is refused, or would wait for more than 1 s, whether a
+  producer sends one or not. So it does not depend on how many requests there are, and a healthy cluster has none.
 - *Detection* is the true lag at genuine shrinks. It may be below T, because Kafka counts from when the follower was
   last caught up, not from the oldest record that it lacks. It is given for each T, because a mean over several T would
   show how many shrinks each T has. Each rule's mean is over its own genuine shrinks, so it may differ although no
@@ -152,7 +159,9 @@ A dash means that a figure does not apply, or is not known from the logs.
 """
 _LIMITS: Final = """
 The replay is open-loop: fetches and appends stay as recorded while the rule changes, so it shows the first step only.
-The stories show how producers and followers react. Latencies are over appends: a producer that waits sends none. Rates
+The stories show how producers and followers react. Latencies are over appends: a producer that waits sends none. The
+unavailable time does not have this fault; it leaves out followers outside the ISR for which the high watermark waits.
+Rates
 hold for these logs, with the faults that are in them, and for no others.
 """
 

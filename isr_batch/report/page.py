@@ -50,6 +50,7 @@ RULE_COLUMNS = {
     "under_min_isr_seconds": "under min ISR, s",
     "offline_if_leader_dies_seconds": "offline if leaders died, s", "lost_records": "acknowledged records lost then",
     "high_watermark_stalled_seconds": "high watermark stalled, s",
+    "acks_all_waits_1s_seconds": "acks=all would wait over 1 s, s",
 }  # fmt: skip
 """Columns of table ``rule_scores`` that the table of rules shows, with their headings."""
 CHECKED = (

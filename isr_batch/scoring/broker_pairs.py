@@ -45,7 +45,7 @@ def sums_of_broker_pairs(lake: Lake) -> pa.Table:
 
 _OF_PARTITION: Final = (
     "exposure_us", "under_min_isr_us", "high_watermark_stalled_us", "refused_or_stalled_us", "isr_writes",
-    "refused_appends", "never_acknowledged",
+    "refused_appends", "never_acknowledged", "unavailable_1s_us", "unavailable_30s_us",
 )  # fmt: skip
 _OF_FOLLOWER: Final = ("misses", "early", "judged_us", "agreed_us", "agreed_by_blame_us")
 _OF_SHRINK: Final = {
@@ -75,7 +75,12 @@ _PAIRS: Final = f"""
       FROM {{shrink_verdicts}} GROUP BY {_LEADER}, replica_id
     ), partitions AS (
       SELECT {_LEADER}, {_sum(_OF_PARTITION)}
-      FROM (SELECT *, {REFUSED_OR_STALLED_US} AS refused_or_stalled_us FROM {{partition_scores}}) AS scores
+      FROM (
+        SELECT *, {REFUSED_OR_STALLED_US} AS refused_or_stalled_us,
+          under_min_isr_us + acks_all_waits_1s_us AS unavailable_1s_us,
+          under_min_isr_us + acks_all_waits_30s_us AS unavailable_30s_us
+        FROM {{partition_scores}}
+      ) AS scores
       GROUP BY {_LEADER}
     ), followers AS (
       SELECT {_LEADER}, replica_id, {_sum(_OF_FOLLOWER)} FROM {{replica_scores}} GROUP BY {_LEADER}, replica_id
@@ -130,7 +135,8 @@ def _sums_of_leaders(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         of_leader = sums.setdefault((row["cluster_id"], row["leader_id"]), dict.fromkeys(SUMMED, 0.0))
         for name in SUMMED:
-            of_leader[name] += float(row[name] or 0)
+            value = row.get(name)  # None if it is unknown, or not in a stored table
+            of_leader[name] += np.nan if value is None else float(value)
     return list(sums.values())
 
 
@@ -147,7 +153,7 @@ def figures_of_pairs(rows: Sequence[Row]) -> dict[str, Floats]:
     judged = sums["spurious"] + sums["genuine"]
     per_hour = {
         name: share_of_sums(sums[name] / (1e6 if name.endswith("_us") else 1), hours)
-        for name in ("under_min_isr_us", "high_watermark_stalled_us", "refused_or_stalled_us", "isr_writes")
+        for name in (*(name for name in _OF_PARTITION[1:] if name.endswith("_us")), "isr_writes")
     }
     return sums | per_hour | {
         "precision_by_blame": share_of_sums(sums["genuine"], judged),

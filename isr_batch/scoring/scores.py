@@ -69,6 +69,8 @@ AGGREGATES: Final = {
         "high_watermark_stalled_seconds": _seconds_score("high_watermark_stalled_us"),
         "refused_or_stalled_seconds": _seconds_score("refused_or_stalled_us"),
         "acks_all_latency_ms_max": "max(acks_all_latency_max_us) FILTER (WHERE acknowledged_appends > 0) / 1e3",
+        "acks_all_waits_1s_seconds": _seconds_score("acks_all_waits_1s_us"),
+        "acks_all_waits_30s_seconds": _seconds_score("acks_all_waits_30s_us"),
         "loss_exposed_seconds": _seconds_score("loss_exposed_us"),
         "loss_records_max": "max(loss_records_max)",
         "high_watermark_decreases": "sum(high_watermark_decreases)",

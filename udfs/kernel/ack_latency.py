@@ -8,6 +8,7 @@ computed from the sums.
 import numpy as np
 
 from udfs.jit import inlined, kernel
+from udfs.kernel.rule_calls import acknowledged_end
 from udfs.records import BUCKETS, Int64Array
 
 TIME, END, FIRST_RUN = 0, 1, 2
@@ -167,3 +168,12 @@ def count_given_up_ack_waits(waits, r, before_us):
         if waits[i, TIME] < before_us:
             never += waits[i, FIRST_RUN + r]
     return never
+
+
+@kernel
+def acknowledge_early(state, r):
+    """Raise the end of what rule run ``r`` acknowledges to producers, which may be above the high watermark."""
+    leader = state.leaders[r]
+    end = acknowledged_end(state.codes[r], state.followers[r], state.term[0].leader, leader, state.params[r])
+    leader.acknowledged_end = max(leader.acknowledged_end, end)
+    leader.acknowledged_offset = max(leader.acknowledged_offset, leader.acknowledged_end)

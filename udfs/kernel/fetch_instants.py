@@ -7,7 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 from udfs.jit import inlined, kernel
-from udfs.kernel import append_history, doubts, follower_truth, isr, ledger, misses, rule_calls, shared_runs, timers
+from udfs.kernel import (
+    append_history,
+    doubts,
+    follower_truth,
+    isr,
+    ledger,
+    misses,
+    rule_calls,
+    shared_runs,
+    timers,
+    unanswered,
+)
 from udfs.kernel.active_runs import active_run
 from udfs.kernel.rule_calls import GIVE_UP, HEED_APPENDS, RULES, on_append, rule_bits
 from udfs.kernel.timeline_rows import caught_up_times
@@ -137,6 +148,7 @@ def serve_fetch(state, p, stage, now_us, out):
             isr.note_returns(state, p, now_us)
         if shared_runs.is_irregular(fetch, state.term[0]):
             shared_runs.part_shared_runs(state)
+        unanswered.note_what_it_had(state, p, now_us)
         on_recorded(state, p, now_us, out)
         if fetch.arrival_us <= fetch.doubt_until_us:
             isr.settle_doubts(state, p, now_us, out)

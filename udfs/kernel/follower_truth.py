@@ -9,6 +9,7 @@ are already known, because its log line was written after them.
 
 from udfs.jit import inlined, kernel
 from udfs.kernel.append_history import AppendHistory, missing_since
+from udfs.kernel.unanswered import note_fetch_in_answer
 from udfs.records import ARRIVED, NEVER_US, NO_FETCH, NOT_DUE, READ, RECORDED, SILENCE, UNKNOWN
 
 
@@ -152,6 +153,8 @@ def truth_after_arrival(fetch, term, history: AppendHistory, rows, i, fetch_offs
     settle_truth(fetch, term, now_us)
     if fetch.missing_since_us == NEVER_US:
         _caught_up(fetch, now_us)
+    if fetch.stage != NO_FETCH and fetch.error_code == 0:
+        note_fetch_in_answer(fetch)
     fetch.arrival_us = now_us
     fetch.handled_us = rows.handled_us[i]
     fetch.processed_us = rows.processed_us[i]
@@ -229,6 +232,7 @@ def begin_truth(fetch, term):
     fetch.silent_us = 0
     fetch.idle_us = 0
     fetch.cadence_us = fetch.thin_until_us = 0
+    fetch.answer_until_us = fetch.had_until_us = term.start_us
     fetch.settled_us = term.start_us
     _caught_up(fetch, term.start_us)
     _explain_since_caught(fetch)

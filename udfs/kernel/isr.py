@@ -4,6 +4,7 @@ import numpy as np
 
 from udfs.jit import inlined, kernel
 from udfs.kernel import doubts
+from udfs.kernel.ack_latency import acknowledge_early
 from udfs.kernel.active_runs import active_run
 from udfs.kernel.causes import CONTROLLER, causes_of_shrink, excused_by
 from udfs.kernel.excuses import note_excuse
@@ -12,7 +13,6 @@ from udfs.kernel.ledger import settle_ledger_of_follower, show_leader_in_ledger
 from udfs.kernel.ledger_page import ISR_WRITES
 from udfs.kernel.rule_calls import (
     ACKNOWLEDGE_EARLY,
-    acknowledged_end,
     advances_on_commit,
     at_shrink,
     begin_rule_term,
@@ -26,6 +26,7 @@ from udfs.kernel.rule_calls import (
 from udfs.kernel.shared_runs import join_shared_run, part_shared_run, run_shared_with
 from udfs.kernel.timeline_rows import show_follower_in_timeline
 from udfs.kernel.timers import await_rule_timer
+from udfs.kernel.unanswered import is_waited_for, let_go, settle_waits
 from udfs.records import BY_CONTROLLER, BY_RULE, EXPAND, LONG_AGO, NEVER_US, RELINQUISH, SHRINK, UNKNOWN
 from udfs.rules.base import ADVANCE_HIGH_WATERMARK, GIVE_UP_LEADERSHIP, SHRINK_ISR, TRY_TO_JOIN
 
@@ -67,12 +68,37 @@ def _has_to_leave_isr(state, r, code, p, now_ms, params):
 
 
 @kernel
-def _acknowledge_early(state, r):
-    """Raise the end of what rule run ``r`` acknowledges to producers, which may be above the high watermark."""
-    leader = state.leaders[r]
-    end = acknowledged_end(state.codes[r], state.followers[r], state.term[0].leader, leader, state.params[r])
-    leader.acknowledged_end = max(leader.acknowledged_end, end)
-    leader.acknowledged_offset = max(leader.acknowledged_offset, leader.acknowledged_end)
+def _whom_to_drop_for_a_record(state, r, place, now_us):
+    """Return whom a check of rule run ``r`` would drop, of members with every record, if one more were in the log.
+
+    The set (bits) only contains followers for which a request has waited for long. It is empty if the rest of the ISR
+    would be under min.insync.replicas. ``place`` is the slot of the rule run's state.
+    """
+    leader, params, dropped, remaining = state.leaders[place], state.params[r], 0, 1
+    leader.log_end_offset += 1
+    for p in range(leader.replicas):
+        if p != state.term[0].leader and state.followers[place, p].in_isr != 0:
+            remaining += 1
+            if _has_to_leave_isr(state, place, state.codes[r], p, now_us // 1000, params):
+                remaining -= 1
+                if state.followers[place, p].log_end_offset == leader.log_end_offset - 1:
+                    dropped |= int(is_waited_for(state, place, p, now_us)) << p
+    shrinks = at_shrink(state.codes[r], leader, remaining, params) == SHRINK_ISR
+    leader.log_end_offset -= 1
+    return dropped if shrinks and remaining >= min(params.min_insync_replicas, leader.replicas) else 0
+
+
+@inlined
+def _let_go_at_check(state, r, now_us):
+    """Before a check of rule run ``r``: let requests no longer wait for members that it would drop because of them."""
+    place = run_shared_with(state, r)
+    for p in range(state.leaders[place].replicas):
+        if state.leaders[place].isr >> p & 1 and p != state.term[0].leader and is_waited_for(state, place, p, now_us):
+            dropped = _whom_to_drop_for_a_record(state, r, place, now_us)
+            if dropped != 0:
+                part_shared_run(state, r)
+                let_go(state, r, dropped, now_us)
+            return
 
 
 @inlined
@@ -86,7 +112,7 @@ def advance_high_watermark(state, r, clock_ms):
     params = state.params[r]
     code = state.codes[r]
     if ACKNOWLEDGE_EARLY >> code & 1:
-        _acknowledge_early(state, r)
+        acknowledge_early(state, r)
     # Often the high watermark cannot rise: it is at the leader's log end, or at that of the slowest follower.
     if leader.high_watermark >= leader.log_end_offset or not may_advance(code, leader, params):
         return
@@ -111,6 +137,7 @@ def advance_high_watermark(state, r, clock_ms):
 @kernel
 def install_isr(state, r, isr, now_us):
     """Set the committed ISR of rule run ``r`` to ``isr`` (bits), and cancel an ISR write in flight."""
+    settle_waits(state, r, now_us)
     leader = state.leaders[r]
     leader.isr = isr
     leader.pending_isr = isr
@@ -307,6 +334,7 @@ def check_isr(state, r, now_us, out):
     params = state.params[r]
     if state.leaders[r].commit_us != NEVER_US:
         return
+    _let_go_at_check(state, r, now_us)
     place = run_shared_with(state, r)
     leader = state.leaders[place]
     isr, remaining = leader.isr, leader.isr_size

@@ -1,8 +1,8 @@
 """Count what each rule run costs and for how long it is right, while one partition on one leader is replayed.
 
 docs/verdicts-reasoning.md defines the counters. Times are exact sums over the states in partition_timeline, without
-sampling. A rule run's counters of one UTC day are called a page here. At midnight and at the end of a term, pages are
-written and cleared. There is one output row per rule run, and one per rule run and follower.
+sampling. A rule run's counters of one UTC day are a page. At midnight and at the end of a term, pages are written
+(one row per rule run, one per rule run and follower) and cleared.
 """
 
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from udfs.kernel.follower_truth import true_miss_at_us, truly_late_at_us
 from udfs.kernel.ledger_page import (
     ACKNOWLEDGED_APPENDS,
     ACKS_ALL_LATENCY_MAX_US,
+    ANSWERED_US,
     AT_MIN_ISR_US,
     AT_RISK,
     EXPOSURE_US,
@@ -51,9 +52,11 @@ from udfs.kernel.ledger_page import (
     UNDER_MIN_ISR_US,
     UNDER_REPLICATED_US,
     UNLESS_KNOWN,
+    WAITED_UNTIL_US,
 )
 from udfs.kernel.lost_records import look_at_heirs
 from udfs.kernel.timeline_rows import show_leader_in_timeline
+from udfs.kernel.unanswered import settle_waits
 from udfs.records import NEVER_US, Int64Array
 
 DAY_US = 86_400_000_000
@@ -73,17 +76,15 @@ class Ledger(NamedTuple):
 
 def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
     """Return an empty ledger with room for ``waits`` waiting appends. Beyond that, neighbouring appends are merged."""
-    return Ledger(
-        np.zeros((runs, PLACES), np.int64), np.zeros((runs, replicas), FOLLOWER_PAGE), new_ack_waits(runs, waits)
-    )
+    pages, followers = np.zeros((runs, PLACES), np.int64), np.zeros((runs, replicas), FOLLOWER_PAGE)
+    return Ledger(pages, followers, new_ack_waits(runs, waits))
 
 
 @kernel
 def ledger_known_from_us(term, params):
     """Return the time from which a rule run's state cannot depend on events before the log begins, in microseconds.
 
-    That is the start of the term, if the log contains it. If not, it is a lag time and a check period after the log
-    begins.
+    That is the start of the term if the log contains it, else a lag time and a check period after the log begins.
     """
     if term.begins_mid_term == 0:
         return term.start_us
@@ -100,9 +101,9 @@ def _count_violation_in_ledger(page, promise, now_us):
 
 @kernel
 def clear_ledger(page, followers):
-    """Reset a rule run's counters for the next day, except the number of records at risk at present."""
+    """Reset a rule run's counters for the next day, except the number of records at risk at present, and times."""
     for place in range(PLACES):
-        if place not in (SETTLED_US, AT_RISK):
+        if place not in (SETTLED_US, AT_RISK, WAITED_UNTIL_US, ANSWERED_US):
             page[place] = 0
     for place in UNLESS_KNOWN:
         page[place] = NO_VIOLATION
@@ -133,6 +134,8 @@ def begin_ledger(state, isr_at_start):
         term.least_lag_time_ms = min(term.least_lag_time_ms, lag_time_ms)
         ledger.pages[r][AT_RISK] = 0
         ledger.pages[r][SETTLED_US] = ledger_known_from_us(term, state.params[r])
+        ledger.pages[r][WAITED_UNTIL_US] = ledger.pages[r][SETTLED_US]
+        ledger.pages[r][ANSWERED_US] = term.start_us
         clear_ledger(ledger.pages[r], ledger.followers[r])
         for p in range(term.replicas):
             follower = ledger.followers[r, p]
@@ -141,7 +144,7 @@ def begin_ledger(state, isr_at_start):
             follower.settled_us = max(late_us, ledger_known_from_us(term, state.params[r]))
             follower.looked_at_us = NEVER_US
             follower.missed = follower.excused = 0
-            follower.doubt_until_us = 0
+            follower.doubt_until_us = follower.let_go_us = 0
             follower.depends_on = 0
             follower.joined_us = follower.joined_by = 0
             if p != term.leader:
@@ -360,6 +363,7 @@ def close_ledger(state, now_us, out):
     term.day_ends_us += DAY_US
     for r in range(term.runs):
         settle_ledger(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
+        settle_waits(state, r, now_us)
         _write_ledger(ledger, r, day, out)
         for p in range(term.replicas):
             if p != term.leader:

@@ -21,6 +21,8 @@ NO_VIOLATION = np.int64(-1)
     ACKNOWLEDGED_APPENDS,
     NEVER_ACKNOWLEDGED,
     ACKS_ALL_LATENCY_MAX_US,
+    ACKS_ALL_WAITS_1S_US,
+    ACKS_ALL_WAITS_30S_US,
     LOST_BY_HEIR_MAX,
     LOST_BY_FIRST_ACTIVE_MAX,
     LOST_BY_LONGEST_LOG_MAX,
@@ -33,10 +35,11 @@ NO_VIOLATION = np.int64(-1)
     FIRST_VIOLATION,
 ) = np.arange(len(MEASURES))
 """Index of each of MEASURES in a page."""
-SETTLED_US, AT_RISK = len(MEASURES) + np.arange(2)
-"""Indices of two more entries of a page: the time up to which times are summed, and the largest number of acknowledged
-records that a member of the ISR lacks."""
-LATENCIES = len(MEASURES) + 2
+SETTLED_US, AT_RISK, WAITED_UNTIL_US, ANSWERED_US = len(MEASURES) + np.arange(4)
+"""Indices of four more entries of a page: the time up to which times are summed; the largest number of acknowledged
+records that a member of the ISR lacks; the time up to which waits of acks=all requests are summed; and the time up to
+which requests were answered then (``udfs.kernel.unanswered``)."""
+LATENCIES = len(MEASURES) + 4
 """Index of a page's first latency bucket. A bucket counts acknowledged acks=all appends by their latency."""
 PLACES = LATENCIES + BUCKETS
 EXTREMES = (LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US)
@@ -45,8 +48,8 @@ UNLESS_KNOWN = (
     LOST_BY_HEIR_MAX, LOST_BY_FIRST_ACTIVE_MAX, LOST_BY_LONGEST_LOG_MAX, FIRST_VIOLATION_US, FIRST_VIOLATION,
 )  # fmt: skip
 """Indices of the entries that are -1 as long as there is nothing to report."""
-NO_SUMS = (SETTLED_US, AT_RISK, *EXTREMES, *UNLESS_KNOWN)
-"""Indices of the entries that are no sums over time or events, such as maxima."""
+NO_SUMS = (SETTLED_US, AT_RISK, WAITED_UNTIL_US, ANSWERED_US, *EXTREMES, *UNLESS_KNOWN)
+"""Indices of the entries that are not sums, such as maxima."""
 
 FOLLOWER_PAGE = int64_record(
     *FOLLOWER_MEASURES,
@@ -60,6 +63,7 @@ FOLLOWER_PAGE = int64_record(
     "depends_on",  # why that shrink is only possible; 0: it is certain
     "joined_us",  # latest time of its last return to the ISR; 0: it has not been outside
     "joined_by",  # depends_on of the shrink that this return undid
+    "let_go_us",  # the last check that would have dropped it if one more record had been in the log; 0: none
     "named",  # 1: a line shows that the leader dropped it at that time
     "order_until_us",  # a fetch that arrived by then may have preceded the shrink, by the error of timestamps alone
     "doubt_until_us",  # a fetch that arrived by then may have preceded the check that dropped it; 0: none can

@@ -6,7 +6,7 @@ Both the replay (``udfs.kernel.replay``) and the simulation (``udfs.simulation.l
 import numpy as np
 
 from udfs.jit import inlined, kernel
-from udfs.kernel import append_history, doubts, follower_truth, isr, ledger, misses, shared_runs, timers
+from udfs.kernel import append_history, doubts, follower_truth, isr, ledger, misses, shared_runs, timers, unanswered
 from udfs.kernel.active_runs import active_run
 from udfs.kernel.fetch_instants import serve_fetch, take_in_append, take_in_fetch
 from udfs.kernel.rule_calls import begin_rule_term
@@ -188,6 +188,8 @@ def take_in_row(state, rows, i, out):
         return
     if kind in (SILENCE, IDLE):
         follower_truth.truth_before_pause(state, kind, now_us, rows.until_us[i])
+        for p in range(term.replicas if kind == IDLE else 0):
+            unanswered.wait_for_no_fetch(state, p, rows.until_us[i], now_us)
         for r in range(term.runs):
             if kind == SILENCE and state.params[r].check_period_ms != 0:
                 timers.defer_check(state, r)
@@ -215,6 +217,7 @@ def take_in_row(state, rows, i, out):
         return
     if kind == THIN:
         state.fetches[p].cadence_us, state.fetches[p].thin_until_us = rows.offset[i], rows.until_us[i]
+        unanswered.wait_for_no_fetch(state, p, rows.until_us[i], now_us)
         return
     if kind == REMOVED:
         misses.stop_judging_misses(state, p, now_us)

@@ -29,6 +29,7 @@ from udfs.kernel.timers import (
     schedule_crossing,
     schedule_giving_up,
 )
+from udfs.kernel.unanswered import SECOND_US
 from udfs.records import COMPLETED, NEVER_US, READ, RECORDED
 from udfs.rules.base import nothing
 
@@ -47,7 +48,7 @@ def may_pass_over(state, quiet, latest):
     """
     term = state.term[0]
     # The measures of a stretch include waits for every follower, also for those that observe.
-    if term.observers != 0 or term.log_end_offset != quiet.log_end_at_first:
+    if term.observers != 0 or term.log_end_offset != quiet.log_end_at_first or quiet.longest_wait_us > SECOND_US:
         return False
     if not (_is_latest_within(term, quiet) or _stays_late_after_stretch(term, quiet)):
         return False
@@ -133,6 +134,7 @@ def _take_in_latest_fetches(state, p, until_us, latest, out):
     fetch.stage = COMPLETED
     fetch.settled_us = latest.time_us[last]
     take_in_fetch(state, p, latest, last, out)
+    fetch.had_until_us = max(fetch.had_until_us, fetch.answer_until_us)  # no request waits for long in the stretch
     take_in(state, p, READ, fetch.handled_us, out)
     take_in(state, p, RECORDED, fetch.processed_us, out)
     if fetch.completed_us <= until_us:

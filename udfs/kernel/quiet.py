@@ -14,6 +14,7 @@ import numpy.typing as npt
 from udfs.jit import entry, inlined
 from udfs.kernel.ack_latency import latency_bucket
 from udfs.kernel.doubts import is_late_no_more
+from udfs.kernel.unanswered import note_fetch_in_answer, note_read_for_waits
 from udfs.records import (
     APPEND,
     ARRIVED,
@@ -43,7 +44,8 @@ BY_RECORD, BY_ARRIVAL = 0, 1
 _FOLLOWER = int64_record(
     "replica_id", "row", "row_before", "kept_pace", "stage", "due", "arrival_us", "handled_us", "processed_us",
     "released_us", "completed_us", "offset", "log_end", "log_end_before", "known_log_end", "recorded_offset",
-    "recorded_at_ms", "strict", "from_end_before", "strict_us",
+    "recorded_at_ms", "strict", "from_end_before", "strict_us", "read_us", "read_log_end", "answer_until_us",
+    "shows_until_us", "had_until_us",
 )  # fmt: skip
 _LEADER = int64_record("log_end", "settled_us", "waits", "appends")
 _PACE = int64_record("high_watermark", "acknowledged", "stalled_us", "longest_ack_us")
@@ -163,7 +165,8 @@ def _begin_quiet_walk(walk, quiet):
         follower.row = follower.row_before = UNKNOWN
         follower.kept_pace = 0
         follower.strict = follower.from_end_before = 0
-        follower.strict_us = LONG_AGO
+        follower.strict_us = follower.read_us = follower.read_log_end = LONG_AGO
+        follower.answer_until_us = follower.shows_until_us = follower.had_until_us = LONG_AGO
 
 
 @inlined
@@ -185,7 +188,7 @@ def _begin_quiet_sums(walk, now_us, quiet, latencies):
     quiet.from_us = now_us
     quiet.log_end_at_first = leader.log_end
     quiet.first_append_us = quiet.last_append_us = quiet.acknowledged_offset = 0
-    quiet.longest_behind_us = quiet.most_behind_messages = quiet.longest_catch_up_ms = 0
+    quiet.longest_behind_us = quiet.most_behind_messages = quiet.longest_catch_up_ms = quiet.longest_wait_us = 0
     quiet.latest_peak_us = quiet.late_us = UNKNOWN
     quiet.late_at_us = quiet.latest_peak_at_us = LONG_AGO
     leader.settled_us = now_us
@@ -208,6 +211,7 @@ def _end_quiet(walk, now_us, quiet):
     quiet.longest_ack_by_arrival_us = walk.paces[BY_ARRIVAL].longest_ack_us
     for p in range(len(walk.followers)):
         quiet.longest_behind_us = max(quiet.longest_behind_us, now_us - walk.followers[p].strict_us)
+        quiet.longest_wait_us = max(quiet.longest_wait_us, now_us - walk.followers[p].had_until_us)
 
 
 @inlined
@@ -295,6 +299,8 @@ def _walk_quiet_fetch(walk, rows, i, quiet, latencies):
         return False
     if offset > walk.leader[0].log_end and not _walk_quiet_append(walk, offset, NOBODY_WAITS, now_us, quiet, latencies):
         return False
+    if follower.stage != NO_FETCH:
+        note_fetch_in_answer(follower)
     follower.arrival_us = now_us
     follower.handled_us = rows.handled_us[i]
     follower.processed_us = rows.processed_us[i]
@@ -350,6 +356,7 @@ def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
             follower.log_end = leader.log_end
         follower.strict = follower.offset >= leader.log_end
         follower.from_end_before = 0 <= follower.known_log_end <= follower.offset
+        note_read_for_waits(follower, leader.log_end, now_us)
         return follower.log_end >= follower.known_log_end
     if stage == COMPLETED:
         follower.due = NOT_DUE
@@ -368,6 +375,8 @@ def _enter_stage_in_quiet(walk, follower, stage, now_us, quiet, latencies):
 @inlined
 def _record_in_quiet(follower, now_us, quiet):
     """Called when a fetch is recorded. Update the longest time for which a follower was behind or would catch up."""
+    quiet.longest_wait_us = max(quiet.longest_wait_us, now_us - follower.had_until_us)
+    follower.had_until_us = follower.shows_until_us
     handled_ms = follower.handled_us // 1000
     behind, moved = follower.log_end - follower.offset, follower.offset - follower.recorded_offset
     if behind > 0 and moved > 0 and follower.recorded_at_ms != UNKNOWN:

@@ -7,7 +7,7 @@ and lacks, the history of appends) is done once for all rules.
 """
 
 from udfs.jit import entry, inlined, kernel
-from udfs.kernel import ledger, pass_over, shared_runs
+from udfs.kernel import ledger, pass_over, shared_runs, unanswered
 from udfs.kernel.partition import begin_partition_term, come_to, take_in_row
 
 
@@ -55,6 +55,7 @@ def change_min_isr_in_replay(state, min_isr, now_us):
     shared_runs.part_shared_runs(state)
     for r in range(state.term[0].runs):
         ledger.settle_ledger(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
+        unanswered.settle_waits(state, r, now_us)
         state.params[r].min_insync_replicas = min_isr[r]
     shared_runs.form_shared_runs(state)
 

@@ -21,6 +21,7 @@ from udfs.kernel.ack_latency import ack_waits_alike, forget_ack_waits, take_over
 from udfs.kernel.families import FAMILIES, params_of_knowing
 from udfs.kernel.follower_truth import truly_late_at_us
 from udfs.kernel.rule_calls import ACKNOWLEDGE_EARLY
+from udfs.kernel.unanswered import settle_waits
 from udfs.records import FOLLOWER, LEADER, NEVER_US, RUNS_A_ROW
 from udfs.rules import REGISTRY
 
@@ -102,7 +103,9 @@ def _take_over_shared_slot(state, to, of):
         mine.settled_us = other.settled_us
         mine.looked_at_us = other.looked_at_us
         mine.missed = other.missed
-    state.ledger.pages[to, ledger_page.SETTLED_US] = state.ledger.pages[of, ledger_page.SETTLED_US]
+        mine.let_go_us = other.let_go_us
+    for place in (ledger_page.SETTLED_US, ledger_page.WAITED_UNTIL_US, ledger_page.ANSWERED_US):
+        state.ledger.pages[to, place] = state.ledger.pages[of, place]
     take_over_ack_waits(state.ledger.waits, to, of)
 
 
@@ -280,6 +283,7 @@ def _join_shared_run(state, r, now_us):
 def _settle_shared_slot(state, place, now_us):
     """Bring the counters of slot ``place`` up to date, up to ``now_us``."""
     ledger.settle_ledger(state.ledger.pages[place], state.leaders[place], state.params[place], now_us)
+    settle_waits(state, place, now_us)
     for p in range(state.term[0].replicas):
         if p != state.term[0].leader:
             ledger.settle_ledger_of_follower(state, place, p, now_us)
@@ -290,7 +294,7 @@ def _may_join_group(state, r, now_us):
     """Whether the state of rule run ``r`` allows it to join its group.
 
     There must be no ISR write in flight, no ISR member below the high watermark, and no follower that is late, not
-    scored yet or in doubt.
+    scored yet or in doubt. Requests must wait for the followers' fetches alone, as in all rule runs of the group.
     The high watermark must not be able to rise, because some releases only advance it when a follower's offset changes.
     And the rule must not remember that the leader's log was once longer than at a follower's latest fetch, because
     other rules of its family forget that.
@@ -319,6 +323,8 @@ def _may_join_group(state, r, now_us):
             continue
         fetch, mine = state.fetches[p], state.ledger.followers[r, p]
         if mine.judged == 0 or mine.settled_us > now_us or mine.looked_at_us != NEVER_US or mine.missed != 0:
+            return False
+        if max(mine.let_go_us, state.ledger.pages[r, ledger_page.ANSWERED_US]) > fetch.had_until_us:
             return False
         # After leadership is given up, members return without a fetch. So a later fetch may still show that a shrink is
         # only possible.

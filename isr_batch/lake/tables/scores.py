@@ -38,6 +38,10 @@ PARTITION_SCORES = Table(
             acknowledged_appends="acks=all appends that were accepted, and acknowledged on this day",
             never_acknowledged="accepted acks=all appends that had waited for more than a lag time when the term ended",
             acks_all_latency_max_us="longest time from an acks=all append until it was acknowledged; 0 if none was",
+            acks_all_waits_1s_us="time in which an acks=all request sent 1 s before would still be unanswered, whether "
+            "one was sent or not; without the time under min.insync.replicas, in which requests are refused; "
+            "null if the log has one instant per fetch",
+            acks_all_waits_30s_us="the same for a request sent 30 s before, the default of request.timeout.ms",
             lost_by_heir_max="most acknowledged records, also of acks=0 and 1, that the first active member of the ISR "
             "lacked while the ISR was under min.insync.replicas, or while the rule acknowledged records above the high "
             "watermark; -1 if none is known",
@@ -62,7 +66,11 @@ PARTITION_SCORES = Table(
                 -- high watermark reached, by latency, in buckets no wider than a sixteenth of the latency
         """),
     ),
-    {**KEY_CHECKS, "exposure_covers": "exposure_us >= greatest(under_min_isr_us + at_min_isr_us, leader_alone_us)"},
+    {
+        **KEY_CHECKS,
+        "exposure_covers": "exposure_us >= greatest(under_min_isr_us + at_min_isr_us, leader_alone_us, "
+        "under_min_isr_us + acks_all_waits_1s_us)",
+    },
     ("event_date",),
 )
 
@@ -178,6 +186,10 @@ _SCORES = (
         acks_all_latency_ms_p50="time from append to acknowledgement of acks=all appends, median",
         acks_all_latency_ms_p99="time from append to acknowledgement of acks=all appends, 99th percentile",
         acks_all_latency_ms_max="time from append to acknowledgement of acks=all appends, maximum",
+        acks_all_waits_1s_seconds="time in which an acks=all request would wait for more than 1 s, whether one was "
+        "sent or not; without the time under min.insync.replicas, in which requests are refused",
+        acks_all_waits_30s_seconds="time in which an acks=all request would wait for more than 30 s, the default of "
+        "request.timeout.ms; without the time under min.insync.replicas",
         loss_exposed_seconds="time in which a clean election could lose acknowledged records",
         unclean_needed_seconds="time in which no replica could lead cleanly if the leader died, and one could "
         "uncleanly; null if partly unknown; in experiments, the time with the leader alone",

@@ -64,6 +64,11 @@ def verdict(lake: Lake) -> tuple[str, str, int | None, int | None]:
     return row["verdict"], row["primary_cause"], row["leader_held_ms"], row["leader_silent_ms"]
 
 
+def waits_us(lake: Lake) -> set[int | None]:
+    """For how long acks=all requests would wait for more than a second, after a replay."""
+    return {row["acks_all_waits_1s_us"] for row in lake.read("partition_scores").collect()}
+
+
 def test_a_quiet_stretch_that_would_excuse_a_follower_leaves_its_verdict_unknown(lake: Lake) -> None:
     put_event(lake, "quiet", 6_000, 9_000)
     assert verdict(lake) == ("unknown", "unknown", HELD_MS, None)
@@ -79,9 +84,11 @@ def test_a_thin_table_cannot_tell_a_stop_and_one_instant_not_how_long_a_fetch_wa
     before = fingerprints(lake).by_day
     put_day(lake, 1_400_000, "arrival,handled")
     assert verdict(lake) == ("unknown", "unknown", HELD_MS, 0)
+    assert waits_us(lake).isdisjoint({None})
     assert fingerprints(lake).by_day != before
     put_day(lake, 400_000, "handled")
     assert verdict(lake) == ("genuine", "follower_stopped", None, 0)
+    assert waits_us(lake) == {None}
     put_day(lake, None, "handled")
     assert verdict(lake) == ("unknown", "unknown", None, 0)
 

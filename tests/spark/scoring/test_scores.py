@@ -59,6 +59,8 @@ def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
             "stalled_under_min_isr_us": 3_000_000,
             "refused_appends": 3, "acknowledged_appends": 100, "never_acknowledged": 1, "isr_writes": 4,
             "acks_all_latency_max_us": 2_050_000,
+            "acks_all_waits_1s_us": 1_500_000,
+            "acks_all_waits_30s_us": 500_000,
             "acks_all_latencies": [{"latency_ms": 10.0, "appends": 98}, {"latency_ms": 2000.0, "appends": 2}],
             # At the same instant as another, whose name comes first whatever the order of rows.
             "first_violation": "passed_within_lag_time", "first_violation_time": at(7),
@@ -162,6 +164,8 @@ def test_a_total_of_two_topics(rows: list[dict[str, Any]]) -> None:
         "acks_all_latency_ms_p50": 10.0,
         "acks_all_latency_ms_p99": 2000.0,
         "acks_all_latency_ms_max": 2050.0,
+        "acks_all_waits_1s_seconds": 1.5,
+        "acks_all_waits_30s_seconds": 0.5,
         "loss_records_max": 5,
         "loss_exposed_seconds": 2.0,
         "isr_members_below_high_watermark": 1,

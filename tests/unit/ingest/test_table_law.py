@@ -131,9 +131,8 @@ def naive_terms(table: pa.Table, observers: Collection[int] = ()) -> list[tuple[
                 first = {row[2]: min(other[0] for other in span if other[2] == row[2]) for row in span}
                 early = [follower for follower, at in first.items() if at <= span[0][0] + 30_000]
                 observing = sorted({leader, *first} & {*observers}, key=lambda replica: (replica != leader, replica))
-                found.append(
-                    (topic, partition, leader, span[0][0], sorted(first), sorted({*early} - {*observers}), observing)
-                )
+                in_isr = sorted({*early} - {*observers})
+                found.append((topic, partition, leader, span[0][0], sorted(first), in_isr, observing))
     return sorted(found)
 
 
@@ -394,9 +393,8 @@ def test_rows_that_were_taken_away_come_back_with_their_file(tmp_path: Path) -> 
     ingest(lake, mapping, tmp_path / "t.parquet")
     before = contents(lake)
     day = Window("2026-03-11", "2026-03-12")
-    gone = ingest(
-        lake, mapping, tmp_path / "half.parquet", window=day, replaced=Replaced(day), may_lose=True
-    ).total.gone
+    half = ingest(lake, mapping, tmp_path / "half.parquet", window=day, replaced=Replaced(day), may_lose=True)
+    gone = half.total.gone
     assert gone.total() > 0
     assert ingest(lake, mapping, tmp_path / "t.parquet").total.new.total() == gone.total()
     assert contents(lake) == before
