@@ -25,7 +25,7 @@ class Proof(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What holds from an event on."""
+    """The state from an event on."""
 
     time_us: int
     isr: frozenset[int]
@@ -122,11 +122,11 @@ class Waits(Leader):
     # -- when the term is over
 
     def _counts(self, wait_us: int) -> bool:
-        """Whether requests can wait for that long: the clairvoyant drops whoever lacks them for a lag time."""
+        """Whether requests can wait for that long: the clairvoyant drops a follower that lacks them for a lag time."""
         return type(self.rule) is not RULES["true-lag"] or wait_us <= 1000 * self.rule.lag_time_max_ms
 
     def waited_us(self, wait_us: int, day: int) -> int:
-        """Return for how long of a day a request that was sent ``wait_us`` before would still be unanswered."""
+        """Return the time of a day in which a request sent ``wait_us`` before would still be unanswered."""
         found = 0
         for step, after in pairwise(self.steps):
             begin = max(step.time_us, self.known_from_us, day * DAY_US, max(step.answered_us, step.until_us) + wait_us)

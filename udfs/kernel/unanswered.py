@@ -29,7 +29,7 @@ TIMEOUT_US = 30_000_000
 OUTVOTE = rule_bits(rule.outvoted is not never_outvoted for rule in RULES)
 """The rules (as bits) under which a request waits for a quorum of all replicas instead of the ISR."""
 DROP_BY_TRUE_LAG = rule_bits(rule.no_lag_while == LACKS_NOTHING for rule in RULES)
-"""The rules (as bits) that would drop a follower a lag time after the request, whatever it has fetched before."""
+"""The rules (as bits) that drop a follower that lacks a record for longer than the lag time, even if it fetches."""
 
 
 @inlined

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.kernel_ledger import in_buckets, ledgers
 from tests.naive_ledger import ledger
-from tests.strategies import Log, Setting, cases_of_all_rules, logs_over_midnight, slowed
+from tests.strategies import Log, Setting, cases_of_all_rules, logs_over_midnight
 
 LOGS = 300
 LOGS_NIGHTLY = 50_000
@@ -18,7 +18,7 @@ def against_naive(part: int, examples: int) -> None:
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(cases_of_all_rules(), st.booleans(), st.lists(st.integers(0, 60), max_size=3), st.data())
     def compare(case: tuple[Log, list[Setting]], over_midnight: bool, cuts: list[int], data: st.DataObject) -> None:
-        log, runs = slowed(*case, data.draw(st.sampled_from([1, 1, 20, 300])))
+        log, runs = case
         if over_midnight:
             log = data.draw(logs_over_midnight(log))
         for run, found in zip(runs, ledgers(log, runs, tuple(cuts)), strict=True):

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.kernel_ledger import LedgerOf
-from tests.naive_ledger import Bookkeeper, days
+from tests.kernel_ledger import LedgerOf, in_buckets, ledgers
+from tests.naive_ledger import Bookkeeper, days, ledger
 from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, FETCH, REMOVED, Row, Term
-from tests.strategies import Log, Setting, cases_of_all_rules, slowed
+from tests.strategies import Log, Setting, cases_of_all_rules, logs_over_midnight, slowed
 
 SECOND_US = 1_000_000
 generated = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -93,3 +93,18 @@ def test_forwards_and_backwards(case: tuple[Log, list[Setting]], times: int, dat
             for wait_us in (SECOND_US, 30 * SECOND_US):
                 backward_us = sum(books.waited_us(wait_us, day) for day in days(term))
                 assert books.forward_us(wait_us) == backward_us, run
+
+
+@seed(7)
+@settings(generated, max_examples=20)
+@given(cases_of_all_rules(), st.sampled_from([20, 40, 300]), st.lists(st.integers(0, 60), max_size=3), st.data())
+def test_requests_wait_as_long(
+    case: tuple[Log, list[Setting]], times: int, cuts: list[int], data: st.DataObject
+) -> None:
+    """As the naive leader says; in logs so slow that requests wait for seconds and minutes."""
+    log, runs = slowed(*case, times)
+    runs = [run._replace(replica_lag_time_max_ms=max(1000, run.replica_lag_time_max_ms)) for run in runs]
+    if data.draw(st.booleans()):
+        log = data.draw(logs_over_midnight(log))
+    for run, found in zip(runs, ledgers(log, runs, tuple(cuts)), strict=True):
+        assert found.scores == in_buckets(ledger(log, run)).scores, run
