@@ -91,7 +91,7 @@ def _answered_until_us(state, r, now_us):
     """Return the time up to which requests are answered at ``now_us`` under rule run ``r``."""
     leader, term, until_us = state.leaders[r], state.term[0], now_us
     quorum = OUTVOTE >> state.codes[r] & 1
-    for p in range(term.replicas):
+    for p in range(leader.replicas):
         if p != term.leader and (leader.isr >> p & 1 or quorum):
             had_until_us = max(state.fetches[p].had_until_us, state.ledger.followers[r, p].let_go_us)
             if had_until_us < until_us and not (quorum and _is_outvoted_in_time(state, r, p)):
