@@ -20,7 +20,9 @@ OURS = ("isr_batch", "udfs", "pipelines")
 def files_of_ours(folder: Path) -> set[str]:
     """Sources, and what is read at run time; nothing that was made from them, nor the samples that a wheel carries."""
     files = (path for name in OURS for path in (folder / name).rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)) for path in files if not {"__pycache__", "shipped"} & {*path.parts}}
+    return {
+        str(path.relative_to(folder)) for path in files if not {"__pycache__", "shipped", "kernels"} & {*path.parts}
+    }
 
 
 @pytest.fixture(scope="module")
