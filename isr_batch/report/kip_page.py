@@ -161,8 +161,7 @@ _LIMITS: Final = """
 The replay is open-loop: fetches and appends stay as recorded while the rule changes, so it shows the first step only.
 The stories show how producers and followers react. Latencies are over appends: a producer that waits sends none. The
 unavailable time does not have this fault; it leaves out followers outside the ISR for which the high watermark waits.
-Rates
-hold for these logs, with the faults that are in them, and for no others.
+Rates hold for these logs, with the faults that are in them, and for no others.
 """
 
 
