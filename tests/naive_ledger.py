@@ -74,9 +74,10 @@ class Bookkeeper(Waits):
         if by_follower and row.kind == REMOVED:
             self.excused.discard(row.replica_id)
             self.unheard.pop(row.replica_id, None)
+        if by_follower and row.kind == FETCH:  # it may return to the ISR by this very fetch
+            self._look_whether_early(row.replica_id, self.now_us)
         super()._take(row)
         if by_follower and row.kind == FETCH:
-            self._look_whether_early(row.replica_id, self.now_us)
             self.arrivals[row.replica_id] = self.now_us
             self._keep(arrived=True)
             if lag_ok(self, self.moments[-1], row.replica_id, self.now_us):

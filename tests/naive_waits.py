@@ -22,6 +22,8 @@ class Proof(NamedTuple):
     step: int
     until_us: int
     lacks_since_us: int
+    is_copy: bool
+    """Whether it has them; if not, requests no longer wait for it."""
 
 
 class Step(NamedTuple):
@@ -35,6 +37,8 @@ class Step(NamedTuple):
     """Until when requests are answered at the time of the step."""
     until_us: int
     """Until when they are answered later, by what the followers have; NEVER_US if no follower is waited for."""
+    counted: frozenset[int]
+    """Whose copies are enough, `Waits.copies` of them, even if others of the ISR have none."""
 
 
 class Waits(Leader):
@@ -45,6 +49,7 @@ class Waits(Leader):
         self.proofs: dict[int, list[Proof]] = {replica: [] for replica in term.replicas}
         self.last_good: dict[int, Fetch] = {}
         self.had_until_us = dict.fromkeys(term.replicas, term.start_us)
+        self.copied_until_us = dict(self.had_until_us)
         super().begin(term)
         self._note_step()
 
@@ -55,25 +60,48 @@ class Waits(Leader):
     @property
     def _needed(self) -> int | None:
         """How many followers must have a request; None for those of the ISR."""
-        return len(self.term.replicas) // 2 if type(self.rule) is RULES["majority"] else None
+        return len(self.term.voters) // 2 if type(self.rule) is RULES["majority"] else None
+
+    @property
+    def copies(self) -> int | None:
+        """How many followers must have a request under acks-min-isr, if fewer than all of the ISR; None elsewhere."""
+        if type(self.rule) is not RULES["acks-min-isr"]:
+            return None
+        return (self.rule.flags["quorum"] or min(self.rule.min_insync_replicas, len(self.term.voters))) - 1
+
+    def _counted(self) -> frozenset[int]:
+        if self.copies is None:
+            return frozenset()
+        stays = self.isr & self.under_way.isr if self.under_way else self.isr
+        return (frozenset(self.term.voters) if self.rule.flags["counted"] == 1 else stays) - {self.term.leader}
 
     def _until_us(self) -> int:
         if (needed := self._needed) is not None:
-            return min(sorted((self.had_until_us[f.replica] for f in self.remote), reverse=True)[:needed] or [NEVER_US])
-        return min([NEVER_US, *(self.had_until_us[f.replica] for f in self.remote if f.replica in self.isr)])
+            had_us = [self.had_until_us[f.replica] for f in self.remote if f.replica in self.term.voters]
+            return min(sorted(had_us, reverse=True)[:needed] or [NEVER_US])
+        until_us = min([NEVER_US, *(self.had_until_us[f.replica] for f in self.remote if f.replica in self.isr)])
+        if self.copies is None or len(self._counted()) < self.copies:
+            return until_us
+        copied_us = sorted((self.copied_until_us[replica] for replica in self._counted()), reverse=True)
+        return max(until_us, min([NEVER_US, *copied_us[: self.copies]]))
+
+    def _ask_for(self, isr: frozenset[int]) -> None:
+        super()._ask_for(isr)
+        self._note_step()
 
     def _note_step(self) -> None:
-        takes = len(self.isr) >= min(self.rule.min_insync_replicas, len(self.term.replicas))
+        takes = len(self.isr) >= min(self.rule.min_insync_replicas, len(self.term.voters))
         until_us = self._until_us() if takes else NEVER_US
         answered_us = max(self.term.start_us, min(self.now_us, until_us))
         if self.steps:
             answered_us = max(answered_us, self.steps[-1].answered_us, min(self.now_us, self.steps[-1].until_us))
-        self.steps.append(Step(self.now_us, self.isr, takes, answered_us, until_us))
+        self.steps.append(Step(self.now_us, self.isr, takes, answered_us, until_us, self._counted()))
 
-    def _prove(self, replica: int, until_us: int, lacks_since_us: int = NEVER_US) -> None:
+    def _prove(self, replica: int, until_us: int, lacks_since_us: int = NEVER_US, *, is_copy: bool = True) -> None:
         self._note_step()
-        self.proofs[replica].append(Proof(len(self.steps), until_us, lacks_since_us))
-        self.had_until_us[replica] = max(self.had_until_us[replica], min(until_us, lacks_since_us))
+        self.proofs[replica].append(Proof(len(self.steps), until_us, lacks_since_us, is_copy))
+        for known in (self.had_until_us, self.copied_until_us)[: 1 + is_copy]:
+            known[replica] = max(known[replica], min(until_us, lacks_since_us))
         self._note_step()
 
     def _take(self, row: Row) -> None:
@@ -113,11 +141,11 @@ class Waits(Leader):
             self.rule.drop(self, late)
         del self.shrink, self.give_up_leadership
         self.leo -= 1
-        if len(self.isr) - len(dropped) >= min(self.rule.min_insync_replicas, len(self.term.replicas)):
+        if len(self.isr) - len(dropped) >= min(self.rule.min_insync_replicas, len(self.term.voters)):
             for replica in dropped:
                 waited_us = self.now_us - self.had_until_us[replica]
                 if waited_us > SECOND_US and self.followers[replica].leo >= self.leo:
-                    self._prove(replica, self.now_us)
+                    self._prove(replica, self.now_us, is_copy=False)
 
     # -- when the term is over
 
@@ -136,7 +164,7 @@ class Waits(Leader):
     def forward_us(self, wait_us: int) -> int:
         """Return for how long of the term the requests are sent that wait longer, request by request."""
         edges = {self.term.start_us, self.term.end_us, *(step.time_us for step in self.steps)}
-        edges |= {us for proofs in self.proofs.values() for proof in proofs for us in proof[1:]}
+        edges |= {us for proofs in self.proofs.values() for proof in proofs for us in proof[1:3]}
         inside = sorted(us for us in edges if self.term.start_us <= us <= self.term.end_us)
         found = 0
         for begin, end in pairwise(inside):
@@ -149,13 +177,16 @@ class Waits(Leader):
         """Return when a request is answered or refused; or the end of the term."""
         first = max(n for n, step in enumerate(self.steps) if 2 * step.time_us < twice_sent_us)
         for n, step in enumerate(self.steps[first:], first):
-            having = {
-                replica
+            shown = {
+                (replica, proof.is_copy)
                 for replica, proofs in self.proofs.items()
-                if any(p.step <= n and twice_sent_us < 2 * min(p.until_us, p.lacks_since_us) for p in proofs)
+                for proof in proofs
+                if proof.step <= n and twice_sent_us < 2 * min(proof.until_us, proof.lacks_since_us)
             }
+            having, copied = {replica for replica, _ in shown}, {replica for replica, is_copy in shown if is_copy}
             waits_for = {f.replica for f in self.remote} & step.isr - having
-            enough = not waits_for if self._needed is None else len(having) >= self._needed
+            enough = not waits_for if self._needed is None else len(having & {*self.term.voters}) >= self._needed
+            enough = enough or (self.copies is not None and len(copied & step.counted) >= self.copies)
             if enough or not step.takes:
                 return step.time_us  # of the past: at once
         return self.term.end_us

@@ -193,6 +193,7 @@ def _write_isr(state, r, isr, now_us):
     leader = state.leaders[r]
     latency_us = state.params[r].isr_write_latency_ms * 1000
     state.ledger.pages[r, ISR_WRITES] += 1
+    settle_waits(state, r, now_us)
     leader.pending_isr = isr
     leader.commit_us = now_us + latency_us
     term = state.term[0]

@@ -19,7 +19,7 @@ are not waited for, although some releases let the high watermark wait for them 
 from udfs.jit import inlined, kernel
 from udfs.kernel.active_runs import active_run
 from udfs.kernel.ledger_page import ACKS_ALL_WAITS_1S_US, ACKS_ALL_WAITS_30S_US, ANSWERED_US, WAITED_UNTIL_US
-from udfs.kernel.rule_calls import ACKNOWLEDGE_EARLY, RULES, outvoted, rule_bits
+from udfs.kernel.rule_calls import ACKNOWLEDGE_EARLY, RULES, acknowledged_end, outvoted, rule_bits
 from udfs.records import NEVER_US, UNKNOWN
 from udfs.rules.base import LACKS_NOTHING, never_outvoted
 
@@ -76,7 +76,7 @@ def _settle_waits_for(state, p, now_us):
     """Call ``settle_waits`` for all rule runs in which requests wait for follower ``p``."""
     for k in range(state.term[0].active):
         r = active_run(state.active, k)
-        if state.leaders[r].isr >> p & 1 or OUTVOTE >> state.codes[r] & 1:
+        if state.leaders[r].isr >> p & 1 or (OUTVOTE | ACKNOWLEDGE_EARLY) >> state.codes[r] & 1:
             settle_waits(state, r, now_us)
 
 
@@ -96,20 +96,47 @@ def _answered_until_us(state, r, now_us):
             had_until_us = max(state.fetches[p].had_until_us, state.ledger.followers[r, p].let_go_us)
             if had_until_us < until_us and not (quorum and _is_outvoted_in_time(state, r, p)):
                 until_us = had_until_us
-    return max(state.ledger.pages[r, ANSWERED_US], until_us)
+    until_us = max(state.ledger.pages[r, ANSWERED_US], until_us)
+    return _acknowledged_until_us(state, r, until_us, now_us) if ACKNOWLEDGE_EARLY >> state.codes[r] & 1 else until_us
+
+
+@kernel
+def _lend_times_as_log_ends(state, r):
+    """Let each follower's log end be the time until which it has what was appended, until `_give_back_log_ends`."""
+    for q in range(len(state.fetches)):
+        state.fetches[q].lent_log_end_offset = state.followers[r, q].log_end_offset
+        state.followers[r, q].log_end_offset = state.fetches[q].had_until_us
+
+
+@kernel
+def _give_back_log_ends(state, r):
+    for q in range(len(state.fetches)):
+        state.followers[r, q].log_end_offset = state.fetches[q].lent_log_end_offset
+        state.fetches[q].lent_log_end_offset = 0
+
+
+@kernel
+def _acknowledged_until_us(state, r, until_us, now_us):
+    """Ask the rule up to when requests are answered, with times in place of log ends.
+
+    ``until_us`` is the time up to which all followers for which the high watermark waits have them.
+    """
+    leader = state.leaders[r]
+    log_end, high_watermark = leader.log_end_offset, leader.high_watermark
+    leader.log_end_offset, leader.high_watermark = now_us, until_us
+    _lend_times_as_log_ends(state, r)
+    answer = acknowledged_end(state.codes[r], state.followers[r], state.term[0].leader, leader, state.params[r])
+    _give_back_log_ends(state, r)
+    leader.log_end_offset, leader.high_watermark = log_end, high_watermark
+    return answer
 
 
 @kernel
 def _is_outvoted_in_time(state, r, p):
     """Ask the rule whether requests are answered without follower ``p``, with times in place of log ends."""
-    followers, fetches = state.followers[r], state.fetches
-    for q in range(len(fetches)):
-        fetches[q].lent_log_end_offset = followers[q].log_end_offset
-        followers[q].log_end_offset = fetches[q].had_until_us
-    answer = outvoted(state.codes[r], followers, p, state.term[0].leader, state.leaders[r])
-    for q in range(len(fetches)):
-        followers[q].log_end_offset = fetches[q].lent_log_end_offset
-        fetches[q].lent_log_end_offset = 0
+    _lend_times_as_log_ends(state, r)
+    answer = outvoted(state.codes[r], state.followers[r], p, state.term[0].leader, state.leaders[r])
+    _give_back_log_ends(state, r)
     return answer
 
 
@@ -118,8 +145,7 @@ def settle_waits(state, r, now_us):
     """Add the time up to ``now_us`` in which requests have waited for more than a second, and for more than 30 s.
 
     It must be called before anything changes that decides how long they wait under rule run ``r``. The times are
-    UNKNOWN if the log has one instant per fetch, because it does not show how long fetches have waited for data, and
-    under rules that acknowledge records above the high watermark, where fewer followers are waited for.
+    UNKNOWN if the log has one instant per fetch, because it does not show how long fetches have waited for data.
     """
     page, leader, params = state.ledger.pages[r], state.leaders[r], state.params[r]
     if leader.isr_size < min(params.min_insync_replicas, leader.replicas):
@@ -130,7 +156,7 @@ def settle_waits(state, r, now_us):
         _add_waits(page, ACKS_ALL_WAITS_1S_US, SECOND_US, longest_us, now_us)
         _add_waits(page, ACKS_ALL_WAITS_30S_US, TIMEOUT_US, longest_us, now_us)
     page[WAITED_UNTIL_US] = max(page[WAITED_UNTIL_US], now_us)
-    if state.term[0].held_unknown or ACKNOWLEDGE_EARLY >> state.codes[r] & 1:
+    if state.term[0].held_unknown:
         page[ACKS_ALL_WAITS_1S_US] = page[ACKS_ALL_WAITS_30S_US] = UNKNOWN
 
 
