@@ -47,7 +47,8 @@ def at(ms: str, us: int = 0) -> str:
 LOGS = {
     LEADER_EPOCHS: f"""SELECT {SET}, {at("from_s * 1000", 7)} AS start_time, {at("to_s * 1000")} AS end_time,
         from_s * 10L AS start_offset, from_s * 10L AS start_high_watermark, array(1, 2, 3) AS assigned,
-        array(1, 2, 3) AS isr_at_start, CASE WHEN e = 1 THEN 1 END AS previous_leader_id,
+        array(1, 2, 3) AS isr_at_start, CAST(array() AS ARRAY<INT>) AS observers,
+        CASE WHEN e = 1 THEN 1 END AS previous_leader_id,
         4000L AS replica_lag_time_max_ms, 2 AS min_insync_replicas, 0L AS check_origin_ms,
         'startup' AS check_origin_source, 3L AS isr_write_ms, DATE'{DAY}' AS event_date FROM {TERMS}""",
     APPEND_LOG: f"""SELECT {SET}, {at("id * 100 + 50", 1)} AS append_time, id AS base_offset, id + 1 AS log_end_offset,
