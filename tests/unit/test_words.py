@@ -83,7 +83,8 @@ def _texts() -> Iterator[tuple[str, str]]:
             path, source = file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")
             if file != Path(__file__):
                 yield from ((path, text) for text in (*_strings(source, path), *_comments(source)))
-    for file in sorted(file for pattern in OTHERS for file in ROOT.glob(pattern) if file.is_file()):
+    others = {file for pattern in OTHERS for file in ROOT.glob(pattern) if file.is_file() and file.suffix != ".pyc"}
+    for file in sorted(others):
         comments = re.findall(r"^\s*(?:--|#) ?(.*)", file.read_text(encoding="utf-8"), re.MULTILINE)
         yield file.relative_to(ROOT).as_posix(), "\n".join(comments)
 
