@@ -33,7 +33,7 @@ COLUMNS: Final = {
     ),
     "broker_events": ("cluster_id", "broker_id", "kind", "event_time", "end_time"),
     "leader_epochs": (
-        *SET_KEY, "start_time", "end_time", "previous_leader_id", "assigned", "observers",
+        *SET_KEY, "start_time", "end_time", "previous_leader_id", "assigned", "isr_at_start", "observers",
         "replica_lag_time_max_ms", "lag_time_source", "broker_version", "broker_version_source", "begins_mid_term",
     ),
     "controller_records": ("cluster_id", "kind", "broker_id", "topic", "value", "record_time", "record_offset"),
@@ -53,10 +53,14 @@ SLOTS: Final = 400
 """Number of slots into which a picture divides its time axis. A slot is two or three pixels wide."""
 _OF_OTHERS: Final = f"""
 SELECT * FROM observed_isr_changes
-ANTI JOIN (SELECT {", ".join(SET_KEY)}, unnest(observers) AS replica_id FROM leader_epochs)
-USING ({", ".join(_OF_SHRINK)})
+ANTI JOIN (
+    FROM (SELECT {", ".join(SET_KEY)}, isr_at_start, unnest(observers) AS replica_id FROM leader_epochs)
+    WHERE NOT coalesce(list_contains(isr_at_start, replica_id), false)
+) USING ({", ".join(_OF_SHRINK)})
 """
-"""SQL for the brokers' own changes without those of observers, which no rule of Kafka makes."""
+"""SQL for the brokers' own changes without those of observers, which no rule of Kafka makes.
+
+A replica in isr_at_start is replayed as any other, also if it is listed as an observer."""
 _PACKAGE: Final = "isr_batch.incidents"
 VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
 Row = dict[str, Any]

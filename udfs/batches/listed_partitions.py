@@ -119,7 +119,7 @@ def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 
 
 def produced_partitions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield one row per partition in the response to each produce request, or in the request if there is no response.
+    """Yield the partitions of each produce request: those in its response, else those in the request.
 
     Parameters
     ----------

@@ -88,7 +88,7 @@ def edges(lake: Lake) -> Lake:
     terms += [term(7 + leader, 0, 1200) | {"leader_id": leader, "assigned": [leader, 2], "isr_at_start": [leader, 2]}
               for leader in (3, 4)]  # fmt: skip
     # Nothing is said about an observer that the leader took out.
-    terms += [term(12, 0, 1200, observers=[2])]
+    terms += [term(12, 0, 1200, observers=[2]) | {"isr_at_start": [1]}]
     write(lake, LEADER_EPOCHS, terms)
     write(lake, COVERAGE, [
         {"cluster_id": "c", "broker_id": broker, "log": log, "from_time": at(begin), "until_time": at(1200),

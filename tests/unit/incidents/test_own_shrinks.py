@@ -390,5 +390,10 @@ def test_what_brokers_do_to_observers_is_no_incident(log: Log) -> None:
     for term in log.rows["leader_epochs"]:
         term["observers"] = [3]
     assert log.found().incidents == []
+    for term in log.rows["leader_epochs"]:
+        term["isr_at_start"] = [1, 2, 3]
+    assert len(log.found().incidents) == 1, "it was promoted, and is replayed"
+    for term in log.rows["leader_epochs"]:
+        term["isr_at_start"] = [1, 2]
     log.shrink(60, 1, 2, None)
     assert [row["replica_id"] for row in log.found().drops.to_pylist()] == [2]
