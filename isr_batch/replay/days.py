@@ -164,7 +164,10 @@ class DaysOfReplay:
         return engine(f"SELECT * FROM {{states}} AS states WHERE {where}", states=engine.table(REPLAY_STATE.name))
 
     def keep_states(self, engine: LakeEngine, results: Rows) -> dict[str, int]:
-        """Store the states in a replay's results, if the window has an end. Return the number of rows by table."""
+        """Copy the states in a replay's results to table ``replay_state``. Return the number of rows by table.
+
+        Without a last day of the window, a replay returns no states, and nothing is stored.
+        """
         last = self.window.last_day
         if last is None:
             return {}
@@ -176,7 +179,7 @@ class DaysOfReplay:
         return {REPLAY_STATE.name: engine.replace(REPLAY_STATE, states, where, (str(last), str(last)))}
 
     def mark(self) -> None:
-        """Mark the window's days as replayed under each rule. All results must be written before."""
+        """Mark the window's days as replayed under each rule. Call this only after all results are written."""
         now, key = datetime.now(UTC), states_key(self.runs)
         rows = [
             {"event_date": day, "rule": rule, "runs": key, "line": self.known.at(day), "run_id": self.lake.run_id,

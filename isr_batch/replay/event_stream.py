@@ -65,7 +65,9 @@ def event_stream(
     kept: Rows | None = None,
     where: str = "true",
 ) -> Rows:
-    """Return the kernel's input rows of all replica sets in the window, in no particular order.
+    """Return the input of a replay: rows with all events in a window, unsorted.
+
+    They are the rows that the kernel (the compiled replay loop) reads, and packed segments of such rows.
 
     Parameters
     ----------
@@ -78,7 +80,7 @@ def event_stream(
     kept : Rows, optional
         Rows of ``replay_state`` from which the replay continues.
     where : str
-        SQL condition on `SET_COLUMNS` that selects replica sets.
+        SQL condition on `SET_COLUMNS` that selects replica sets (each a partition on one leader).
 
     Returns
     -------
@@ -94,11 +96,12 @@ def event_stream(
 
 
 def stream_facts(engine: LakeEngine, *, pinned: bool = True, late: Rows | None = None) -> Rows:
-    """Return the kernel's input rows that are neither fetches nor appends. Such rows are few, and not packed.
+    """Return the rows of a replay's input that are neither fetches nor appends. They are few, and not packed.
 
-    Brokers log a line "Shrinking ISR ..." when they drop a follower. Rows that are derived from such lines, or from
-    their absence, are only included if ``pinned`` is true. They say when a check ran, which log end it saw, and how
-    long its ISR write took. ``late`` are the rows of table ``late_checks`` to use; by default, those of the lake.
+    Brokers log a line "Shrinking ISR ..." when they drop a follower. If ``pinned`` is true, some rows say when a check
+    ran, which log end it saw, and how long its ISR write took, as these lines show. A check that would have logged a
+    line at the time it was due, but did not, must have run later. Such checks are the rows of table ``late_checks``.
+    They are taken from ``late``, or by default from the lake.
     """
     tables = {
         "terms": joined_terms(engine),

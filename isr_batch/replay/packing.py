@@ -83,7 +83,7 @@ class Part(NamedTuple):
 
 
 def pack_stale_days(lake: Lake) -> int:
-    """Pack the days whose fetches or appends have changed since they were last packed into ``fetch_segments``.
+    """Pack into ``fetch_segments`` the days whose fetches or appends have changed since they were last packed.
 
     Returns
     -------

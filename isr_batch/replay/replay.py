@@ -109,12 +109,13 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
         Kinds of results to return.
     window : Window
     stores : dict of Store, optional
-        Stores of timelines' tables, by kind of result. Workers write these timelines to files, and in place of their
-        rows, reports of the files are returned.
+        Stores of timelines' tables, by kind of result. Workers write these timelines to files. The result then
+        contains reports of these files instead of the timelines' rows.
     around_shrinks : bool
         Whether to write only those timeline rows that are near shrinks.
     result_files : ResultFiles, optional
-        How workers write all other results to files, unless they are few. By default they return them.
+        Settings for the results that are not timelines. If given, a worker with many of them writes them to files, and
+        returns reports of the files. A worker with few of them, or without these settings, returns the results.
 
     Returns
     -------
@@ -141,7 +142,7 @@ def replayed_stream(  # noqa: PLR0913 four of them have a default
 
 
 def ready_to_replay(lake: Lake) -> None:
-    """Check that the lake contains input for a replay, and pack days whose input has changed into ``fetch_segments``.
+    """Check that the lake contains input for a replay, and bring the packed events (``fetch_segments``) up to date.
 
     Raises
     ------

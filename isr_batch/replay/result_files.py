@@ -60,7 +60,7 @@ class ResultFiles(NamedTuple):
 
 
 def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | None:
-    """Return how workers write results that will replace the rows of the result tables that meet ``where``.
+    """Return the settings with which workers write results. The results will replace the tables' rows with ``where``.
 
     None if workers cannot write to one of the tables.
     """
@@ -81,8 +81,8 @@ def results_written(results: Iterator[pa.RecordBatch], to: ResultFiles) -> Itera
     Parameters
     ----------
     results : iterator of RecordBatch
-        Rows with the schema ``timeline_files.SCHEMA``. A batch contains results of only one kind. The results of a rule
-        for one replica set come all before those for the next one.
+        Rows with the schema ``timeline_files.SCHEMA``. A batch contains results of only one kind. For each rule, all
+        results for one replica set (a partition on one leader) come before those for the next replica set.
     to : ResultFiles
 
     Yields
@@ -118,7 +118,7 @@ class _HeldResultFiles:
         self.files: dict[str, TaskFiles] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Collect results. Once there are more than `HELD_ROWS`, write all but the last replica set's ISR changes."""
+        """Collect results. Once there are over `HELD_ROWS`, write all except the last replica set's ISR changes."""
         self.waiting.append(batch)
         self.rows += batch.num_rows
         if self.rows > self.to.held_rows:

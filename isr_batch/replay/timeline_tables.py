@@ -111,7 +111,7 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
 def take_out_unnamed(lake: Lake) -> None:
     """Delete rows of timelines to which table ``rule_runs`` does not refer, such as those of killed replays.
 
-    No replay may be running.
+    The caller makes sure that no replay is running.
     """
     if not lake.has(RULE_RUNS.name):
         return

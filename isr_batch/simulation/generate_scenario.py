@@ -68,7 +68,8 @@ def generate_scenario(lake: Lake, fleet: FleetOfGroups, cluster_id: str | None =
     lake : Lake
         The lake to which the rows are written.
     fleet : FleetOfGroups
-        The scenario's name and settings. For a story, only the name is used, unless a rule is set.
+        The scenario's name and settings. A story is a scenario whose few fetches are written by hand (`STORIES`). It is
+        not simulated, and ignores the settings, unless a rule is set.
     cluster_id : str, optional
         Name of the cluster; by default, the scenario's name.
 
@@ -130,7 +131,7 @@ def write_generated_input(lake: Lake, cluster_id: str, tables: Mapping[str, Data
 
 
 def _whole_rows(table: Table, rows: pa.Table, time: str) -> pa.Table:
-    """Return rows with all columns of a table. ``event_date`` is the day of column ``time``; other new ones, null."""
+    """Add a table's missing columns to rows. ``event_date`` is the day of column ``time``; all others are null."""
     # The zone is dropped before the cast to days. Otherwise Arrow would look up the zone's rules for each value.
     given = {name: rows[name] for name in rows.column_names} | {
         "event_date": rows[time].cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).cast(pa.date32())

@@ -46,7 +46,7 @@ class FleetOfGroups:
 def plan_groups(fleet: FleetOfGroups) -> Iterator[tuple[GroupPlan, list[PlantedFault]]]:
     """Yield the plan and the planted faults of each group of brokers.
 
-    They depend only on the settings and the number of the group, so that any process can simulate any group.
+    A group's plan and faults depend only on the settings and its number, so that any process can simulate any group.
     """
     start_us = START_MS * 1000
     end_us = start_us + round(fleet.hours * 3600 * SECOND_US)

@@ -28,7 +28,7 @@ QUIET_S: Final = 60
 
 @dataclass(frozen=True)
 class PlantedFault:
-    """A fault in a simulation, with the primary cause that a replay must find for its shrinks.
+    """A fault in a simulation, and the primary cause that a replay should find for the shrinks after it.
 
     ``what`` names the kind of fault, and ``who`` is the number of the faulty broker within its group. ``steps`` are the
     changes that the simulation makes: (time in epoch microseconds, kind of step, broker's number, value).

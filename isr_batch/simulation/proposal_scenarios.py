@@ -29,8 +29,9 @@ class LoopOfScenario:
 def idle_churn_scenario(start_us: int, end_us: int) -> LoopOfScenario:
     """Return KAFKA-7152's scenario: a follower joins the ISRs of 2 000 partitions, and each ISR write takes 10 ms.
 
-    A round of writes thus takes 20 s. 100 partitions have producers. Each append completes a fetch of all 2 000
-    partitions, so more than one append per 10 s in a partition would only make the simulation slower.
+    A round of writes thus takes 20 s. 100 partitions have producers, each with one append per 10 s. More appends would
+    only make the simulation slower: each append completes the waiting fetch, and the next fetch is again one of all
+    2 000 partitions.
     """
     gaps = [10 * SECOND_US if p % 20 == 0 else 0 for p in range(2000)]
     planted = PlantedFault("blocking writes", 0, start_us, end_us, "caught_up", ())

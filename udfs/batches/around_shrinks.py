@@ -86,7 +86,10 @@ class AroundShrinks:
         self.terms: dict[int, _Term] = {}
 
     def go_on(self, identity: Identity, before: Rows) -> None:
-        """Continue a term of the previous window with ``before``, its state then (`shown_around_shrinks`)."""
+        """Continue a term that began before the window. ``before`` is its state at the start of the window.
+
+        The state is given as timeline rows (`shown_around_shrinks`).
+        """
         self.terms[id(identity)] = _Term(identity, before)
 
     def kept(self, out: KernelOutput, marks: Sequence[tuple[Int64Array, Identity]], *, goes_on: bool) -> Iterator[Kept]:
@@ -125,7 +128,8 @@ class AroundShrinks:
 class _Term:
     """One term of the replay. Its rows up to ``decided_us`` are already selected or dropped.
 
-    ``held`` contains the rows after this time, which a later shrink may need, and ``before`` the rows in effect then.
+    ``held`` contains the rows after this time, which a later shrink may need. ``before`` contains the rows with the
+    state at this time.
     """
 
     def __init__(self, identity: Identity, before: Rows | None = None) -> None:

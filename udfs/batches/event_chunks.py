@@ -186,7 +186,10 @@ class Events(NamedTuple):
     ``udfs.records.Rows``."""
 
     def part(self, first: int, end: int) -> "Events":
-        """Return views of the events from ``first`` to ``end`` (exclusive), with all of ``sets``."""
+        """Return the events from ``first`` to ``end`` (exclusive) without copying. ``sets`` stays complete.
+
+        So the indices of ``sets`` in the column ``set`` remain valid.
+        """
         return Events(self.sets, {name: column[first:end] for name, column in self.columns.items()})
 
     def __len__(self) -> int:

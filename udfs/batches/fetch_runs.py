@@ -49,7 +49,10 @@ class RequestsForRuns(NamedTuple):
 
 
 def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
-    """Compare each request of a batch with the previous one, to decide whether its fetches may continue runs.
+    """Decide for each request of a batch whether its fetches may be stored together with those of the previous request.
+
+    A run is a row that stores consecutive fetches that differ only in their times (see the module). This is only
+    possible if the two requests follow each other in a fetch session and in a log file, on one day.
 
     Parameters
     ----------
@@ -97,7 +100,7 @@ def compressed_to_runs(rows: SessionFetches, requests: RequestsForRuns) -> Fetch
     """Combine equal fetches of the same partition in consecutive requests into runs.
 
     The fetches of a run have the same offset, epoch and high watermark (two nulls are equal). A fetch is never combined
-    if it failed, returned records, or has no leader epoch (which must then be looked up by its time).
+    if it failed, returned records, or has no leader epoch (which is later looked up by its time).
 
     Parameters
     ----------

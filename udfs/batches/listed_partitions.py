@@ -95,8 +95,8 @@ def seen_in_fetches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     Parameters
     ----------
     batches : record batches of fetches
-        As for `listed_by_fetches`, and ``stretch`` (int32): the number of the part of the log, without gaps, to which
-        the fetch belongs.
+        As for `listed_by_fetches`, and ``stretch`` (int32). A gap is a time whose lines are missing from a broker's
+        request log. The times between gaps are stretches, numbered from 0; ``stretch`` is that of the fetch.
 
     Yields
     ------

@@ -139,7 +139,10 @@ def fetches_from_below(rows: Rows, passed: QuietRows) -> bool:
 
 
 def recall_appends(history: AppendHistory, passed: Iterable[QuietRows]) -> None:
-    """Put the appends of skipped stretches back into the history, which has one append per skipped stretch."""
+    """Put the appends of the skipped stretches ``passed`` back into the history.
+
+    Until now, the history contains a single append in place of those of each skipped stretch.
+    """
     first, end = history.used
     ends, times_us = history.log_end_offset[first:end].copy(), history.time_us[first:end].copy()
     for piece in passed:

@@ -138,8 +138,9 @@ def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     Yields
     ------
     RecordBatch
-        Rows with the schema SEGMENTS. A segment contains at most SEGMENT_ROWS events, all of one leader epoch. Their
-        ``day`` is the same, and so is the day of their ``time_us``.
+        Rows with the schema SEGMENTS. A segment contains at most SEGMENT_ROWS events, all of one leader epoch. All
+        their times ``time_us`` (of a fetch: its arrival) are on one UTC day. All are stored under one ``day`` (of a
+        fetch: the day on which it was handled, which may be the next day).
     """
     number = _SegmentNumber()
     rest: Events | None = None
@@ -166,12 +167,12 @@ def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def segments_of_events(events: Events) -> pa.RecordBatch:
-    """Pack all events of one replica set, which must be sorted (`sorted_events`), into rows of SEGMENTS."""
+    """Pack all events of one replica set, as sorted by `sorted_events`, into rows of SEGMENTS."""
     return _segments_of_events(events, [*_segment_starts(events), len(events)], _SegmentNumber())
 
 
 class _SegmentNumber:
-    """Numbers the segments of each replica set from 0. The segments of a set must follow each other."""
+    """Numbers the segments of each replica set from 0. The caller asks for all numbers of a set one after the other."""
 
     def __init__(self) -> None:
         self._of: tuple[object, ...] = ()

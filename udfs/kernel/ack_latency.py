@@ -3,6 +3,9 @@
 Latencies are counted in the buckets of a histogram. The width of a bucket is at most a sixteenth of its latency, so a
 few hundred counters are enough for a day. Histograms of several rows of the table can be added, and percentiles
 computed from the sums.
+
+Rule runs with equal state are replayed together as a group (``udfs.kernel.shared_runs``). In these functions ``r`` is
+the number of a rule run, or that of a group: groups have the numbers after those of the rule runs.
 """
 
 import numpy as np
@@ -18,8 +21,8 @@ COUNT = -1
 """Index of the last row of ``waits``. Its column TIME holds the number of rows in use. Its column of a rule run holds
 the index of the first row for which that rule run still waits."""
 FOR_NOTHING = np.int64(2**62)
-"""Stored as the first waiting row of a rule run that waits for no append, now or later, because its group (of rule runs
-with equal state, ``udfs.kernel.shared_runs``) waits in its place."""
+"""Stored as the first waiting row of a rule run that is in a group, because the group waits in its place; and of a group
+without rule runs."""
 
 
 def new_ack_waits(runs: int, capacity: int) -> Int64Array:
@@ -137,13 +140,13 @@ def acknowledge_waits(waits, r, high_watermark, now_us, latencies):
 
 @kernel
 def forget_ack_waits(waits, r):
-    """Mark in ``waits`` that rule run (or group) ``r`` waits for no append, now or later."""
+    """Remove the waiting appends of ``r``, and let it wait for no further ones until `take_over_ack_waits`."""
     waits[COUNT, FIRST_RUN + r] = FOR_NOTHING
 
 
 @kernel
 def take_over_ack_waits(waits, to, of):
-    """Copy the waiting appends of rule run (or group) ``of`` to rule run (or group) ``to``."""
+    """Copy the waiting appends of ``of`` to ``to`` (each a rule run or a group)."""
     to, of = FIRST_RUN + to, FIRST_RUN + of
     for i in range(waits[COUNT, of], waits[COUNT, TIME]):
         waits[i, to] = waits[i, of]
@@ -152,7 +155,7 @@ def take_over_ack_waits(waits, to, of):
 
 @kernel
 def ack_waits_alike(waits, r, other):
-    """Whether the same appends wait in the rule runs (or groups) ``r`` and ``other``."""
+    """Whether the same appends wait in ``r`` and ``other`` (each a rule run or a group)."""
     r, other = FIRST_RUN + r, FIRST_RUN + other
     alike = waits[COUNT, r] == waits[COUNT, other]
     for i in range(waits[COUNT, r], waits[COUNT, TIME]):
@@ -172,7 +175,10 @@ def count_given_up_ack_waits(waits, r, before_us):
 
 @kernel
 def acknowledge_early(state, r):
-    """Raise the end of what rule run ``r`` acknowledges to producers, which may be above the high watermark."""
+    """Update the offset up to which rule run ``r`` has acknowledged appends. It never moves back.
+
+    It may be above the high watermark (`Rule.acknowledged_end`).
+    """
     leader = state.leaders[r]
     end = acknowledged_end(state.codes[r], state.followers[r], state.term[0].leader, leader, state.params[r])
     leader.acknowledged_end = max(leader.acknowledged_end, end)

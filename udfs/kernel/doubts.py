@@ -47,9 +47,10 @@ def is_late_no_more(late_at_us, now_us):
 
 @kernel
 def note_lateness_for_doubts(term, from_us, until_us, now_us):
-    """Store a delay of a fetch by the leader as the leader's largest recent delay, unless a recent one was longer.
+    """Update the leader's largest recent delay: it has delayed a fetch from ``from_us`` to ``until_us``.
 
-    The delay lasted from ``from_us`` to ``until_us``; times in which the leader was silent do not count.
+    Time in which the leader handled no request at all (a silence) is subtracted. A larger delay stays in effect for
+    LATE_FOR_US.
     """
     late_us = until_us - from_us - overlap_of_spans(from_us, until_us, term.silent_from_us, term.silent_until_us)
     if late_us >= term.late_us or is_late_no_more(term.late_at_us, now_us):
@@ -83,7 +84,7 @@ def check_error_us(leader, term, params, now_us):
 
 @kernel
 def write_doubt(out, mine, r, p, depends_on):
-    """Write a DOUBT row: the last shrink of follower ``p`` is only possible. The reason is ``depends_on``."""
+    """Write a DOUBT row: the last shrink of follower ``p`` is possible, not certain. ``depends_on`` is the reason."""
     mine.depends_on = depends_on
     mine.doubt_until_us = 0
     row = out.change[out.filled[2]]
@@ -95,10 +96,10 @@ def write_doubt(out, mine, r, p, depends_on):
 
 @kernel
 def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
-    """Return why a shrink that happens now is only possible (an index of DEPENDS_ON), or NOTHING if no reason is known.
+    """Return why a shrink that happens now is not certain (an index of DEPENDS_ON), or NOTHING if no reason is known.
 
-    Also store in ``mine`` until when a fetch can still show that it came before the check, and so make the shrink only
-    possible.
+    A later fetch may add a reason: it may have come before the check, and would have prevented the shrink. The latest
+    time at which such a fetch can arrive is stored in ``mine`` (``doubt_until_us``).
 
     Parameters
     ----------
@@ -125,8 +126,8 @@ def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
         # The fetch by which the follower returned may have been recorded after this check.
         return EVENT_ORDER
     if mine.joined_by != NOTHING and follower.last_caught_up_time_ms * 1000 < mine.joined_us:
-        # The follower returned after a shrink that is only possible, and was not caught up since. So this shrink is
-        # only possible as well.
+        # The follower returned after a shrink that is not certain, and was not caught up since. So this shrink is not
+        # certain either.
         return mine.joined_by
     at_log_end = fetch.missing_since_us == NEVER_US or fetch.caught_us > term.start_us
     if term.isr_inferred != 0 and not (mine.named != 0 or mine.joined_us != 0 or at_log_end):
@@ -139,10 +140,11 @@ def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
 
 @kernel
 def doubt_is_over(mine, fetch, now_us):
-    """Whether it is settled that the follower's last shrink is certain: no fetch from this one on can change that.
+    """Whether neither ``fetch`` nor a later one can show that the follower's last shrink is not certain.
 
-    A fetch after ``doubt_until_us`` is too late, and results of another day are stored separately. If a log line shows
-    that the leader dropped the follower, any fetch from the log end came after that check.
+    That is so if ``fetch`` arrived after ``doubt_until_us``, or if the shrink was on an earlier day, because each day's
+    results are stored separately. If a log line shows the shrink, it is also so for a fetch from the log end: the line
+    proves that no such fetch came before the check.
     """
     at_log_end = fetch.stage >= READ and fetch.error_code == 0 and fetch.fetch_offset >= fetch.leader_log_end_offset
     later = fetch.arrival_us > mine.doubt_until_us or (mine.named != 0 and at_log_end)
@@ -151,7 +153,7 @@ def doubt_is_over(mine, fetch, now_us):
 
 @kernel
 def what_doubt_depends_on(mine, term, fetch):
-    """Return why a shrink is only possible, given that ``fetch`` would have prevented it if it came before the check.
+    """Return why a shrink is not certain, given that ``fetch`` would have prevented it if it came before the check.
 
     The result is EVENT_ORDER, CHECK_TIME or CHECK_PHASE.
     """
@@ -162,9 +164,9 @@ def what_doubt_depends_on(mine, term, fetch):
 
 @kernel
 def note_expand_in_doubt(mine, term, fetch, r, p, now_us, out):
-    """Write a row of kind DOUBT before a follower returns to the ISR, if its last shrink is only possible.
+    """Write a DOUBT row before a follower returns to the ISR, if its last shrink turns out not to be certain.
 
-    That is so if the fetch that brings the follower back may have come before the check that dropped it.
+    It is not certain if the fetch that brings the follower back may have come before the check that dropped it.
     """
     if mine.doubt_until_us != 0 and not doubt_is_over(mine, fetch, now_us):
         write_doubt(out, mine, r, p, what_doubt_depends_on(mine, term, fetch))

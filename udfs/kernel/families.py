@@ -18,7 +18,9 @@ INSTANTS = ("on_recorded", *OTHER_INSTANTS)
 
 
 def families(rules: Sequence[Rule]) -> tuple[int, ...]:
-    """Return for each rule the number of its family: the index in ``rules`` of the family's first rule.
+    """Return for each rule the index in ``rules`` of the first rule of its family.
+
+    Rules of one family change the state of followers in the same way (see the module).
 
     Raises
     ------

@@ -31,7 +31,7 @@ ALL = UNKNOWN
 
 @kernel
 def _end_wait(state, now_us):
-    """If the log has reached the log end in the log line of a check that waits for it, schedule the check for now."""
+    """If a check waits for the log to reach the log end in the check's log line, and it has, schedule it for now."""
     term = state.term[0]
     if term.log_end_offset >= term.awaited_offset:
         for r in range(term.runs):

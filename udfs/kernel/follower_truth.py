@@ -23,9 +23,9 @@ def overlap_of_spans(from_us, until_us, other_from_us, other_until_us):
 def settle_truth(fetch, term, now_us):
     """Update the sums of how long the leader delayed the follower, up to ``now_us``.
 
-    There are three sums. Held time: the follower's fetch was in the request queue, was being processed, or waited
-    longer than it had asked to. Silent time: the leader handled no request at all, and held no fetch of this follower
-    (that would be held time). Idle time: no follower fetched from the leader, which may have been silent.
+    There are three sums, without overlap. Held time: the follower's fetch was in the request queue, was being
+    processed, or waited longer than it had asked to. Silent time: outside held time, the leader handled no request at
+    all. Idle time: outside held and silent time, no follower fetched from the leader, for an unknown reason.
     """
     from_us = fetch.settled_us
     if now_us <= from_us:
@@ -73,7 +73,7 @@ def _leader_silent_us(fetch, term, from_us, now_us):
 
 @kernel
 def truth_before_pause(state, kind, from_us, until_us):
-    """Store that a period without fetches begins: a silence of the leader (``kind`` SILENCE), or unexplained (IDLE)."""
+    """Store when a pause without fetches begins and ends: a silence of the leader, or an unexplained pause (IDLE)."""
     term = state.term[0]
     for p in range(term.replicas):
         settle_truth(state.fetches[p], term, from_us)
@@ -119,7 +119,7 @@ def _caught_up(fetch, now_us):
 def _was_caught_up_at_previous_read(fetch):
     """Store that the follower was caught up when its previous fetch was read, unless it was caught up later.
 
-    It is called if the follower's log has reached what was the leader's log end at that read.
+    The caller has checked that the follower's log now reaches the leader's log end at that read.
     """
     if fetch.previous_read_us > fetch.caught_us:
         fetch.caught_us = fetch.previous_read_us
@@ -193,9 +193,9 @@ def truth_after_read(fetch, term, now_us):
 
 @kernel
 def truth_after_record(fetch):
-    """Store the leader's log end when a recorded fetch was read, because the next fetch is compared with it.
+    """Store the log end that the leader had when it read its log for this fetch, which is recorded now.
 
-    Failed fetches are ignored.
+    The next fetch is compared with it. Failed fetches are ignored.
     """
     if fetch.error_code == 0:
         fetch.previous_leader_log_end_offset = fetch.leader_log_end_offset
@@ -216,7 +216,11 @@ def truth_after_append(fetch, term, now_us):
 
 @kernel
 def begin_truth(fetch, term):
-    """Reset a follower's true state at the start of a term. Its log end is unknown unless the log shows it."""
+    """Reset a follower's true state at the start of a term.
+
+    The follower's log end is then unknown, unless the leader's log is empty, or the term begins in mid-term and a log
+    line shows the follower's log end (``held_at_start``).
+    """
     enter_instant_of_truth(fetch, NO_FETCH)
     held = max(fetch.held_at_start, UNKNOWN) if term.begins_mid_term != 0 else 0 if term.start_offset == 0 else UNKNOWN
     fetch.log_end_offset = held

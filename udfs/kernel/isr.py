@@ -69,10 +69,10 @@ def _has_to_leave_isr(state, r, code, p, now_ms, params):
 
 @kernel
 def _whom_to_drop_for_a_record(state, r, place, now_us):
-    """Return whom a check of rule run ``r`` would drop, of members with every record, if one more were in the log.
+    """Return the members with every record (bits) that a check would drop if one more record were in the log.
 
-    The set (bits) only contains followers for which a request has waited for long. It is empty if the rest of the ISR
-    would be under min.insync.replicas. ``place`` is the slot of the rule run's state.
+    Only members for which a request has waited for more than a second are returned, and none if the rest of the ISR
+    would be under min.insync.replicas. ``place`` is the slot with the state of rule run ``r``.
     """
     leader, params, dropped, remaining = state.leaders[place], state.params[r], 0, 1
     leader.log_end_offset += 1
@@ -90,7 +90,7 @@ def _whom_to_drop_for_a_record(state, r, place, now_us):
 
 @inlined
 def _let_go_at_check(state, r, now_us):
-    """Before a check of rule run ``r``: let requests no longer wait for members that it would drop because of them."""
+    """End the waits for those members that a check of rule run ``r`` would drop if a request had appended a record."""
     place = run_shared_with(state, r)
     for p in range(state.leaders[place].replicas):
         if state.leaders[place].isr >> p & 1 and p != state.term[0].leader and is_waited_for(state, place, p, now_us):
@@ -160,8 +160,8 @@ def install_isr(state, r, isr, now_us):
 def show_followers(state, r, now_us, out, since):
     """Write a timeline row for each follower whose state has changed since its last row.
 
-    The rows in ``out.replica`` from index ``since`` on must all have the time ``now_us``. If one of them has the same
-    state, rule run ``r`` is added to that row instead.
+    ``since`` is the index of the first row in ``out.replica`` with the time ``now_us``. If a row from there on has the
+    same state, rule run ``r`` is added to that row instead.
     """
     leader = state.leaders[r]
     for p in range(state.term[0].replicas):
@@ -209,7 +209,7 @@ def _write_isr(state, r, isr, now_us):
 
 @kernel
 def _settle_doubt(state, r, p, now_us, out):
-    """If the present fetch of follower ``p`` may have prevented its last shrink, mark the shrink as only possible.
+    """If the present fetch of follower ``p`` may have prevented its last shrink, mark the shrink as not certain.
 
     The fetch may have been recorded as soon as it was handled, and the check may have run right after that.
     """
@@ -246,7 +246,7 @@ def note_returns(state, p, now_us):
 
 @kernel
 def settle_doubts(state, p, now_us, out):
-    """In each rule run, mark the last shrink of follower ``p`` as only possible if its fetch may have prevented it."""
+    """In each rule run, mark the last shrink of follower ``p`` as not certain if this fetch may have prevented it."""
     for k in range(state.term[0].active):
         r = active_run(state.active, k)
         if state.ledger.followers[r, p].doubt_until_us != 0:
@@ -329,7 +329,7 @@ def relinquish_leadership(state, r, now_us, out):
 def check_isr(state, r, now_us, out):
     """Run one check (isr-expiration) of rule run ``r``: drop every member that is out of sync.
 
-    Each shrink is written with its causes, and with a DOUBT row if it is only possible. Nothing is checked while an ISR
+    Each shrink is written with its causes, and with a DOUBT row if it is not certain. Nothing is checked while an ISR
     write is in flight.
     """
     params = state.params[r]

@@ -75,7 +75,7 @@ class Ledger(NamedTuple):
 
 
 def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
-    """Return an empty ledger with room for ``waits`` waiting appends. Beyond that, neighbouring appends are merged."""
+    """Return a ledger (the counters of all rule runs) with room for ``waits`` appends that wait for acknowledgement."""
     pages, followers = np.zeros((runs, PLACES), np.int64), np.zeros((runs, replicas), FOLLOWER_PAGE)
     return Ledger(pages, followers, new_ack_waits(runs, waits))
 
@@ -101,7 +101,7 @@ def _count_violation_in_ledger(page, promise, now_us):
 
 @kernel
 def clear_ledger(page, followers):
-    """Reset a rule run's counters for the next day, except the number of records at risk at present, and times."""
+    """Set a rule run's counters to 0 for the next day. Keep the records at risk, and until when times are summed up."""
     for place in range(PLACES):
         if place not in (SETTLED_US, AT_RISK, WAITED_UNTIL_US, ANSWERED_US):
             page[place] = 0
@@ -118,8 +118,8 @@ def clear_ledger(page, followers):
 def begin_ledger(state, isr_at_start):
     """Reset the ledger at the start of a term.
 
-    It is counted for how long a rule run's answer, whether a follower is in sync, is right. For members of the ISR this
-    begins one lag time after the start, or at their first fetch if that is earlier; for others, at their first fetch.
+    The time for which a rule run is right about a follower is counted from the follower's first fetch on; for a member
+    of the ISR, from one lag time after the start on if that is earlier.
     """
     ledger, term = state.ledger, state.term[0]
     clear_ack_waits(ledger.waits)
@@ -203,11 +203,11 @@ def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
 
 @kernel
 def settle_ledger_of_follower(state, r, p, now_us):
-    """Update for how long rule run ``r`` was right to have follower ``p`` in its ISR, or not to have it.
+    """Update two sums of how long rule run ``r`` was right to have follower ``p`` in its ISR, or not to have it.
 
-    Two sums are kept. By lag, the rule is right if the rule `true-lag` agrees; a follower below the high watermark is
-    always rightly outside. By blame, the rule is wrong from a spurious shrink until the follower is back, and during a
-    miss (`misses`).
+    ``agreed_us``: the rule `true-lag` agrees, or the follower is outside and below the high watermark.
+    ``agreed_by_blame_us``: differs in the ISR, where the rule is wrong only once a miss is counted (`misses`), and
+    after a spurious shrink, when it is wrong until the follower is back.
     """
     in_isr, high_watermark = state.followers[r, p].in_isr, state.leaders[r].shown_high_watermark
     _sum_up_accuracy(state.ledger.followers[r, p], state.fetches[p], in_isr, high_watermark, state.params[r], now_us)

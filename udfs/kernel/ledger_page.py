@@ -60,7 +60,7 @@ FOLLOWER_PAGE = int64_record(
     "excused",  # UNHEARD or HEARD: out of the ISR by a spurious shrink; 0: not
     "heard_us",  # arrival of its last fetch before that spurious shrink
     "dropped_us",  # time of its last shrink by the rule
-    "depends_on",  # why that shrink is only possible; 0: it is certain
+    "depends_on",  # why that shrink is not certain; 0: it is certain
     "joined_us",  # latest time of its last return to the ISR; 0: it has not been outside
     "joined_by",  # depends_on of the shrink that this return undid
     "let_go_us",  # the last check that would have dropped it if one more record had been in the log; 0: none

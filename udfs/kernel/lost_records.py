@@ -12,8 +12,9 @@ from udfs.records import UNKNOWN
 def look_at_heirs(page, leader, term, followers, fetches, params):
     """Update the largest number of acknowledged records that the heir (the next leader) has lacked today.
 
-    Nothing is counted while the ISR has at least min.insync.replicas members, and at least two: the heir is then a
-    member, and has all records below the high watermark. But more may be acknowledged (`Rule.acknowledged_end`).
+    While the ISR has at least min.insync.replicas members, and at least two, the heir is a member, and has all records
+    below the high watermark. Then nothing is counted, unless the rule has acknowledged records above the high watermark
+    (`Rule.acknowledged_end`).
     """
     early = leader.acknowledged_end > leader.high_watermark
     if early or leader.isr_size < max(2, min(params.min_insync_replicas, leader.replicas)):

@@ -1,9 +1,9 @@
 """Find misses, and update the counters of rule runs when a fetch may change whether they are right about a follower.
 
-A rule run is right about a follower if it rightly has it in its ISR, or rightly not. A miss: the follower is still in
-the ISR 1.5 lag times after it began to lack records, although a shrink would be genuine. Most fetches change nothing
-for any rule run. Summaries over all rule runs in TERM and FETCH_STATE show this, so that only the remaining fetches are
-examined under each rule run.
+A rule run is right about a follower if it is right to have it in its ISR, or right not to. A miss: the follower is
+still in the ISR 1.5 lag times after it began to lack records, although a shrink would be genuine. Most fetches change
+nothing for any rule run. Summaries over all rule runs in TERM and FETCH_STATE show this, so that only the remaining
+fetches are examined under each rule run.
 """
 
 from udfs.jit import inlined, kernel
@@ -26,7 +26,10 @@ NOT_A_MISS = CAUGHT_UP | KEEPING_PACE | SLOW_LEADER | UNACKED_ONLY | UNKNOWN
 
 @inlined
 def note_lack_for_misses(state, p, now_us):
-    """Schedule a search for misses, because follower ``p`` has begun to lack records."""
+    """Schedule `look_for_misses`, because follower ``p`` has begun to lack records.
+
+    If it still lacks them after 1.5 lag times, that call counts a miss for rule runs that wrongly kept it in the ISR.
+    """
     term = state.term[0]
     due_us = max(shared_runs_part_at_us(state.fetches[p], term.least_lag_time_ms), now_us + 1)
     term.miss_due_us = min(term.miss_due_us, due_us)
@@ -46,7 +49,7 @@ def misses_before_arrival(state, p, now_us, log_end_offset):
 
 @kernel
 def _settle_misses_of_runs(state, p, now_us, back):
-    """Update the counters of rule runs that have follower ``p`` outside the ISR, or by whose lag time it is late.
+    """Update the counters of rule runs that have follower ``p`` outside the ISR, or whose lag time it has exceeded.
 
     If ``back`` (the follower's log became shorter), those of all rule runs are updated.
     """

@@ -42,9 +42,9 @@ records it."""
 def may_pass_over(state, quiet, latest):
     """Whether the replay may skip a quiet stretch, because no rule run acts within it.
 
-    The arguments are those of `pass_over`. The replay must have reached the start of the stretch, where each follower's
-    latest fetch is from the log end. So no producer waits for an acknowledgement, and no acknowledged record is at
-    risk.
+    The arguments are those of `pass_over`. The caller has replayed up to the start of the stretch, where each
+    follower's latest fetch is from the log end. So no producer waits for an acknowledgement, and no
+    acknowledged record is at risk.
     """
     term = state.term[0]
     # The measures of a stretch include waits for every follower, also for those that observe.

@@ -51,7 +51,7 @@ def begin_replay_of_term(state, isr_at_start, high_watermark, leader_is_new, out
 
 @entry
 def change_min_isr_in_replay(state, min_isr, now_us):
-    """Set min.insync.replicas of the ``r``-th rule run to ``min_isr[r]``. The replay must have reached ``now_us``."""
+    """Set min.insync.replicas of the ``r``-th rule run to ``min_isr[r]``. The caller has replayed up to ``now_us``."""
     shared_runs.part_shared_runs(state)
     for r in range(state.term[0].runs):
         ledger.settle_ledger(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
@@ -91,14 +91,14 @@ def advance_replay(state, rows, until_us, out):
 
 @entry
 def close_day_of_replay(state, out):
-    """Write the counters (ledger) of the day that ends, and reset them. The replay must have reached midnight."""
+    """Write the counters (ledger) of the day that ends, and reset them. The caller has replayed up to midnight."""
     shared_runs.part_shared_runs(state)
     ledger.close_ledger(state, state.term[0].day_ends_us, out)
 
 
 @entry
 def end_replay_of_term(state, out):
-    """Write the counters (ledger) of a term's last day. The replay must have reached the end of the term."""
+    """Write the counters (ledger) of a term's last day. The caller has replayed up to the end of the term."""
     shared_runs.part_shared_runs(state)
     ledger.end_ledger(state, max(state.term[0].start_us, state.term[0].end_us), out)
 
@@ -109,7 +109,7 @@ def pass_over_in_replay(state, quiet, latest, latencies, out):
 
     The arguments are those of `pass_over.pass_over`.
 
-    The replay must have reached the first row of the stretch, and ``out`` must have room (`replay_has_room`).
+    The caller has replayed up to the first row of the stretch, and made sure that ``out`` has room (`replay_has_room`).
 
     Returns
     -------

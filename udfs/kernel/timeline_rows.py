@@ -76,9 +76,11 @@ def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
     """Write a timeline row for follower ``p`` if its state differs from its last row.
 
     The row is needed if the log end or the membership changed, or, while the follower is behind, its last-caught-up
-    time. It is also needed if the follower was caught up other than by a fetch from the log end, or if its lag changed
-    in a log without offsets, since then only this row shows whether the follower is behind. The rows in ``out.replica``
-    from index ``since`` on must all have the time ``now_us``. If one has the same state, the rule run is added to it.
+    time. It is also needed if the follower was caught up other than by a fetch from the log end. In a log without
+    offsets, it is also needed if the lag changed, because only the row shows then whether the follower is behind.
+
+    ``since`` is the index of the first row in ``out.replica`` with the time ``now_us``. If a row from there on has the
+    same state, the rule run is added to it instead.
     """
     behind = follower.log_end_offset != leader.log_end_offset
     lag = leader.log_end_offset - follower.log_end_offset
@@ -126,7 +128,7 @@ def show_follower_in_timeline(out, since, p, now_us, follower, leader, term):
 def show_leader_in_timeline(rows, filled, since, now_us, leader):
     """Write a row of the partition timeline with ``leader``'s state, or add its rule runs to a row with this state.
 
-    The rows from index ``since`` on must all have the time ``now_us``. Only they are searched for this state.
+    ``since`` is the index of the first row with the time ``now_us``. Only rows from there on are searched.
     """
     for i in range(filled[1] - 1, max(since, filled[1] - LOOK_BACK) - 1, -1):
         if (

@@ -156,7 +156,7 @@ def count_requests(text: npt.NDArray[np.uint8], at):
     text : uint8 array
         Lines without the last newline.
     at : int64
-        Number of bytes that must precede the mark in each line.
+        Position of the mark in each line, in bytes.
     """
     lines, begin = 0, 0
     while begin <= len(text):

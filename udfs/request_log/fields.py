@@ -196,7 +196,7 @@ BUCKETS, _OF_LENGTH, _OF_FIRST = 128, 2, 23
 def bucket_of_field(length, first, last):
     """Return the hash bucket of a member's name, computed from its length, its first byte and its last byte.
 
-    No two fields of a context share a bucket.
+    Within one object of a line (a context), all members that are read (its fields) are in different buckets.
     """
     return (_OF_LENGTH * length + _OF_FIRST * first + last) & (BUCKETS - 1)
 

@@ -100,18 +100,21 @@ def _read_varint(data, at):
 
 @entry
 def count_pieces(data, edges, numbers, totals):
-    """Count the topic entries and partitions in each of the three lists of many pieces.
+    """Count the topic entries, partitions and bytes of names in many pieces, separately for each of their three lists.
+
+    A piece is the encoded partitions of one request: requested, forgotten, and in the response.
 
     Parameters
     ----------
     data : uint8 array
+        The pieces, one after the other.
     edges : int32 or int64 array (n + 1)
         Piece i is ``data[edges[i]:edges[i + 1]]``; it may be empty.
     numbers : tuple of three int
         `FETCH_NUMBERS` or `PRODUCE_NUMBERS`.
     totals : int64 array (3, 3)
-        The counts are written here. Each row is a list; its columns are the bytes of all names, the number of topic
-        entries, and the number of partitions.
+        The counts are written here: one row per list, with the bytes of all names, the number of topic entries, and the
+        number of partitions.
     """
     totals[:] = 0
     for i in range(len(edges) - 1):
@@ -133,10 +136,10 @@ def count_pieces(data, edges, numbers, totals):
 
 @entry
 def unpack_pieces(data, edges, numbers, asked: PieceLists, forgotten: PieceLists, answered: PieceLists, filled):
-    """Decode pieces into their three lists. The arrays must have the sizes that `count_pieces` found.
+    """Decode pieces into their three lists. The caller allocates these with the sizes that `count_pieces` found.
 
-    ``data``, ``edges`` and ``numbers`` are those of `count_pieces`. ``filled`` (int64, shape (3, 3)) must be zero at
-    the start, and contains the counts that `count_pieces` writes to ``totals`` at the end.
+    ``data``, ``edges`` and ``numbers`` are those of `count_pieces`. The caller passes an array of zeros as ``filled``
+    (int64, shape (3, 3)). Afterwards it equals ``totals`` of `count_pieces`.
     """
     name, topic, row = filled[:, 0], filled[:, 1], filled[:, 2]
     for i in range(len(edges) - 1):

@@ -345,7 +345,7 @@ def read_requests_into_columns(text, begins, ends, is_text, stamps_us, found: Fo
     found : FoundInJsonLine
         Working memory with room for the longest line (`room_for_json_line`).
     out : RequestsInColumns
-        The requests are written here. All values must be `NULL` at the start (`room_for_requests`).
+        New columns from `room_for_requests`. The requests are written here.
     """
     piece = 0
     for i in range(len(begins)):

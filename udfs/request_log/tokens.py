@@ -190,7 +190,7 @@ def after_word(text, at, end, more):
 
 @inlined
 def is_literal(text, at, end, first, length):
-    """Whether a JSON literal is at ``at``: ``length`` bytes of "nulltruefalse", from index ``first`` on."""
+    """Whether a JSON literal is at ``at``: the ``length`` bytes of "nulltruefalse" that begin at index ``first``."""
     if at + length > end:
         return False
     for k in range(length):

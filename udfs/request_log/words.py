@@ -26,7 +26,7 @@ ONES, HIGH = filled_with(1), filled_with(128)
 
 @intrinsic
 def word_at(_typing: Any, text: Any, at: Any) -> Any:
-    """Read the eight bytes at position ``at`` as a little-endian number. All eight must be within the text."""
+    """Read the eight bytes at position ``at`` as a little-endian number. All eight have to be in the text."""
 
     def read(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         """Generate the code that reads eight bytes."""
@@ -51,6 +51,6 @@ def first_byte(_typing: Any, word: Any) -> Any:
 
 @inlined
 def word_without(text, at, byte):
-    """Whether none of the eight bytes at ``at`` equals the byte with which the word ``byte`` is `filled_with`."""
+    """Whether none of the eight bytes at ``at`` equals a given byte. ``byte`` is the result of `filled_with` for it."""
     differs = word_at(text, at) ^ byte
     return (differs - ONES) & ~differs & HIGH == 0

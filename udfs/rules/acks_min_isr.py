@@ -36,7 +36,10 @@ ASSIGNED = 1
 
 @kernel
 def has_copies(followers, leader_at, leader, params, end):
-    """Return how many of the replicas that count have all records below ``end``, including the leader."""
+    """Return how many replicas have all records below ``end``: the leader, and those followers that count.
+
+    With ``counted`` = isr, those count that are in the ISR and whose leaving is not requested; with assigned, all.
+    """
     copies = 1
     for p in range(leader.replicas):
         counts = params.counted == ASSIGNED or (leader.isr & leader.pending_isr) >> p & 1

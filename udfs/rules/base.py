@@ -304,7 +304,8 @@ class Rule:
     def but(self, *, id: str, in_force: str, year: int, source: str, **differences: Any) -> "Rule":  # noqa: A002
         """Return a copy of this rule in which some functions and attributes are replaced, such as for a proposal.
 
-        All others are inherited. That includes ``acts_in_quiet`` and ``knows_as``, which must still be true.
+        All others are inherited. The author of the copy has to check that the inherited ``acts_in_quiet`` and
+        ``knows_as`` are right for it too, or replace them.
 
         Parameters
         ----------

@@ -90,7 +90,10 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 
 @kernel
 def advances_on_commit(expanding, params):
-    """Whether the high watermark may advance when an ISR write is answered: true since 3.1, set by a parameter."""
+    """Whether the high watermark may advance when an ISR write is answered: as the parameter of this name says.
+
+    Set it to true for the releases from 3.1 on.
+    """
     return params.advances_on_commit != 0
 
 

@@ -34,7 +34,7 @@ PREVIOUS_ONLY = 1
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Record a successful fetch, and ignore a failed one. Then the follower may join and the high watermark advance.
+    """Record a successful fetch, after which the follower may join and the high watermark advance. Ignore a failed one.
 
     With ``caught_up_by`` = previous-only, a fetch can only show that the follower was caught up at its previous fetch.
     """
@@ -60,7 +60,7 @@ def in_pseudo_isr(follower, now_ms, params):
 def overdue_at_ms(follower, leader, fetch, params):
     """Return the first millisecond at which the follower is out of sync if it does not fetch before.
 
-    The result is 0 (out of sync already) if a member of the ISR lacks a committed record.
+    The result is 0 (out of sync already) if the follower is in the ISR and lacks a committed record.
     """
     if follower.in_isr != 0 and 0 <= follower.log_end_offset < leader.high_watermark:
         return 0

@@ -38,7 +38,7 @@ def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
 
 @kernel
 def on_recorded(follower, leader, fetch, params):
-    """Estimate the time to catch up from the last two fetches, and store it: as fetch time minus the estimate.
+    """Estimate the time to catch up from the last two fetches. Set last_caught_up_time_ms to the fetch time minus it.
 
     A fetch from the log end needs no time. A failed fetch sets the follower's log end offset and pace to unknown.
     """

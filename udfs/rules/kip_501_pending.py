@@ -38,7 +38,7 @@ COMPLETED, RECORDED = 0, 1
 
 @kernel
 def begin_pending(follower, fetch, leader_log_end_offset):
-    """Mark a fetch as pending if it succeeds and its offset has reached the log end now or at the previous fetch."""
+    """Mark a fetch as pending if it succeeds and its offset has reached the log end of now or of the previous fetch."""
     previous = follower.last_fetch_leader_log_end_offset
     follower.pending_fetch = fetch.error_code == 0 and (
         fetch.fetch_offset >= leader_log_end_offset or (previous >= 0 and fetch.fetch_offset >= previous)

@@ -65,7 +65,7 @@ def holds_high_watermark(follower, leader, fetch, now_ms, params):
 
 @kernel
 def outvoted(followers, p, leader_at, leader):
-    """Whether a majority of all replicas, not counting follower ``p``, has every record that follower ``p`` has."""
+    """Whether the other replicas that have every record of follower ``p`` are a majority of all replicas."""
     ahead = 1
     for q in range(leader.replicas):
         if q != p and q != leader_at:

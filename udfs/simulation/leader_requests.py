@@ -69,9 +69,9 @@ def _label_isr_change(world, label, p, change):
 
 @kernel
 def successor_of_leader(world):
-    """Return the position of the first broker after the current leader that is in every partition's ISR; -1 if none is.
+    """Return the position of the next leader, or -1 if no other broker is in every partition's ISR.
 
-    It becomes the next leader.
+    It is the first such broker after the current leader.
     """
     group, brokers = world.group[0], len(world.peers)
     shared = (1 << brokers) - 1
@@ -86,7 +86,10 @@ def successor_of_leader(world):
 
 @inlined
 def note_changes_of_leader(world, log, p, now_us):
-    """Label new ISR changes of partition ``p`` in the log. Schedule an election if the leader gave up leadership."""
+    """Write the true state of the replica to ``log.changes`` for each new ISR change of partition ``p``.
+
+    If the leader gave up leadership, schedule an election.
+    """
     if world.group[0].changes_noted < world.out.filled[2]:
         _note_isr_changes(world, log, p, now_us)
 
@@ -150,7 +153,7 @@ def followers_request_first(world, now_us):
 
 @kernel
 def acknowledge_producers(world, log, p, now_us):
-    """Acknowledge acks=all appends that are below what the rule acknowledges, and let their producers continue."""
+    """Acknowledge the acks=all appends that the rule acknowledges by now, and let their producers continue."""
     group, partition, leader = world.group[0], world.partitions[p], world.leaders[p, 0]
     end = max(leader.high_watermark, leader.acknowledged_end)
     acknowledged = 0

@@ -290,7 +290,7 @@ def produce_gap_of_world_us(world, p):
 def next_instant_of_world_us(group, time_us):
     """Move the group's clock to ``time_us`` and return the clock's new time.
 
-    If needed, the time is moved later: it must be after the previous event, and not at a whole millisecond.
+    The time is moved later if it is not after the previous event, or if it is at a whole millisecond.
     """
     now_us = max(time_us, group.now_us + 1)
     if now_us % 1000 == 0:
