@@ -67,7 +67,7 @@ def event_stream(
 ) -> Rows:
     """Return the input of a replay: rows with all events in a window, unsorted.
 
-    They are the rows that the kernel (the compiled replay loop) reads, and packed segments of such rows.
+    The kernel (the compiled replay loop) reads these rows, after packed fetches and appends are unpacked.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def rule_runs(replay: ReplaySettings) -> list[RuleRun]:
 
 
 def engine_of_replay(lake: Lake, window: Window = Window()) -> LakeEngine:  # noqa: B008 frozen
-    """Return the engine for a replay: the one that the user chose, else Spark if the window has too many events."""
+    """Return the engine for a replay: what the user chose, else Spark for many events and this process for few."""
     events = events_to_replay(lake, window)
     return (
         BySpark(lake) if lake.engine.by_spark(events, sizes.REPLAYED_EVENTS, "fetches and appends") else InProcess(lake)

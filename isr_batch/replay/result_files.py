@@ -60,7 +60,7 @@ class ResultFiles(NamedTuple):
 
 
 def result_files_for(lake: Lake, where: str, window: Window) -> ResultFiles | None:
-    """Return the settings with which workers write results. The results will replace the tables' rows with ``where``.
+    """Return the settings with which workers write results. Tables' rows that meet ``where`` will be replaced.
 
     None if workers cannot write to one of the tables.
     """

@@ -109,7 +109,7 @@ def commit_timelines(  # noqa: PLR0913 the last has a default
 
 
 def take_out_unnamed(lake: Lake) -> None:
-    """Delete rows of timelines to which table ``rule_runs`` does not refer, such as those of killed replays.
+    """Delete timeline rows whose ``run_set`` is not in table ``rule_runs``, such as rows of killed replays.
 
     The caller makes sure that no replay is running.
     """

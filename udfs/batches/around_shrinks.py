@@ -144,7 +144,7 @@ class _Term:
     def choose(self, rows: Rows, chosen: Chosen, *, ended: bool) -> None:
         """Add the next rows of the term, and append to ``chosen`` those around shrinks, as far as this is decided.
 
-        It is decided for a row if the span of any shrink that is still to come would begin after this row.
+        A row is decided once the spans of all shrinks that are still to come begin after it.
         """
         rows = {
             kind: np.concatenate([held, rows[kind]]) if len(held) else rows[kind] for kind, held in self.held.items()
@@ -168,7 +168,7 @@ class _Term:
     def _spans(self, states: Int64Array, changes: Int64Array) -> Iterator[Span]:
         """Yield begin and end of each span around the term's shrinks in chronological order, in microseconds.
 
-        ``states`` are the term's held and new rows of the partition timeline, ``changes`` those of ISR changes.
+        ``states`` are the term's held and new rows of the partition timeline, ``changes`` its held and new ISR changes.
         """
         parts = self.before["partition"], states
         shrinks = changes[changes[:, _KIND] == SHRINK]

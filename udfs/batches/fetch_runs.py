@@ -51,8 +51,8 @@ class RequestsForRuns(NamedTuple):
 def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
     """Decide for each request of a batch whether its fetches may be stored together with those of the previous request.
 
-    A run is a row that stores consecutive fetches that differ only in their times (see the module). This is only
-    possible if the two requests follow each other in a fetch session and in a log file, on one day.
+    Such a row is a run: a fetch, and the fetches after it that differ only in their times (see the module). A run only
+    contains fetches whose requests follow each other in a fetch session and in a log file, on one day.
 
     Parameters
     ----------

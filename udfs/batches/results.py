@@ -313,7 +313,7 @@ def _isr_lists(
 
 
 def _result_verdicts(causes: Int64Array) -> dict[str, pa.Array]:
-    """Return the columns verdict, primary_cause and causes for causes as bits. They are null where no bit is set."""
+    """Return the columns verdict, primary_cause and causes for causes as bits; null where no bit is set."""
     bits, inverse = np.unique(causes, return_inverse=True)
     names = [[name for i, name in enumerate(CAUSES) if bit >> i & 1] for bit in bits.tolist()]
     primary = [held[0] if held else None for held in names]

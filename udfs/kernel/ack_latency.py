@@ -21,8 +21,8 @@ COUNT = -1
 """Index of the last row of ``waits``. Its column TIME holds the number of rows in use. Its column of a rule run holds
 the index of the first row for which that rule run still waits."""
 FOR_NOTHING = np.int64(2**62)
-"""Stored as the first waiting row of a rule run that is in a group, because the group waits in its place; and of a group
-without rule runs."""
+"""Stored as the first waiting row of a rule run that is in a group, because the group waits in its place; and of an
+empty group."""
 
 
 def new_ack_waits(runs: int, capacity: int) -> Int64Array:

@@ -101,7 +101,7 @@ def _count_violation_in_ledger(page, promise, now_us):
 
 @kernel
 def clear_ledger(page, followers):
-    """Set a rule run's counters to 0 for the next day. Keep the records at risk, and until when times are summed up."""
+    """Set a rule run's counters to 0 for the next day, except AT_RISK and the times up to which sums are complete."""
     for place in range(PLACES):
         if place not in (SETTLED_US, AT_RISK, WAITED_UNTIL_US, ANSWERED_US):
             page[place] = 0

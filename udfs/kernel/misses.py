@@ -51,7 +51,7 @@ def misses_before_arrival(state, p, now_us, log_end_offset):
 def _settle_misses_of_runs(state, p, now_us, back):
     """Update the counters of rule runs that have follower ``p`` outside the ISR, or whose lag time it has exceeded.
 
-    If ``back`` (the follower's log became shorter), those of all rule runs are updated.
+    If ``back`` (the follower's log became shorter), update the counters of all rule runs.
     """
     fetch = state.fetches[p]
     for k in range(state.term[0].active):

@@ -157,7 +157,7 @@ def _stays_late_after_stretch(term, quiet):
 def _may_pass_over(state, replica_id):
     """Whether a follower's state allows skipping the stretch.
 
-    It must be in the ISR of every rule run and need no search for misses, and its leader must not have been silent or
+    That is so if it is in the ISR of every rule run and needs no search for misses, and if its leader was not silent or
     idle since the follower's last fetch.
     """
     term = state.term[0]

@@ -250,7 +250,7 @@ def join_shared_runs(state, now_us):
 
 @kernel
 def _join_shared_run(state, r, now_us):
-    """Put rule run ``r``, whose ISR must contain all followers, into its group if their states are equal."""
+    """Put rule run ``r``, whose ISR contains all followers, into its group if their states are equal."""
     term, leader = state.term[0], state.leaders[r]
     g = leader.group
     if not _may_join_group(state, r, now_us):

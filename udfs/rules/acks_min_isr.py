@@ -36,9 +36,9 @@ ASSIGNED = 1
 
 @kernel
 def has_copies(followers, leader_at, leader, params, end):
-    """Return how many replicas have all records below ``end``: the leader, and those followers that count.
+    """Return how many members of the ISR have all records below ``end``; of all replicas if ``counted`` = assigned.
 
-    With ``counted`` = isr, those count that are in the ISR and whose leaving is not requested; with assigned, all.
+    The leader is included, and members that have been requested to leave are not.
     """
     copies = 1
     for p in range(leader.replicas):
