@@ -172,6 +172,6 @@ _CHANGES: Final = f"""
       ) AS at_this_time WHERE kind <> 'doubt'
     ) AS changes
 """
-"""SQL that returns the ISR changes in results, with two more columns: ``depends_on``, the reason why a change is only
-possible, and ``certainty``. The reasons are in separate result rows of kind ``doubt``. An expand that undoes a possible
+"""SQL that returns the ISR changes in results, with two more columns: ``depends_on``, the reason why a change is not
+certain, and ``certainty``. The reasons are in separate result rows of kind ``doubt``. An expand that undoes a possible
 shrink gets the shrink's reason."""

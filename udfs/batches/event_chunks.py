@@ -237,7 +237,7 @@ def sorted_events(events: Events) -> Events:
 
 
 def joined_events(earlier: Events, later: Events) -> Events:
-    """Return ``earlier``, all events of which are of the first replica set of ``later``, followed by ``later``."""
+    """Return ``earlier``, whose events all belong to the first replica set of ``later``, followed by ``later``."""
     columns = {name: np.concatenate([earlier.columns[name], column]) for name, column in later.columns.items()}
     columns["set"][: len(earlier)] = 0
     return Events(later.sets, columns)

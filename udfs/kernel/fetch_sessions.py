@@ -165,7 +165,7 @@ def read_session_partitions(first, requests: SessionRequests, cache: SessionCach
     cache : SessionCache
         State of the session. It is updated in place; pass it again with the next batch.
     out : SessionFetches
-        The rows are written here, from row 0 on. The caller allocates at least as many rows as ``cache`` has partitions.
+        The rows are written here, from row 0 on. The caller gives it at least as many rows as ``cache`` has partitions.
 
     Returns
     -------

@@ -327,7 +327,7 @@ def _may_join_group(state, r, now_us):
         if max(mine.let_go_us, state.ledger.pages[r, ledger_page.ANSWERED_US]) > fetch.had_until_us:
             return False
         # After leadership is given up, members return without a fetch. So a later fetch may still show that a shrink is
-        # only possible.
+        # not certain.
         if fetch.arrival_us <= mine.doubt_until_us:
             return False
         if (
