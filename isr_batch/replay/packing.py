@@ -1,4 +1,4 @@
-"""Pack fetches and appends into the table ``fetch_segments``, which replays read, whenever new ones were ingested.
+"""Pack fetches and appends into the table ``fetch_segments``, which replays read, whenever some have changed.
 
 A shuffle is expensive per row. Therefore events are first grouped by replica set (a partition on one leader) into
 chunks, with some hundred events per row (``udfs.batches.event_chunks``). The chunks are shuffled, sorted, and packed
