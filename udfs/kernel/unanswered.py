@@ -34,16 +34,16 @@ DROP_BY_TRUE_LAG = rule_bits(rule.no_lag_while == LACKS_NOTHING for rule in RULE
 
 @inlined
 def note_fetch_in_answer(fetch):
-    """Called when a follower's next fetch arrives: store until when appended records could be in the last answer."""
+    """Set ``answer_until_us`` when the next fetch arrives: the last answer could contain all appends until then."""
     until_us = fetch.released_us if fetch.released_us > fetch.processed_us else fetch.handled_us
     fetch.answer_until_us = max(fetch.answer_until_us, min(until_us, fetch.completed_us))
 
 
 @inlined
 def note_read_for_waits(follower, log_end, now_us):
-    """Called for a fetch that is read in a quiet stretch. Set ``shows_until_us``, a lower bound of ``had_until_us``.
+    """Set ``shows_until_us`` when a fetch is read in a quiet stretch: the follower has all appends until then.
 
-    It is exact if the fetch is from the log end. If not, the follower may have more than at its previous fetch.
+    If the fetch is from the log end, this is the exact time (``had_until_us``). If not, the follower may have more.
     """
     if follower.offset >= log_end:
         follower.shows_until_us = follower.answer_until_us
@@ -54,7 +54,7 @@ def note_read_for_waits(follower, log_end, now_us):
 
 @inlined
 def note_what_it_had(state, p, now_us):
-    """Called when a fetch of follower ``p`` is recorded: it shows until when the follower has what was appended."""
+    """Set ``had_until_us`` when a fetch of follower ``p`` is recorded: the follower has all appends until then."""
     fetch = state.fetches[p]
     if fetch.error_code == 0:
         until_us = min(fetch.answer_until_us, fetch.missing_since_us)
@@ -66,7 +66,7 @@ def note_what_it_had(state, p, now_us):
 
 @kernel
 def wait_for_no_fetch(state, p, until_us, now_us):
-    """Let no request wait for follower ``p`` until a time, because its fetches until then are not known."""
+    """Treat follower ``p`` as having all appends until ``until_us``, because its fetches until then are not known."""
     _settle_waits_for(state, p, now_us)
     state.fetches[p].had_until_us = max(state.fetches[p].had_until_us, until_us)
 
@@ -102,7 +102,10 @@ def _answered_until_us(state, r, now_us):
 
 @kernel
 def _lend_times_as_log_ends(state, r):
-    """Let each follower's log end be the time until which it has what was appended, until `_give_back_log_ends`."""
+    """Replace each follower's log end with ``had_until_us``, so that a rule computes with times.
+
+    `_give_back_log_ends` undoes this.
+    """
     for q in range(len(state.fetches)):
         state.fetches[q].lent_log_end_offset = state.followers[r, q].log_end_offset
         state.followers[r, q].log_end_offset = state.fetches[q].had_until_us
@@ -117,9 +120,9 @@ def _give_back_log_ends(state, r):
 
 @kernel
 def _acknowledged_until_us(state, r, until_us, now_us):
-    """Ask the rule up to when requests are answered, with times in place of log ends.
+    """Return the time up to which requests are answered according to the rule, which gets times in place of log ends.
 
-    ``until_us`` is the time up to which all followers for which the high watermark waits have them.
+    ``until_us`` takes the place of the high watermark: all followers for which it waits have all appends until then.
     """
     leader = state.leaders[r]
     log_end, high_watermark = leader.log_end_offset, leader.high_watermark
@@ -144,8 +147,8 @@ def _is_outvoted_in_time(state, r, p):
 def settle_waits(state, r, now_us):
     """Add the time up to ``now_us`` in which requests have waited for more than a second, and for more than 30 s.
 
-    It must be called before anything changes that decides how long they wait under rule run ``r``. The times are
-    UNKNOWN if the log has one instant per fetch, because it does not show how long fetches have waited for data.
+    The caller calls this before it changes the ISR of rule run ``r``, or anything else on which the waits depend. The
+    times are UNKNOWN if the log has only one time per fetch: then it does not show how long a fetch waited for data.
     """
     page, leader, params = state.ledger.pages[r], state.leaders[r], state.params[r]
     if leader.isr_size < min(params.min_insync_replicas, leader.replicas):
@@ -168,7 +171,7 @@ def _add_waits(page, place, wait_us, longest_us, now_us):
 
 @kernel
 def let_go(state, r, dropped, now_us):
-    """Let requests no longer wait for followers (bits) that a check would drop if one more record were in the log."""
+    """End the waits for followers ``dropped`` (bits), which a check would drop if one more record were in the log."""
     settle_waits(state, r, now_us)
     for p in range(state.term[0].replicas):
         if dropped >> p & 1:
