@@ -88,7 +88,10 @@ WHERE cluster_id IN (:clusters) AND fetch_offset IS NULL AND source_file IN (:fi
 
 
 def fetches_without_offset(lake: Lake, cluster_id: str, files: Sequence[str]) -> int:
-    """Count the fetches in the given request logs without an offset, whose session began before the log."""
+    """Count the fetches that have no offset in the lake, because their session began before their request log.
+
+    Only the request logs named in ``files`` are considered.
+    """
     with LakeSql(lake) as sql:
         return int(sql(_WITHOUT_OFFSET, clusters=[(cluster_id,)], files=[(name,) for name in files])[0]["fetches"])
 

@@ -77,7 +77,10 @@ class Query(NamedTuple):
 
 @contextmanager
 def packets_at_once(spark: SparkSession) -> Iterator[None]:
-    """Return a context manager that limits the batches which Spark passes to Python to PACKETS_AT_ONCE packets."""
+    """Return a context manager in which Spark passes at most PACKETS_AT_ONCE packets at once to Python.
+
+    A packet is one Spark row that contains thousands of rows. Spark's usual limit is meant for rows of usual size.
+    """
     usual = str(spark.conf.get(_AT_ONCE))
     spark.conf.set(_AT_ONCE, str(PACKETS_AT_ONCE))
     try:
@@ -92,7 +95,7 @@ class InSpark:
     Parameters
     ----------
     spark : SparkSession
-        A session that is inside `packets_at_once`.
+        The session. The caller has entered the context of `packets_at_once` for it.
     """
 
     def __init__(self, spark: SparkSession) -> None:

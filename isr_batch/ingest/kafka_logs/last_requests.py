@@ -46,7 +46,7 @@ def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Tab
     fetches : Rows
         Result of the query `isr_batch.ingest.requests.request_log.FETCHES`.
     by_file : pa.Table
-        Result of `isr_batch.ingest.kafka_logs.request_summary.requests_by_file`.
+        Result of `isr_batch.ingest.requests.request_summary.requests_by_file`.
     """
     ends = by_file.filter(pc.and_(pc.is_null(by_file["reason"]), pc.is_valid(by_file["last_us"])))
     ends = ends.group_by("source_file").aggregate([("last_us", "max")])

@@ -75,7 +75,10 @@ class IngestOfTable:
         return total
 
     def odd_days(self) -> list[str]:
-        """Return a sentence for each day with few rows that is far from all other days: times of rows may be wrong."""
+        """Return a sentence for each day on which the times of rows may be wrong.
+
+        Such a day has few rows (`ODD_SHARE`), and is more than `ODD_DAYS` days away from the day with most rows.
+        """
         days: Counter[str] = Counter()
         for account in self.accounts.values():
             for counted in (account.new, account.known):

@@ -85,7 +85,7 @@ def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, s
 
 
 def checks_seen(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
-    """Derive the checks that dropped followers from Shrinking lines.
+    """Derive from Shrinking lines when the checks ran in which leaders dropped followers.
 
     The columns are broker_id, process, at_us, silent_from_us and period_ms.
 
@@ -104,7 +104,7 @@ def checks_seen(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
 
 
 def checks_noted(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
-    """Return the times at which, in state-change.log, replicas left an ISR, with the columns of `checks_seen`.
+    """Return the times at which replicas left an ISR according to state-change.log, with the columns of `checks_seen`.
 
     Leaders drop replicas when isr-expiration runs, so their changes are multiples of the check period apart. Removals
     by the controller are logged in the same way, but can occur at any time. `broker_processes` distinguishes the two.

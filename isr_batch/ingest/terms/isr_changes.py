@@ -92,7 +92,7 @@ def isr_shrinks_in_read_logs(
     files : pa.Table
         The logs of this ingest except request logs: source_file.
     begins_us, ends_us : mapping of int to int
-        By leader, the times at which the request log that is ingested begins and ends, in microseconds since 1970.
+        By leader, the times at which the request logs of this ingest begin and end, in microseconds since 1970.
         Earlier ingests may have read later logs.
     gone : collection of int
         Brokers with request logs that are no longer in the folder. If none of a broker's request logs is left, its

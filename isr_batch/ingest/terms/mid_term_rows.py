@@ -158,10 +158,11 @@ def _assigned_mid_term(row: Mapping[str, Any], evidence: PartitionEvidence) -> d
 
 
 def end_in_pauses(led: Iterable[dict[str, Any]], pauses: pa.Table, sources: ParsedLogs) -> None:
-    """End terms, in place, at the start of a long pause of their leader in which they were superseded.
+    """If a term was superseded during a long pause of its leader, end the term, in place, at the pause's start.
 
-    This is only done for leaders without server.log, which would show the next start after a process was killed. A
-    pause is long if it exceeds the lag time.
+    The leader's process may have been killed at that time. If the leader has a server.log with lines at INFO, its
+    terms are not changed, because that log shows when a process was started again. A pause is long if it exceeds the
+    lag time.
 
     Parameters
     ----------
@@ -225,10 +226,11 @@ def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start
 def end_abandoned(
     terms: Sequence[tuple[dict[str, Any], Sequence[Mapping[str, Any]], Mapping[str, Any] | None]],
 ) -> None:
-    """End terms, in place, whose followers all stopped together but went on fetching other partitions of the leader.
+    """End terms, in place, that followers abandoned because the topic was deleted or the partition moved.
 
-    The topic was deleted or the partition moved, which request logs do not show. There must be no later appends. The
-    term is marked as ``abandoned``. If the term were not ended, the replay would drop its followers.
+    Request logs do not show this directly. It is inferred if all followers stopped fetching the partition at the same
+    time but went on fetching others from the leader, and if nothing was appended after that. The term is then ended and
+    marked as ``abandoned``. Otherwise the replay would drop its followers.
 
     Parameters
     ----------
