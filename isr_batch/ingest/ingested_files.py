@@ -335,7 +335,7 @@ def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[date
     read : list of (datetime, datetime)
         First and last instant of each request log that is read.
     gone : list of (datetime, datetime)
-        First and last instant of each ingested request log that is no longer in the folder.
+        First and last instant of each ingested request log that has left the folder.
 
     Returns
     -------

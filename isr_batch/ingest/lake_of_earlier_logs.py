@@ -97,7 +97,7 @@ def fetches_without_offset(lake: Lake, cluster_id: str, files: Sequence[str]) ->
 
 
 def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> EarlierLogs:
-    """Load from the lake the lines and rows that come from logs that are no longer in the folder."""
+    """Load the lake's lines and rows of logs that have left the folder, as the state from which an ingest continues."""
     if not work.gone or not lake.has(KEPT_LINES.name):
         return EarlierLogs(brokers=work.found.brokers)
     of_cluster = [(cluster_id,)]

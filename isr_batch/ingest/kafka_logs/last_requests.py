@@ -1,8 +1,8 @@
 """Select the last requests of each request log, which are stored so that a later ingest can date the last appends.
 
 An append happened after an I/O thread picked up the produce request, and before the first follower's fetch that shows
-the appended records. For an append at the end of a log, this fetch may be in the next log. That log may only be
-ingested after the first one has been deleted.
+the appended records. For an append at the end of a log, this fetch may be in the next log, and the first log
+may have been deleted when the next one is ingested.
 """
 
 import json

@@ -53,7 +53,7 @@ class EventFields(NamedTuple):
     """The paths of fields in JSON events, with slashes for nesting. A path is empty if the events have no such field.
 
     ``stamp`` is the time. ``front`` is the beginning of the message, such as ``Partition t-0 broker=1``, if the log
-    pipeline has moved it to a field of its own. ``source`` is the container or host.
+    pipeline has moved it to a separate field. ``source`` is the container or host.
     """
 
     message: str
@@ -236,7 +236,7 @@ class EventTexts(NamedTuple):
 def event_texts(values: pa.StringArray, fields: EventFields) -> EventTexts:
     """Extract message, time, level and logger from JSON events.
 
-    If the log pipeline has moved the beginning of the message to a field of its own, it is put back.
+    If the log pipeline has moved the beginning of the message to a separate field, it is put back.
 
     For a line that is not such an event, the message is null.
     """

@@ -135,7 +135,7 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
     replaced : Replaced, optional
         Rows of the lake to delete if the source does not contain them.
     may_lose : bool
-        Whether more rows may be deleted (see ``replaced``) than added.
+        Whether to go on if more rows would be deleted (see ``replaced``) than added, instead of raising an error.
     max_refused : float
         The largest share of rows that may be refused, from 0 to 1.
     most_rows : int

@@ -1,4 +1,4 @@
-"""Find the silences of leaders in a table of fetches, which may have only one instant per fetch.
+"""Find the silences of leaders in a table of fetches, even if it has only one instant per fetch.
 
 If there are no fetches from a leader for a while, the leader was stopped, its followers were stopped, or rows are
 missing. Fetches from other leaders distinguish these cases, as they show that a follower was running.

@@ -40,8 +40,8 @@ def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, s
     pauses : pa.Table
         Result of `isr_batch.ingest.requests.request_summary.request_pauses`.
     activity : pa.Table
-        Times of lines in server.log: broker_id, at_us. A line may be missing if there is another line near it, at a
-        distance shorter than a silence.
+        Times of lines in server.log: broker_id, at_us. Lines can be left out if another line is nearer to them than the
+        length of a silence.
     signs : pa.Table
         Result of `isr_batch.ingest.requests.coverage.request_number_signs`.
     """
