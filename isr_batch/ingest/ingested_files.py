@@ -175,8 +175,7 @@ class ReadFiles:
     def records(self, run_id: str, now: datetime) -> list[IngestedFile]:
         """Return the new rows of table ingested_files: the files that were read, and earlier files whose rows stay.
 
-        In a row, ``days`` maps each day with lines in the file to the time of the ingest that last found new lines of
-        that day.
+        ``days`` of a row maps each day in the file to the time of the ingest that last found new lines of that day.
         """
         rows = []
         for file in self.work.found.files:
@@ -210,8 +209,7 @@ class ReadFiles:
     def overlaps(self) -> list[tuple[str, Span]]:
         """Copies: ingested request logs, no longer in the folder, that cover the same time as a log that was read.
 
-        Each item consists of the SQL condition that selects the ingested log's rows, and the period of the log that was
-        read.
+        Each item is the SQL condition for the rows of the ingested log, and the period of the log that was read.
         """
         return [
             (f"leader_id = {file.broker_id} AND source_file = {sql_literal(record.source_file)}", span)
@@ -287,7 +285,7 @@ class ReadFiles:
 
     @property
     def later_request_logs(self) -> list[str]:
-        """Names of request logs that have left the folder, but are newer than one of their broker that was read."""
+        """Names of request logs that have left the folder but begin after one of the same broker that was read."""
         return sorted(
             record.source_file for record in self.work.gone
             if record.kind == REQUEST and record.span
@@ -327,8 +325,7 @@ def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[date
     """Divide the time between a broker's request logs, and return the periods of those that are read.
 
     Time that several logs cover belongs to those that are read. Time between two logs belongs to the later one, because
-    a term begins before its first request. Time before the first log belongs to that log, and time after the last log
-    to the last.
+    a term begins before its first request. Time before or after all logs belongs to the first or last one.
 
     Parameters
     ----------
@@ -340,8 +337,7 @@ def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[date
     Returns
     -------
     list of (datetime or None, datetime or None)
-        The periods, in chronological order. The first instant of a period is excluded, the second is included. None
-        means unbounded.
+        The periods in chronological order, each from an excluded to an included instant. None means unbounded.
     """
     apart = [g for g in gone if not any(r[0] <= g[0] and g[1] <= r[1] for r in read)]
     runs: list[tuple[datetime, datetime, bool]] = []

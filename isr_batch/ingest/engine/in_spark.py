@@ -77,10 +77,7 @@ class Query(NamedTuple):
 
 @contextmanager
 def packets_at_once(spark: SparkSession) -> Iterator[None]:
-    """Return a context manager in which Spark passes at most PACKETS_AT_ONCE packets at once to Python.
-
-    A packet is one Spark row that contains thousands of rows. Spark's usual limit is meant for rows of usual size.
-    """
+    """Return a context manager in which Spark passes at most PACKETS_AT_ONCE packets (Spark rows) at once to Python."""
     usual = str(spark.conf.get(_AT_ONCE))
     spark.conf.set(_AT_ONCE, str(PACKETS_AT_ONCE))
     try:

@@ -10,7 +10,7 @@ logger was off for some time. The lines themselves distinguish a gap from a time
   jump, or if the first number in the log is too high to be the follower's first, lines are missing.
 - Requests that were in progress during a time without lines are no evidence, because a client may wait for seconds.
 - A follower that is down when a log begins starts again from the first number. Therefore numbers alone do not show that
-  a log begins with its broker's start. If there is a server.log, this is only assumed if it shows the start.
+  a log begins with its broker's start. If there is a server.log, the start is only assumed if that log shows it.
 """
 
 from collections import defaultdict

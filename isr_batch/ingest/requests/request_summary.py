@@ -131,8 +131,8 @@ def request_pauses(
         broker_id; before_us, the last step before the bucket; first_us and last_us, the first and last step in it;
         before_done_us and done_us, the completions before and after the pause; process_before and process, the numbers
         of the broker's process before and in the bucket; is_last, whether it is the broker's last bucket;
-        waiting_since_us, when the first of the requests began to wait for the broker that it processed or answered
-        after the pause (null if none waited for `WAITED_US`).
+        waiting_since_us, the earliest time from which a request waited for the broker until after the pause (null if
+        none waited for `WAITED_US`).
     """
     starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
     found = partial(_pauses_in_requests, starts=starts, before_us=before_us or {})

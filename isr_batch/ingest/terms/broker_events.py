@@ -85,7 +85,7 @@ def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, s
 
 
 def checks_seen(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
-    """Derive from Shrinking lines when the checks ran in which leaders dropped followers.
+    """List the checks that dropped followers, according to Shrinking lines.
 
     The columns are broker_id, process, at_us, silent_from_us and period_ms.
 

@@ -153,8 +153,7 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
     a deposed leader), but is kept as a row.
 
     ``earliest_us`` is set if the change may have happened before its line: the partition epochs show that changes
-    before it were not logged. For the removal of a former leader it is not set, because the next
-    term shows when that leader left the ISR.
+    before it were not logged. It is not set for the removal of a former leader.
     """
     late = "false" if controller_known else "partition_epoch - lag(partition_epoch) OVER of_partition > 1"
     if controller_known:

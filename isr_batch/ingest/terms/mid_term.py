@@ -51,10 +51,9 @@ def partition_of(row: Row) -> Partition:
 
 
 def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetched: Iterable[Row]) -> bool:
-    """Return whether any term may have begun before the log.
+    """Return whether any term may have begun before the log, given ``starts`` and ``fetched`` as in `Signs`.
 
-    This is so if a covered period does not begin with its broker's start, or if a follower fetched several times in a
-    term whose start is not logged. ``starts`` and ``fetched`` are those of `Signs`.
+    This is so if a covered period begins after its broker's start, or if fetches show a term without a logged start.
     """
     if not all(stretch.from_start for stretch in stretches):
         return True

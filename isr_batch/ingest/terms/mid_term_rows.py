@@ -160,9 +160,8 @@ def _assigned_mid_term(row: Mapping[str, Any], evidence: PartitionEvidence) -> d
 def end_in_pauses(led: Iterable[dict[str, Any]], pauses: pa.Table, sources: ParsedLogs) -> None:
     """If a term was superseded during a long pause of its leader, end the term, in place, at the pause's start.
 
-    The leader's process may have been killed at that time. If the leader has a server.log with lines at INFO, its
-    terms are not changed, because that log shows when a process was started again. A pause is long if it exceeds the
-    lag time.
+    The leader may have been killed then. Its terms are not changed if it has a server.log with lines at INFO, because
+    that log shows restarts. A pause is long if it exceeds the lag time.
 
     Parameters
     ----------
@@ -226,11 +225,10 @@ def settle_mid_term(  # noqa: PLR0913, PLR0917 all evidence of a term's start
 def end_abandoned(
     terms: Sequence[tuple[dict[str, Any], Sequence[Mapping[str, Any]], Mapping[str, Any] | None]],
 ) -> None:
-    """End terms, in place, that followers abandoned because the topic was deleted or the partition moved.
+    """End terms, in place, whose followers all stopped together but went on fetching other partitions of the leader.
 
-    Request logs do not show this directly. It is inferred if all followers stopped fetching the partition at the same
-    time but went on fetching others from the leader, and if nothing was appended after that. The term is then ended and
-    marked as ``abandoned``. Otherwise the replay would drop its followers.
+    This shows that the topic was deleted or the partition moved, unless there are later appends: such terms are not
+    ended. An ended term is marked as ``abandoned``. Without this, the replay would drop its followers.
 
     Parameters
     ----------
