@@ -55,7 +55,7 @@ class Wording(NamedTuple):
 
     @property
     def pattern(self) -> str:
-        """The regular expression that is matched with the line: `text` without the marks."""
+        """The regular expression to match with a line: `text`, with ``<<`` and ``>>`` replaced by a group."""
         return self.text.replace("<<", "(?:").replace(">>", ")")
 
     @property

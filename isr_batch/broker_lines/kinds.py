@@ -37,7 +37,7 @@ class LogKindFinder:
         self.last = self.default
 
     def all_requests(self, block: bytes) -> Codes | None:
-        """Return what `codes` would, but faster, if all lines in ``block`` are of a request log; otherwise None."""
+        """Do the same as `codes`, but faster, if all lines in ``block`` are requests; otherwise return None."""
         from udfs.request_log.cut import count_requests  # imports numba, which `look` does not need
 
         lines = count_requests(np.frombuffer(block, np.uint8), _MARK_AT)

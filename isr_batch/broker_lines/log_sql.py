@@ -113,7 +113,10 @@ def matches(line: str, pattern: str) -> str:
 
 
 def groups(line: str, pattern: str, names_and_types: str) -> str:
-    """Return SQL that matches ``line`` with a pattern and yields its groups as a struct of texts."""
+    """Return SQL that matches ``line`` with a pattern and yields its groups as a struct of texts.
+
+    ``names_and_types`` contains the names of the groups, as for `columns_of`.
+    """
     names = ", ".join(quoted(name) for name, _ in _form_columns(names_and_types))
     return f"regexp_extract({line}, {quoted(pattern)}, [{names}])"
 

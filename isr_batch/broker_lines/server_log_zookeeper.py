@@ -56,7 +56,10 @@ def zookeeper_accepted(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
 
 
 def leader_and_isr_lines(sql: ArrowSql, state_changes: pa.Table) -> pa.Table:
-    """Parse the lines about LeaderAndIsr requests: one was received, or makes the broker begin to lead or to follow.
+    """Parse the lines about LeaderAndIsr requests in state-change.log.
+
+    Such a line reports that the broker has received a request, or that it begins to lead or follow the partition
+    because of a request.
 
     Returns
     -------

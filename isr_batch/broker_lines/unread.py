@@ -1,4 +1,4 @@
-"""Find lines of a kind that isr-batch should parse but whose wording it does not know, as in a future release."""
+"""Find lines that isr-batch should parse but cannot, because their wording is unknown, as in a future release."""
 
 from typing import Final, NamedTuple
 
@@ -63,7 +63,7 @@ MUST_BE_READ: Final = (
 
 
 def unread_lines(sql: ArrowSql, lines: pa.Table, lines_of: MustBeRead) -> pa.Table:
-    """Return the lines of the kind ``lines_of`` whose wording is unknown.
+    """Return the lines of one kind, ``lines_of``, that are in an unknown wording.
 
     The columns are broker_id, source_file, source_line, stamp_us and message.
     """
@@ -78,7 +78,7 @@ def unread_lines(sql: ArrowSql, lines: pa.Table, lines_of: MustBeRead) -> pa.Tab
 
 
 def unreadable_lines(sql: ArrowSql, server: pa.Table, state_changes: pa.Table) -> pa.Table:
-    """Return the lines of the kinds in `MUST_BE_READ` whose wording is unknown, as rows for table quarantine.
+    """Return the lines of all kinds in `MUST_BE_READ` that are in an unknown wording, as rows for table quarantine.
 
     ``server`` and ``state_changes`` are the lines of server.log and state-change.log.
 

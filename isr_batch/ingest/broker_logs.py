@@ -258,7 +258,7 @@ def _write(
 
 
 def _rows_to_keep(read: ReadFiles, earlier: EarlierLogs, table: Table, time: str) -> str:
-    """Return the SQL condition that selects the existing rows of a table that this ingest must not replace.
+    """Return the SQL condition that selects the existing rows of a table that stay in the lake.
 
     ``time`` is the table's column with the time of a row.
 

@@ -10,8 +10,8 @@ as ingesting them together for the first time, and takes no longer. Files are re
 - A file that has left the folder, or whose name is now used by another file: its rows stay, even where the files that
   are read cover time before and after it. If its name is reused, the new file is called ``name (2)`` in the lake.
 - A shorter copy of a file that has left the folder: it is not read, because the lake already has its rows.
-- A file that has left the folder and whose time overlaps that of a file that is read, by more than a second: the two
-  files are copies, and the one that is read takes precedence.
+- A file that has left the folder and a file that is read cover more than a second of the same time: the two files are
+  copies, and the one that is read takes precedence.
 
 A fetch or an append comes from one file. A term, an ISR change or a broker event is derived from several files, so it
 belongs to a period of its broker. Each period is covered either by request logs that are read now, or by request logs
@@ -65,9 +65,9 @@ class IngestedFile:
 
 
 def beginnings_of_file(known: Iterable[IngestedFile], file: LogFile) -> list[int]:
-    """Return the unpacked lengths, in bytes, of those files in ``known`` that are of the broker and kind of ``file``.
+    """Return the sizes that ``file`` may have had when an earlier ingest read it, in unpacked bytes.
 
-    If ``file`` is one of these files and has grown since, its bytes up to one of these lengths are unchanged.
+    These are the sizes of all files in ``known`` of the same broker and kind of log.
     """
     return [record.content_bytes for record in known if (record.kind, record.broker_id) == (file.kind, file.broker_id)]
 
@@ -82,8 +82,7 @@ def _file_began_as(file: LogFile, record: IngestedFile) -> bool:
 def _is_shorter(file: LogFile, record: IngestedFile) -> bool:
     """Return whether a file is a shorter copy of an ingested file.
 
-    For this, the longest prefix of the file that was hashed must have the same hash in the ingested file. It comprises
-    at least half of the file.
+    It is one if its longest hashed prefix, at least half of the file, has the same hash in the ingested file.
     """
     assert file.held is not None
     hashes = file.held.first_hashes
@@ -176,8 +175,7 @@ class ReadFiles:
     def records(self, run_id: str, now: datetime) -> list[IngestedFile]:
         """Return the new rows of table ingested_files: the files that were read, and earlier files whose rows stay.
 
-        ``days`` maps each day to the time of the ingest that last added or changed lines of that day in the file. For
-        days without new lines, the time that an earlier ingest recorded is kept.
+        ``days`` of a row maps each day in the file to the time of the ingest that last found new lines of that day.
         """
         rows = []
         for file in self.work.found.files:
@@ -209,7 +207,10 @@ class ReadFiles:
 
     @property
     def overlaps(self) -> list[tuple[str, Span]]:
-        """For each overlap of copies, the SQL condition for the earlier file's rows, and the period of the new file."""
+        """Copies: ingested request logs, no longer in the folder, that cover the same time as a log that was read.
+
+        Each item is the SQL condition for the rows of the ingested log, and the period of the log that was read.
+        """
         return [
             (f"leader_id = {file.broker_id} AND source_file = {sql_literal(record.source_file)}", span)
             for file, span in self._requests
@@ -256,9 +257,11 @@ class ReadFiles:
     def small_logs_since(self, begins: Mapping[int, datetime]) -> dict[int, datetime]:
         """Return, by broker, the time from which this ingest derives events and ISR changes again.
 
-        This is the first timestamp in the broker's logs that were read, except request logs. This time is moved later
-        in two cases. Earlier lines of the broker may only be known from a later time on (``begins``). And an ingested
-        metadata log that has left the folder may end later: no other log contains its records.
+        It is the latest of three times, because rows before any of them cannot be derived again:
+
+        - the first timestamp in the logs that were read of this broker or of the controllers, except request logs;
+        - the time in ``begins``, if other logs of the broker have left the folder;
+        - the end of any ingested metadata log that has left the folder.
 
         Parameters
         ----------
@@ -282,7 +285,7 @@ class ReadFiles:
 
     @property
     def later_request_logs(self) -> list[str]:
-        """Names of ingested request logs that are newer than a request log of the same broker that is only read now."""
+        """Names of request logs that have left the folder but begin after one of the same broker that was read."""
         return sorted(
             record.source_file for record in self.work.gone
             if record.kind == REQUEST and record.span
@@ -292,7 +295,7 @@ class ReadFiles:
     def time_of_gone_files(self, broker: str, time: str, until: str | None = None) -> str:
         """Return the SQL condition that selects rows in periods of request logs that are no longer in the folder.
 
-        Periods that request logs cover that are read now are excluded.
+        `time_covered_by_files` divides the time between these logs and the request logs that were read.
 
         Parameters
         ----------
@@ -319,17 +322,22 @@ def _file_swallows(file: LogFile, span: Span, record: IngestedFile) -> bool:
 
 
 def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
-    """Return the periods that belong to the request logs in ``read``, not to those that have left the folder, ``gone``.
+    """Divide the time between a broker's request logs, and return the periods of those that are read.
 
-    Both arguments are the first and last instants of files. Time between two files belongs to the later one, because a
-    term begins before its first request. Where files of both kinds cover the same time, those in ``read`` take
-    precedence.
+    Time that several logs cover belongs to those that are read. Time between two logs belongs to the later one, because
+    a term begins before its first request. Time before or after all logs belongs to the first or last one.
+
+    Parameters
+    ----------
+    read : list of (datetime, datetime)
+        First and last instant of each request log that is read.
+    gone : list of (datetime, datetime)
+        First and last instant of each ingested request log that has left the folder.
 
     Returns
     -------
     list of (datetime or None, datetime or None)
-        The periods of the files that are read, in chronological order. The first instant of a period is excluded, the
-        second is included. None means unbounded.
+        The periods in chronological order, each from an excluded to an included instant. None means unbounded.
     """
     apart = [g for g in gone if not any(r[0] <= g[0] and g[1] <= r[1] for r in read)]
     runs: list[tuple[datetime, datetime, bool]] = []

@@ -88,13 +88,16 @@ WHERE cluster_id IN (:clusters) AND fetch_offset IS NULL AND source_file IN (:fi
 
 
 def fetches_without_offset(lake: Lake, cluster_id: str, files: Sequence[str]) -> int:
-    """Count the fetches in the given request logs without an offset, whose session began before the log."""
+    """Count the fetches that have no offset in the lake, because their session began before their request log.
+
+    Only the request logs named in ``files`` are considered.
+    """
     with LakeSql(lake) as sql:
         return int(sql(_WITHOUT_OFFSET, clusters=[(cluster_id,)], files=[(name,) for name in files])[0]["fetches"])
 
 
 def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> EarlierLogs:
-    """Load from the lake the lines and rows that come from logs that are no longer in the folder."""
+    """Load the lake's lines and rows of logs that have left the folder, as the state from which an ingest continues."""
     if not work.gone or not lake.has(KEPT_LINES.name):
         return EarlierLogs(brokers=work.found.brokers)
     of_cluster = [(cluster_id,)]

@@ -152,7 +152,7 @@ class _Given(NamedTuple):
     few : dict of str to pa.Table
         Tables that are small enough to be written by this process.
     files : dict of str to list of FileOfWorker
-        Files that workers have already written, by table. They must be committed.
+        Files that workers have written, by table, which are not committed yet.
     frames : dict of str to DataFrame
         Tables that Spark writes.
     cached : list of DataFrame
@@ -358,11 +358,10 @@ def _days_replaced(spans: list[Span]) -> Days | None:
 
 
 def replaced_rows_between(time: str, spans: list[Span]) -> str:
-    """Return the SQL condition that selects the rows from the first to the last instant of several periods.
+    """Return the SQL condition that selects the rows from the earliest to the latest instant in ``spans``.
 
-    ``time`` is the column with the time of a row.
-
-    Without periods, the condition selects all rows.
+    It includes rows between the periods. Without periods, it selects all rows. ``time`` is the column with the time of
+    a row.
     """
     if not spans:
         return "true"

@@ -77,7 +77,7 @@ class Query(NamedTuple):
 
 @contextmanager
 def packets_at_once(spark: SparkSession) -> Iterator[None]:
-    """Return a context manager that limits the batches which Spark passes to Python to PACKETS_AT_ONCE packets."""
+    """Return a context manager in which Spark passes at most PACKETS_AT_ONCE packets (Spark rows) at once to Python."""
     usual = str(spark.conf.get(_AT_ONCE))
     spark.conf.set(_AT_ONCE, str(PACKETS_AT_ONCE))
     try:
@@ -92,7 +92,7 @@ class InSpark:
     Parameters
     ----------
     spark : SparkSession
-        A session that is inside `packets_at_once`.
+        The session. The caller has entered the context of `packets_at_once` for it.
     """
 
     def __init__(self, spark: SparkSession) -> None:

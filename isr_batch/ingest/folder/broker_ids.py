@@ -106,7 +106,8 @@ def broker_ids(candidates: Sequence[Candidate], properties: Mapping[Path, Mappin
 
     1. the candidate's own lines;
     2. the lines of other files in its folder, if they all name one broker;
-    3. the lines of files with the same stem in other folders, if its folder has several stems;
+    3. the lines of files in other folders with the same `Candidate.stem` (the part of a name that identifies a broker),
+       if they all name one broker, and if the candidate's folder contains files with different stems;
     4. server.properties in its folder;
     5. a number in the name of the container, a folder or the file.
 

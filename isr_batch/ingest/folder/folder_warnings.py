@@ -26,9 +26,9 @@ def folder_warnings(found: LogFolder, named: Iterable[int] = (), known: Iterable
     ----------
     found : LogFolder
     named : iterable of int, optional
-        Brokers that ISR changes in the lake name, if the logs have been ingested.
+        If the logs have been ingested: all brokers that occur in the lake's ISR changes.
     known : iterable of int, optional
-        Brokers whose logs are in the lake.
+        If the logs have been ingested: brokers whose logs are in the lake.
     """
     files = [file for file in found.files if file.kind in BROKER_KINDS]
     seen = {broker for file in files for broker in found.seen(file).named}

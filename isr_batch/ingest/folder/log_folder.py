@@ -77,7 +77,7 @@ class LogFile:
     path : str
         Path on disk, or in an archive (`isr_batch.ingest.log_files.archives.archive_members`).
     held : Fingerprint, optional
-        Fingerprint of the file, whose number of lines only counts this kind of log; None until it is computed.
+        Fingerprint of the file; None until it is computed. Its number of lines only includes lines of this kind of log.
     layout : Layout
     default : str
         The kind of log of lines that do not show theirs.
@@ -123,7 +123,7 @@ class LogFolder:
         return [file for file in self.files if file.kind == kind]
 
     def seen(self, file: LogFile) -> SeenByLook:
-        """Return what the first and last lines of a file show about the container or host that this `LogFile` is of."""
+        """Return what the first and last lines of a file show, using only the lines of ``file.source``."""
         look = look_at(file.path, file.default, self.stamp_format, self.given.events)
         return look.sources.get(file.source, SeenByLook())
 

@@ -22,7 +22,7 @@ _NAMES: Final = {METADATA: "metadata.txt", SNAPSHOT: "topics.txt", GC: "gc.log"}
 
 
 def find_names(found: LogFolder, names: MadeUpNames) -> None:
-    """Collect the names in the logs of a folder that a copy must replace, and add them to ``names``."""
+    """Add to ``names`` all names in a folder's logs, so that `write_copy` replaces them."""
     for file in _logs_to_copy(found):
         for lines, kept in _lines_to_copy(file):
             for line, is_kept in zip(lines.to_pylist(), kept.to_pylist(), strict=True):

@@ -99,12 +99,13 @@ def note_on_shorter_copies(files: Sequence[LogFile]) -> list[Note]:
 def note_on_later_logs(files: Sequence[str], fetches: int) -> list[Note]:
     """Return a list with a note on request logs that were ingested before an older log of the same broker.
 
-    These logs have left the folder, so they are not read again. Terms that were already in progress when such a log
-    begins stay divided there, and some of its fetches have no offset. Without such logs, the list is empty.
+    When such a log was ingested, each term in progress at its beginning was stored as a term that begins there, and
+    some fetches were stored without an offset. These rows stay, because the log has left the folder and cannot be read
+    again. Without such logs, the list is empty.
 
     Parameters
     ----------
-    files : sequence of LogFile
+    files : sequence of str
         Names of these request logs.
     fetches : int
         Number of fetches in these logs that have no offset.

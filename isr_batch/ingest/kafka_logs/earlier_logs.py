@@ -148,7 +148,11 @@ class EarlierLogs:
         ]  # fmt: skip
 
     def fill_in_what_was_logged(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Overwrite, in place, the values about the start or the end of a term that only an earlier log shows."""
+        """Replace values in rows of leader_epochs, in place, by those that the lake has for the same term.
+
+        The values that are replaced describe the term's start and, if the term ended in earlier logs, its end. The
+        lake's values were derived from earlier logs, which are no longer in the folder.
+        """
         began = {tuple(term[name] for name in _TERM): term for term in self.terms}
         for row in rows:
             if term := began.get(tuple(row[name] for name in _TERM)):

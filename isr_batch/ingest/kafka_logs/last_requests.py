@@ -1,8 +1,8 @@
 """Select the last requests of each request log, which are stored so that a later ingest can date the last appends.
 
 An append happened after an I/O thread picked up the produce request, and before the first follower's fetch that shows
-the appended records. For an append at the end of a log, this fetch may be in the next log. That log may only be
-ingested after the first one has been deleted.
+the appended records. For an append at the end of a log, this fetch may be in the next log, and the first log
+may have been deleted when the next one is ingested.
 """
 
 import json
@@ -46,7 +46,7 @@ def last_requests(engine: Engine, produced: Rows, fetches: Rows, by_file: pa.Tab
     fetches : Rows
         Result of the query `isr_batch.ingest.requests.request_log.FETCHES`.
     by_file : pa.Table
-        Result of `isr_batch.ingest.kafka_logs.request_summary.requests_by_file`.
+        Result of `isr_batch.ingest.requests.request_summary.requests_by_file`.
     """
     ends = by_file.filter(pc.and_(pc.is_null(by_file["reason"]), pc.is_valid(by_file["last_us"])))
     ends = ends.group_by("source_file").aggregate([("last_us", "max")])

@@ -52,7 +52,7 @@ def refused_as_bad(account: Iterable[Tally]) -> int:
 def require_balance(account: Iterable[Tally]) -> None:
     """Raise an error if a line was lost or counted twice.
 
-    The lines read are counted in the files' bytes, before parsing. The other outcomes are counted in the parsed rows.
+    The number of lines read comes from counting newlines in the files, and the other numbers from the parsed rows.
 
     Raises
     ------
@@ -74,7 +74,9 @@ def require_balance(account: Iterable[Tally]) -> None:
 
 
 def line_account(found: LogFolder, by_file: pa.Table, lines: LinesOfInterest, refused_lines: pa.Table) -> list[Tally]:
-    """Return, as one `Tally` per number, how many lines of each kind of log were read, used, skipped and refused.
+    """Count the lines of each kind of log that were read, used, skipped and refused.
+
+    Return one `Tally` per kind of log, outcome and reason.
 
     Parameters
     ----------

@@ -52,8 +52,8 @@ def is_source(text: str) -> bool:
 class EventFields(NamedTuple):
     """The paths of fields in JSON events, with slashes for nesting. A path is empty if the events have no such field.
 
-    ``stamp`` is the time. ``front`` is a prefix that the pipeline has removed from the message, such as ``Partition t-0
-    broker=1``. ``source`` is the container or host.
+    ``stamp`` is the time. ``front`` is the beginning of the message, such as ``Partition t-0 broker=1``, if the log
+    pipeline has moved it to a separate field. ``source`` is the container or host.
     """
 
     message: str
@@ -180,7 +180,7 @@ def _stamp_field(columns: Mapping[str, Sequence[str]], forms: Sequence[StampForm
 
 
 def form_of(texts: Sequence[str], forms: Sequence[StampForm] = EVENT_FORMS) -> StampForm | None:
-    """Return the first form that at least a share of _FITS of the texts match; None if no form fits."""
+    """Return the first of the forms that enough texts have (a share of at least _FITS); None if no form fits."""
     return next((f for f in forms if _share_of_events(re.compile(f.pattern).fullmatch, texts) >= _FITS), None)
 
 
@@ -236,7 +236,7 @@ class EventTexts(NamedTuple):
 def event_texts(values: pa.StringArray, fields: EventFields) -> EventTexts:
     """Extract message, time, level and logger from JSON events.
 
-    A prefix that the pipeline has removed from the message is put back.
+    If the log pipeline has moved the beginning of the message to a separate field, it is put back.
 
     For a line that is not such an event, the message is null.
     """

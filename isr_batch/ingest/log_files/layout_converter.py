@@ -68,7 +68,7 @@ class LayoutConverter:
         return set() if of_events is None else set(pc.unique(of_events.drop_null()).to_pylist())
 
     def rest(self) -> LinesInKafkasLayout:
-        """Return the lines that were held back because more of them might follow. Called at the end of the file."""
+        """Return the lines that were held back to wait for their next parts. Call this at the end of the file."""
         lines = LinesInKafkasLayout(pa.array([], pa.string()), np.empty(0, np.int64))
         for number, joiner in enumerate(self.joiners):
             values, numbers = joiner.rest()

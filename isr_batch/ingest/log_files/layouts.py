@@ -52,14 +52,14 @@ ARRANGEMENTS = {
     NO_LEVEL: rf"^{_STAMP}[ \t]+(?P<message>.*)$",
 }
 """Possible orders of timestamp, level, logger and message, with a regular expression for each that is valid in Python
-and RE2. For a form of timestamps, the first order is used that most lines match."""
+and RE2. For a form of timestamps, the first order that most lines match is used."""
 JSON = "JSON"
 OTHER_KINDS = {
     r"\s*<(\?xml|results|!DOCTYPE|html)": ("XML or HTML", "export the events as JSON, CSV or text"),
     r"---\s*$": ("YAML", "export the events as JSON: gcloud logging read ... --format=json"),
     r"__CURSOR=": ("journalctl's export format", "use journalctl -o json or -o short-iso"),
 }
-"""Patterns of how texts begin that do not consist of log lines. For each, the kind of text, and advice to the user."""
+"""Patterns of the beginnings of texts that are not log lines. For each, the kind of text, and advice to the user."""
 _OWN = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] [A-Z]+ ")
 _FITS = 0.8
 """Minimum share of the lines with timestamps in a file that must match its layout."""

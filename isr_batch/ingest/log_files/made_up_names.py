@@ -71,7 +71,7 @@ def words_of_kafka() -> frozenset[str]:
 
 
 class MadeUpNames:
-    """Replaces names in lines. Before the first call of `replaced`, `find` must have been called for all lines.
+    """Replaces names in lines. Call `find` for all lines before the first call of `replaced`.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class MadeUpNames:
         """Names of topics. In lines, the number of a partition may follow them, as in ``topic-0``."""
 
     def name(self, kind: str, text: str) -> str:
-        """Return the made-up name for ``text``, which is a name of some kind (topic, host or user)."""
+        """Return the made-up name for the name ``text``. A new one begins with ``kind``, such as ``topic``."""
         if text not in self.names:
             self.names[text] = f"{kind}-{self._digest(text).hex()[:10]}"
         return self.names[text]
@@ -114,7 +114,7 @@ class MadeUpNames:
     def replaced(self, line: str) -> str:
         """Return a line with its names and addresses replaced.
 
-        The line must be a log line in Kafka's own layout, a metadata record, or a line of a partition listing.
+        ``line`` is a log line in Kafka's own layout, a metadata record, or a line of a partition listing.
         """
         head = _LEVEL.match(line)
         start = head.end() if head else 0

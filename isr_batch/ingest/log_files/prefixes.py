@@ -47,7 +47,7 @@ class Prefix:
         ``source`` is the container or pod that wrote the line; ``part`` is P if the line continues in the next line;
         ``time`` is added as a field to the JSON object in ``rest``.
     begins : pattern
-        Pattern that ``rest`` must match in at least one line of a file that has this prefix.
+        The prefix is only recognised in a file if ``rest`` of at least one line matches this pattern.
     """
 
     name: str
@@ -110,7 +110,7 @@ class StrippedOfPrefix(NamedTuple):
 def prefix_of(lines: Sequence[str]) -> str | None:
     """Return the name of the prefix that most of the lines have; None if most lines lack any prefix.
 
-    After the prefix, at least one line must begin like a log line.
+    The prefix is only recognised if at least one line begins like a log line after it.
     """
     if _envelope_fields(lines):
         return ENVELOPE
@@ -132,7 +132,7 @@ def _is_needed(lines: Sequence[str], found: "Sequence[re.Match[str]]", begins: i
 
 
 def strip_prefix(name: str, values: pa.StringArray) -> StrippedOfPrefix:
-    """Remove the prefix with a name from lines. Lines without the prefix stay unchanged."""
+    """Remove the prefix called ``name`` (a result of `prefix_of`) from lines. Other lines stay unchanged."""
     if name.startswith(ENVELOPE):
         return _without_prefix_envelope(name.removeprefix(ENVELOPE).strip(), values)
     pattern = _NAMED[name].pattern

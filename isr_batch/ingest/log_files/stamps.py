@@ -79,7 +79,7 @@ TIME_ALONE = re.compile(r"[\[(]?([01]\d|2[0-3]):[0-5]\d:[0-5]\d[.,]\d{3}\b")
 
 
 def stamp_form(name: str) -> StampForm:
-    """Return the form with a name, or make a form from a timestamp format in Python's strftime syntax.
+    """Return the form called ``name`` or, if ``name`` is a format in Python's strftime syntax, a form made from it.
 
     Raises
     ------

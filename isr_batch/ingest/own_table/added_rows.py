@@ -63,7 +63,7 @@ class Replaced:
     topic: str | None = None
 
     def are_in(self, rows: pa.Table, time: str) -> Bools:
-        """Return a mask of the rows to replace. ``rows`` must have ``topic``, ``leader_id`` and the column ``time``."""
+        """Return a mask of the rows to replace. ``rows`` has ``topic``, ``leader_id`` and a time column, ``time``."""
         us = rows[time].to_numpy()
         chosen: Bools = (us >= self.window.start_us) & (us < self.window.end_us)
         if self.leader_id is not None:
@@ -116,8 +116,8 @@ class AddedRows:
         rows : pa.Table
             Rows that passed all checks, with the columns of `Checked.columns` except ``cluster_id``.
         epochs_changed_us : int, optional
-            If leader epochs may have changed: from which time on, in microseconds since 1970. The epochs of stored rows
-            are then looked up again from this time on.
+            The time from which on the user's table of terms has changed, in microseconds since 1970; None if it is
+            unchanged. For stored rows of this day and later days, leader epochs are looked up again.
         """
         self.lake.ensure(self.table)
         days = np.asarray(rows[self.target.time].combine_chunks()) // DAY_US if rows.num_rows else np.zeros(0, int)

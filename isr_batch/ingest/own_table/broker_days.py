@@ -27,7 +27,7 @@ _NOT_YET, _NONE = np.int32(SECOND_US), np.int32(-1)
 
 
 class FetchDay:
-    """The fetches of one cluster on one UTC day, which may be added in any order.
+    """The fetches of one cluster on one UTC day. They can be added in any order.
 
     For each pair of leader and follower, only the times of the first and last fetch in each second are stored, which
     takes 0.7 MB.

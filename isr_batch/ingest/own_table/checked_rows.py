@@ -244,7 +244,7 @@ def _problems(
     Returns
     -------
     list of (str, str, str)
-        For each check: SQL condition that is true if the row must be refused, reason to report, and SQL expression of
+        For each check: SQL condition that is true if the row is refused, reason to report, and SQL expression of
         the value to show with the reason.
     """
 

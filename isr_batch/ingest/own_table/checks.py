@@ -50,7 +50,7 @@ def silences_until_changes(sql: ArrowSql, silences: pa.Table, changes: pa.Table)
 def checks_of_changes(
     sql: ArrowSql, changes: pa.Table, silences: pa.Table, terms: pa.Table
 ) -> tuple[pa.Table, Mapping[int, int]]:
-    """Derive the checks that a cluster's leaders ran from their shrinks, and the phase of each leader's checks.
+    """List the checks that dropped followers, according to leaders' shrinks, and the phase of each leader's checks.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Distinguish leaders that were stopped from leaders that followers could not reach, whose logs still grow."""
+"""Distinguish two causes of a silence: the leader was stopped, or was out of reach while its log still grew."""
 
 from collections.abc import Collection
 from datetime import date, timedelta

@@ -86,7 +86,9 @@ class SpreadTable:
 
 
 def spread_table(lake: Lake, fetches: Sequence[tuple[Input, Sequence[Item]]]) -> SpreadTable:
-    """Read and check the rows of a table in Spark's workers, and store them as packets.
+    """Have Spark workers read and check the rows of a table, and keep the rows in Spark.
+
+    They are kept as packets: each packet is one Spark row that contains many rows as an Arrow stream.
 
     Parameters
     ----------
@@ -230,7 +232,7 @@ def _packets_by_day_and_bucket(
 
 
 def _buckets_of(rows: pa.Table, buckets: int) -> npt.NDArray[np.int64]:
-    """Return the bucket of each row, a hash of its replica set, which must be the same in all tasks."""
+    """Return the bucket of each row, a hash of its replica set. All tasks compute the same hashes."""
     bucket = np.zeros(rows.num_rows, np.int64)
     for name in ("topic", "partition_id", "leader_id"):
         if name not in rows.column_names:

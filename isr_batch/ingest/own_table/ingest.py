@@ -75,7 +75,10 @@ class IngestOfTable:
         return total
 
     def odd_days(self) -> list[str]:
-        """Return a sentence for each day with few rows that is far from all other days: times of rows may be wrong."""
+        """Return a sentence for each day on which the times of rows may be wrong.
+
+        Such a day has few rows (`ODD_SHARE`), and is more than `ODD_DAYS` days away from the day with most rows.
+        """
         days: Counter[str] = Counter()
         for account in self.accounts.values():
             for counted in (account.new, account.known):
@@ -132,7 +135,7 @@ def ingest_own_table(  # noqa: PLR0913 three of them have a default
     replaced : Replaced, optional
         Rows of the lake to delete if the source does not contain them.
     may_lose : bool
-        Whether more rows may be deleted (see ``replaced``) than added.
+        Whether to go on if more rows would be deleted (see ``replaced``) than added, instead of raising an error.
     max_refused : float
         The largest share of rows that may be refused, from 0 to 1.
     most_rows : int

@@ -44,7 +44,7 @@ def terms_of_epochs(lake: Lake, cluster_id: str, given: pa.Table) -> pa.Table:
 
 
 def look_up_epochs(sql: ArrowSql, terms: pa.Table, rows: pa.Table, time: str) -> pa.ChunkedArray:
-    """Return the leader epoch of each row: that of the last term of its partition that does not begin after the row.
+    """Return the leader epoch of each row: that of its partition's latest term that had begun by the row's time.
 
     Without such a term, the leader epoch is `UNKNOWN_EPOCH`.
 

@@ -79,7 +79,7 @@ def _other_columns(before: Mapping[str, Collection[str]], now: Mapping[str, Coll
 def _moved_columns(given: Input, before: Mapping[str, Any], mapping: TableMapping) -> Iterator[str]:
     """Yield a text for each column of the lake that would be read from another source than before.
 
-    The source must be the same if it was or is a constant, or if the table still contains the earlier source's column.
+    A column that now has another name in the user's table is not reported: the table lacks the earlier name.
     """
     for name, source in _sources(getattr(mapping, given.section), mapping).items():
         known, now = before.get(given.section, {}).get(name, ()), _shown(source)

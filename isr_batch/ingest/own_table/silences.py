@@ -1,4 +1,4 @@
-"""Find the silences of leaders in a table of fetches, which may have only one instant per fetch.
+"""Find the silences of leaders in a table of fetches, even if it has only one instant per fetch.
 
 If there are no fetches from a leader for a while, the leader was stopped, its followers were stopped, or rows are
 missing. Fetches from other leaders distinguish these cases, as they show that a follower was running.
@@ -108,8 +108,8 @@ def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table |
         Result of `leader_silences`.
     fetches : pa.Table, ds.Dataset or ArrowView
         Fetches from the silent leaders: leader_id, topic, partition_id, handled_us, fetch_offset, leader_log_end_offset
-        (or null). They must include all fetches in a period before each silence that is as long as the silence, and in
-        the second after it.
+        (or null). For a silence of n seconds, all fetches from n seconds before it until one second after it are
+        needed.
 
     Returns
     -------

@@ -171,8 +171,8 @@ class ParquetFiles:
 def _merged_columns(place: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:
     """Return the columns that all files contain, each with a type to which the types in all files can be converted.
 
-    ``names`` are the files' names, in the order of ``schemas``, and ``place`` is the table's path, for messages. The
-    metadata of the result has, for each column that only some files contain, a file that does not.
+    ``names`` are the files' names, in the order of ``schemas``, and ``place`` is the table's path, for messages. For
+    each column that some files lack, the metadata of the result contains the name of one of these files.
     """
     common = set(schemas[0].names).intersection(*(schema.names for schema in schemas))
     parts = [pa.schema([field for field in schema if field.name in common]) for schema in schemas]

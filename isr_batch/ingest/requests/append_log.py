@@ -217,9 +217,9 @@ def _append_log_rows(  # noqa: PLR0913, PLR0917 all that names a log end offset
 ) -> pa.Table:  # fmt: skip
     """Derive the rows of append_log for some partitions, using all lines that show a log end offset.
 
-    ``rows`` are the produce requests in the new logs, and ``before`` those in earlier logs. ``fetched`` and
-    ``asked_before`` are fetches, likewise. ``known`` are log end offsets that earlier logs show. The other parameters
-    are those of `named_offsets` and `ranges_of_offsets`.
+    ``rows`` are the produce requests in the new logs, and ``before`` those in earlier logs. ``fetched`` are the
+    fetches in the new logs, and ``asked_before`` those in earlier logs. ``known`` are log end offsets that earlier logs
+    show. The other parameters are those of `named_offsets` and `ranges_of_offsets`.
     """
     once = meeting(sql, pa.concat_tables([rows, before.cast(rows.schema)]), "NOT repeated")
     once = once.append_column("place", pa.array(np.arange(once.num_rows)))

@@ -10,7 +10,7 @@ logger was off for some time. The lines themselves distinguish a gap from a time
   jump, or if the first number in the log is too high to be the follower's first, lines are missing.
 - Requests that were in progress during a time without lines are no evidence, because a client may wait for seconds.
 - A follower that is down when a log begins starts again from the first number. Therefore numbers alone do not show that
-  a log begins with its broker's start. If there is a server.log, it must show the start at that time.
+  a log begins with its broker's start. If there is a server.log, the start is only assumed if that log shows it.
 """
 
 from collections import defaultdict
@@ -147,15 +147,16 @@ def stretches_of(
 
 
 def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings: pa.Table) -> list[Stretch]:
-    """Return the periods, with ``from_start`` set to false where server.log shows no first start of the broker.
+    """Return the periods, with ``from_start`` set to false unless server.log confirms it.
 
-    For a broker without server.log, ``from_start`` stays unchanged.
+    It does so if the period and the broker's server.log both begin when the broker was first started. For a broker
+    without server.log, ``from_start`` stays unchanged.
 
     Parameters
     ----------
     stretches : iterable of Stretch
     files : pa.Table
-        One row for each other log than request logs: kind, broker_id, first_us.
+        All logs except request logs: kind, broker_id, first_us.
     settings : pa.Table
         Times at which each broker was started: broker_id, starts_us.
     """
@@ -225,8 +226,8 @@ def coverage_rows(sql: ArrowSql, stretches: Sequence[Stretch], files: pa.Table) 
     stretches : sequence of Stretch
         Periods that the request logs cover.
     files : pa.Table
-        One row for each other log than request logs: kind, broker_id, first_us, last_us, informs. A server.log without
-        lines at INFO (``informs``) covers no time.
+        All logs except request logs: kind, broker_id, first_us, last_us, informs. A server.log without lines at INFO
+        (``informs``) covers no time.
     """
     return sql(
         f"""

@@ -41,7 +41,7 @@ class LastRows:
         that the earlier logs allow.
     later : sequence of dict
         If logs that begin later than the new ones have been ingested already, the first append of each term in them:
-        leader_id, topic, partition_id, leader_epoch, base_offset, append_us, answered.
+        leader_id, topic, partition_id, leader_epoch, base_offset, append_us, answered (whether its request is known).
     """
 
     begins_us: Mapping[int, int] = field(default_factory=dict)
@@ -61,10 +61,10 @@ class LastRows:
         return highest
 
     def open_appends(self) -> list[dict[str, Any]]:
-        """Return the appends in earlier logs whose end offset may only be shown by the new logs.
+        """Return the appends in earlier logs whose end offset the new logs may show more exactly.
 
-        There are two cases. No follower may have fetched from beyond the append yet. Or the request of the next append
-        may not be logged yet; its response will then contain the end offset as its base offset.
+        The end offset is not final if no fetch in the earlier logs is from beyond the append, or if the produce request
+        of the next append is not in them. The response to that request shows the end offset, as its base offset.
         """
         rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]
         unanswered = {(key, row["base_offset"]) for key, row in rows if row["acks"] is None}
@@ -88,10 +88,10 @@ class LastRows:
     def named_offsets(self) -> pa.Table:
         """Return the log end offsets that earlier and later logs show, with the columns of `NAMED`.
 
-        ``named_in`` is the kind of line that shows the offset. For the base offset of an append whose request is
-        unknown, ``named_in`` is the source of the previous append's end. If the new logs contain the request, they show
-        the offset themselves; ``named_in`` is then null, and only the times in the row are used. ``reached`` is the
-        highest fetch offset in the term.
+        ``named_in`` is the kind of line that shows the offset. If the offset is the base offset of an append without a
+        known request, this is the kind of line that shows the end of the append before. A row in which ``named_in`` is
+        null only adds times: either no kind is known, or the new logs contain the request and thus show the offset
+        themselves. ``reached`` is the highest fetch offset in the term.
         """
         named = [(*key, offset, "fetches", self.begins_us[key[0]], None) for key, offset in self.reached.items()]
         rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]
@@ -130,8 +130,8 @@ class LastRows:
         Parameters
         ----------
         produced : pa.Table
-            Requests in the new logs, with leader_id, topic, partition_id and base_offset, whose append happened before
-            these logs begin.
+            Requests in the new logs whose append happened before these logs begin: leader_id, topic, partition_id,
+            base_offset.
         """
         names = ("leader_id", "topic", "partition_id", "base_offset")
         made = set(zip(*(produced[name].to_pylist() for name in names), strict=True))

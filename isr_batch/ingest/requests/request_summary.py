@@ -69,8 +69,8 @@ def requests_by_file(engine: Engine, sql: ArrowSql, files: Rows) -> pa.Table:
     -------
     pa.Table
         One row per broker_id, source_file, kind and reason, with lines (number of lines), first_us and last_us (first
-        and last completion, in microseconds since 1970), days (on which requests were handled or processed, since 1970)
-        and api_version (the highest).
+        and last completion, in microseconds since 1970), days (numbers of days since 1970 on which I/O threads picked
+        up or processed requests) and api_version (the highest).
     """
     return sql(
         """
@@ -131,8 +131,8 @@ def request_pauses(
         broker_id; before_us, the last step before the bucket; first_us and last_us, the first and last step in it;
         before_done_us and done_us, the completions before and after the pause; process_before and process, the numbers
         of the broker's process before and in the bucket; is_last, whether it is the broker's last bucket;
-        waiting_since_us, the time since which a request that is processed or answered after the pause had been waiting
-        for the broker (null if none waited for `WAITED_US`).
+        waiting_since_us, the earliest time from which a request waited for the broker until after the pause (null if
+        none waited for `WAITED_US`).
     """
     starts = {row["broker_id"]: row["starts_us"] for row in settings.to_pylist()}
     found = partial(_pauses_in_requests, starts=starts, before_us=before_us or {})

@@ -40,8 +40,8 @@ def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, s
     pauses : pa.Table
         Result of `isr_batch.ingest.requests.request_summary.request_pauses`.
     activity : pa.Table
-        Times of lines in server.log: broker_id, at_us. A line may be missing if there is another line near it, at a
-        distance shorter than a silence.
+        Times of lines in server.log: broker_id, at_us. Lines can be left out if another line is nearer to them than the
+        length of a silence.
     signs : pa.Table
         Result of `isr_batch.ingest.requests.coverage.request_number_signs`.
     """
@@ -85,7 +85,7 @@ def broker_silences(sources: ParsedLogs, pauses: pa.Table, activity: pa.Table, s
 
 
 def checks_seen(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
-    """Derive the checks that dropped followers from Shrinking lines.
+    """List the checks that dropped followers, according to Shrinking lines.
 
     The columns are broker_id, process, at_us, silent_from_us and period_ms.
 
@@ -104,7 +104,7 @@ def checks_seen(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
 
 
 def checks_noted(sources: ParsedLogs, silent: pa.Table) -> pa.Table:
-    """Return the times at which, in state-change.log, replicas left an ISR, with the columns of `checks_seen`.
+    """Return the times at which replicas left an ISR according to state-change.log, with the columns of `checks_seen`.
 
     Leaders drop replicas when isr-expiration runs, so their changes are multiples of the check period apart. Removals
     by the controller are logged in the same way, but can occur at any time. `broker_processes` distinguishes the two.

@@ -92,7 +92,7 @@ def isr_shrinks_in_read_logs(
     files : pa.Table
         The logs of this ingest except request logs: source_file.
     begins_us, ends_us : mapping of int to int
-        By leader, the times at which the request log that is ingested begins and ends, in microseconds since 1970.
+        By leader, the times at which the request logs of this ingest begin and end, in microseconds since 1970.
         Earlier ingests may have read later logs.
     gone : collection of int
         Brokers with request logs that are no longer in the folder. If none of a broker's request logs is left, its
@@ -153,7 +153,7 @@ def observed_isr_changes(  # noqa: PLR0913 all that changes are found in
     a deposed leader), but is kept as a row.
 
     ``earliest_us`` is set if the change may have happened before its line: the partition epochs show that changes
-    before it were not logged. Only for a former leader, the next term shows when it left the ISR.
+    before it were not logged. It is not set for the removal of a former leader.
     """
     late = "false" if controller_known else "partition_epoch - lag(partition_epoch) OVER of_partition > 1"
     if controller_known:

@@ -51,9 +51,9 @@ def partition_of(row: Row) -> Partition:
 
 
 def may_begin_before(stretches: Iterable[Stretch], starts: Iterable[Row], fetched: Iterable[Row]) -> bool:
-    """Return whether terms may have begun before the log, given logged starts of terms and fetches (as in `Signs`).
+    """Return whether any term may have begun before the log, given ``starts`` and ``fetched`` as in `Signs`.
 
-    If the log covers each broker from its start, this requires fetches without a logged term.
+    This is so if a covered period begins after its broker's start, or if fetches show a term without a logged start.
     """
     if not all(stretch.from_start for stretch in stretches):
         return True
@@ -332,7 +332,7 @@ def is_passed(fetch: FirstFetch, log_end_offset: int | None, appended_us: int | 
     ----------
     fetch : FirstFetch
     log_end_offset : int or None
-        The leader's log end offset at the start of the covered period, which no follower's can exceed.
+        The leader's log end offset at the start of the covered period. No follower's can be higher.
     appended_us : int or None
         Time of the first append in the covered period.
     """

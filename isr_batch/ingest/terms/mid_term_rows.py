@@ -158,10 +158,10 @@ def _assigned_mid_term(row: Mapping[str, Any], evidence: PartitionEvidence) -> d
 
 
 def end_in_pauses(led: Iterable[dict[str, Any]], pauses: pa.Table, sources: ParsedLogs) -> None:
-    """End terms, in place, at the start of a long pause of their leader in which they were superseded.
+    """If a term was superseded during a long pause of its leader, end the term, in place, at the pause's start.
 
-    This is only done for leaders without server.log, which would show the next start after a process was killed. A
-    pause is long if it exceeds the lag time.
+    The leader may have been killed then. Its terms are not changed if it has a server.log with lines at INFO, because
+    that log shows restarts. A pause is long if it exceeds the lag time.
 
     Parameters
     ----------
@@ -227,8 +227,8 @@ def end_abandoned(
 ) -> None:
     """End terms, in place, whose followers all stopped together but went on fetching other partitions of the leader.
 
-    The topic was deleted or the partition moved, which request logs do not show. There must be no later appends. The
-    term is marked as ``abandoned``. If the term were not ended, the replay would drop its followers.
+    This shows that the topic was deleted or the partition moved, unless there are later appends: such terms are not
+    ended. An ended term is marked as ``abandoned``. Without this, the replay would drop its followers.
 
     Parameters
     ----------
