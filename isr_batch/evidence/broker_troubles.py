@@ -157,10 +157,10 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
 
 
 def is_of_jvm(absence: Row) -> bool | None:
-    """Whether JVM pauses caused an absence (a dict from `troubles_of_absences`).
+    """Whether JVM pauses were the reason why a broker seemed to do nothing for some time (its absence).
 
-    True if the JVM was paused for at least half of the absence, False if gc.log covers the absence and the JVM was
-    paused for less than a tenth of it. Otherwise None, for unknown.
+    True if the JVM was paused for at least half of that time, False if gc.log covers the time and the JVM was paused
+    for less than a tenth of it. Otherwise None, for unknown. ``absence`` is a dict from `troubles_of_absences`.
     """
     if _paused_share(absence) >= _MOST_OF_IT:
         return True
@@ -172,9 +172,9 @@ def _paused_share(absence: Row) -> float:
 
 
 def pauses_in_words(absence: Row) -> str:
-    """Say whether JVM pauses caused an absence (a dict from `troubles_of_absences`), and name the longest pause.
+    """Say whether JVM pauses were the reason why a broker seemed to do nothing, and name the longest pause.
 
-    If gc.log does not show whether they did, the result is empty.
+    The text is empty if gc.log does not show this. ``absence`` is a dict from `troubles_of_absences`.
     """
     longest, jvm = _pause_length_text(absence["longest_us"]), f"the JVM of broker {absence['broker_id']}"
     of_jvm = is_of_jvm(absence)

@@ -72,7 +72,10 @@ class SuspectedShrink:
 
     @property
     def suspect_broker(self) -> int | None:
-        """The suspected broker, or the follower if the link to it is suspected as well; None without such a suspect."""
+        """The leader or the follower, whichever probably caused the shrink; None if neither is suspected.
+
+        If the logs do not show whether it was the follower or the link to it, this is the follower.
+        """
         if self.suspect == LEADER:
             return self.shrink.leader_id
         return self.shrink.replica_id if self.suspect in (FOLLOWER, EITHER) else None
@@ -253,7 +256,7 @@ class _SuspectScales:
         one.lines += [place for place in finding.lines if place not in one.lines]
 
     def _by_others(self, replica_id: int, burst: CheckBurst) -> list[CheckBurst]:
-        """Return the bursts in which other leaders dropped the broker ``replica_id`` at the same time as ``burst``."""
+        """Return the drops of the broker ``replica_id`` by other leaders at the same time as ``burst``."""
         return [
             other for other in self._bursts[replica_id] if other.leader_id != burst.leader_id and burst.same_time(other)
         ]
@@ -318,7 +321,7 @@ class _SuspectScales:
         return signs, tuple(lines)
 
     def _follower(self, burst: CheckBurst) -> Suspicion:
-        """Judge how strongly a burst suggests that the follower was silent.
+        """Judge how strongly the drops of a follower by one check suggest that the follower was silent.
 
         It is suspected if several leaders dropped it at the same time, or if it dropped its own followers then.
         """
@@ -356,7 +359,7 @@ class _SuspectScales:
         return Suspicion(WEAK, f"{why} The leader, or its network.", (near[0].place, near[-1].place))
 
     def _near(self, burst: CheckBurst) -> list[CheckBurst]:
-        """Return the bursts of the same leader at about the same time, including ``burst``."""
+        """Return all drops of followers that the leader of ``burst`` made at about the same time, including it."""
         followers = self._followers[burst.leader_id]
         every = (other for each in followers for other in self._bursts[each] if other.leader_id == burst.leader_id)
         return [other for other in every if burst.same_time(other)]

@@ -124,7 +124,10 @@ def tradeoff_chart(rows: Rows) -> Spec:
 
 
 def sweeps_chart(rows: Rows) -> Spec:
-    """Return curves of mistakes per follower-day against detection time: one per rule and parameters but lag time."""
+    """Return curves of mistakes per follower-day against detection time, with a point per lag time.
+
+    There is one curve per rule and set of its other parameters.
+    """
     return frontier_chart(
         [_rated(row) | {"rule": " ".join([row["rule"], *_chart_settings(row)])} for row in rows], "follower"
     )
@@ -274,7 +277,8 @@ def costs_chart(rows: Rows) -> Spec:
 def heat_map(rows: Rows) -> Spec:
     """Return a heat map with a line per follower, coloured by the time since it was caught up.
 
-    The rows have follower, from_ms, until_ms (milliseconds since 1970), and this time in seconds (age_s) and lag_times.
+    Keys of the rows: follower; from_ms and until_ms (milliseconds since 1970); age_s and lag_times (the time since the
+    follower was caught up, in seconds and in lag times).
     """
     limits = list(AGE_COLOURS)[1:]
     colour = alt.Color(
