@@ -124,10 +124,7 @@ def tradeoff_chart(rows: Rows) -> Spec:
 
 
 def sweeps_chart(rows: Rows) -> Spec:
-    """Return curves of mistakes per follower-day against detection time, with a point per lag time.
-
-    There is one curve per rule and set of its other parameters.
-    """
+    """Return curves as `frontier_chart` does, one per rule and set of parameters other than the lag time."""
     return frontier_chart(
         [_rated(row) | {"rule": " ".join([row["rule"], *_chart_settings(row)])} for row in rows], "follower"
     )
@@ -277,8 +274,7 @@ def costs_chart(rows: Rows) -> Spec:
 def heat_map(rows: Rows) -> Spec:
     """Return a heat map with a line per follower, coloured by the time since it was caught up.
 
-    Keys of the rows: follower; from_ms and until_ms (milliseconds since 1970); age_s and lag_times (the time since the
-    follower was caught up, in seconds and in lag times).
+    The rows have follower, from_ms, until_ms (milliseconds since 1970), and that time as age_s (s) and lag_times.
     """
     limits = list(AGE_COLOURS)[1:]
     colour = alt.Color(
