@@ -29,7 +29,7 @@ _SAID: Final = {
 }
 _SOON_US: Final = 10_000_000
 """A trouble is near an absence if it happened at most this many microseconds before the absence began, or at most this
-many microseconds after all was well again."""
+many microseconds after the broker and its followers were back in the ISRs."""
 _SECOND_US: Final = 1_000_000
 _MOST_OF_IT, _NOTHING_OF_IT = 0.5, 0.1
 """Shares of an absence during which the JVM was paused. If the share is at least the first, the pauses caused the

@@ -18,7 +18,7 @@ from isr_batch.phrases import brokers_text, count_of, listed
 
 FOLLOWER, EITHER = "follower", "link_or_follower"
 NOT_KNOWN = "unknown"
-"""The suspect of a shrink if another broker's missing server.log would decide who it is."""
+"""The suspect of a shrink if only another broker's server.log, which is missing, would show who it is."""
 STRONG, WEAK, NONE = "strong", "weak", "none"
 _IN_WORDS = {STRONG: "strong evidence", WEAK: "weak evidence"}
 
@@ -30,8 +30,8 @@ SOON_MS = 2_000
 """A dropped follower that never stopped fetching is back within this time, in ms. It needs one more fetch, and the
 leader one ISR write."""
 MOST_LINKS = 2
-"""If one leader drops at least this many followers at about the same time, which are all that it has, the leader is
-suspected instead of the followers or the links to them."""
+"""If a leader drops all its followers at about the same time, and they are at least this many, the leader is suspected
+instead of the followers or the links to them."""
 LATE_MS = 150
 """If a check ran at least this late, in ms, something held up the leader."""
 

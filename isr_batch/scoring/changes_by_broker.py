@@ -12,8 +12,8 @@ BY_BROKER: Final = {
     "notification": (with_notified, "notified_us", ("notified_us",)),
     "request": (with_requests, "request", ("request", "writes", "in_second")),
 }
-"""For both kinds of groups: the function that adds columns to a broker's changes, the added column that contains the
-group's number, and all added columns."""
+"""How ISR changes are grouped by the notification or by the ISR write request that sends them: the function that adds
+columns to a broker's changes, the added column that identifies the group, and all added columns."""
 _KEYS: Final = ("cluster_id", "rule", "params_json", "leader_id")
 
 
