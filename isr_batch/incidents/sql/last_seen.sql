@@ -1,4 +1,4 @@
--- When a broker that the controller removed was last seen: at its last fetch, or at the end of its own request log. A broker that
+-- When a broker that the controller removed was last seen: at its last fetch, or at the end of its request log. A broker that
 -- was seen until a second before its removal has no row, because followers fetch at least every half second.
 WITH spans AS (
   SELECT DISTINCT cluster_id, fault_id, incident, started_us, from_us, until_us FROM removed_spans

@@ -1,6 +1,6 @@
 -- Who kept a follower from its leader, judged by which other fetches were absent too. Those of the leader's other followers: the
 -- leader (or its network). Those of the follower at its other leaders: the follower (or its network). Neither: the link between the
--- two. who is null if the follower fetched all the time, if both are true, or if the follower's other fetches are unknown.
+-- two. The result is null if the follower fetched all the time, if both are true, or if the follower's other fetches are unknown.
 -- served: whether most of the leader's other followers fetched.
 WITH own AS (
   SELECT window_number, absent FROM absences WHERE side = 'dropped' AND absent >= $least
