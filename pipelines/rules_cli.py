@@ -17,10 +17,7 @@ rules_app = typer.Typer(no_args_is_help=True, help="List and describe the rules.
 
 @rules_app.command("list", epilog="Example: isr-batch rules list")
 def list_rules_command(as_json: Json = False) -> None:
-    """List the rules: those that Kafka released first, then proposals, rules from elsewhere, and rules to compare with.
-
-    Rules to compare with, such as true-lag, are not meant for brokers.
-    """
+    """List the rules in this order: released with Kafka, proposed, used elsewhere, and only for comparison."""
     from udfs.rules import REGISTRY
 
     rows = [

@@ -133,7 +133,7 @@ class ShrinkStory:
 
 
 def shrink_headline(story: ShrinkStory) -> str:
-    """Return a shrink's headline: the rule (or "The controller") that dropped which followers, where, and when."""
+    """Return a headline: "RULE (or The controller) drops broker 2 from the ISR of orders-3 at TIME"."""
     who = brokers_text([follower.replica_id for follower in story.dropped])
     maker = "The controller" if story.dropped[0].made_by == "controller" else story.rule
     partition = f"{printable(story.topic)}-{story.partition_id}"

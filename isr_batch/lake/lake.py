@@ -238,7 +238,7 @@ class Lake:
         return there.log() if there else None
 
     def was_written(self, name: str) -> None:
-        """Invalidate the cached Delta log of a table. Code that writes to the table without `Lake` has to call this."""
+        """Invalidate the cached Delta log of a table. Call this after writing without a method of `Lake`."""
         if there := self._reached.get(name):
             there.was_written()
 

@@ -20,7 +20,7 @@ _KEYS: Final = ("cluster_id", "rule", "params_json", "leader_id")
 def changes_by_broker(engine: LakeEngine, changes: Rows, what: str) -> Rows:
     """Return one row per ISR change that a rule made, with the id of the notification or request that sends it.
 
-    The id is in the column named like ``what``, and a request is an ISR write request.
+    ``what`` is also the name of the column with the id.
 
     Parameters
     ----------

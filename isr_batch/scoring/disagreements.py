@@ -163,7 +163,7 @@ _EVENTS: Final = pa.schema(
 def disagreements_at_events(
     engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows, changes: EngineRows
 ) -> EngineRows:
-    """Return what each rule run decided at each event: to drop the follower, or to keep it, or neither.
+    """Return whether each rule run dropped the follower at each event, kept it, or had already dropped it before.
 
     An event is a group of shrinks of one follower by several rule runs, see `shrink_events`. Only rule runs that were
     replayed for the event's day are included.

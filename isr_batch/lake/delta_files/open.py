@@ -59,7 +59,7 @@ class DirectTable:
             return self._log
 
     def was_written(self) -> None:
-        """Invalidate the cached Delta log. Code of this process that writes to the table has to call this then."""
+        """Invalidate the cached Delta log. Call this after this process has written to the table."""
         self._is_old = True
 
     def data_files(self, days: Days | None = None) -> list[dict[str, Any]]:
