@@ -42,7 +42,10 @@ def java_command() -> str | None:
 
 
 def class_archive() -> Path:
-    """Return the path of the class archive, which is in Spark's folder. The archive may not exist yet."""
+    """Return the path of the archive of Java classes with which Spark's JVM starts faster, in Spark's folder.
+
+    The archive may not exist yet: `isr_batch.jvm_archive` writes it.
+    """
     import pyspark
 
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)

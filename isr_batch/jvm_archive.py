@@ -1,4 +1,4 @@
-"""Write the class archive with which `isr_batch.jvm` starts JVMs faster: ``python -m isr_batch.jvm_archive``."""
+"""Write an archive of Java classes with which Spark's JVM starts faster: ``python -m isr_batch.jvm_archive``."""
 
 import os
 import shutil

@@ -19,8 +19,8 @@ ROOMS = ("request_log",)
 def digest_of(room: str = "") -> str:
     """Return a hash of the sources on which compiled functions depend.
 
-    With ``room``, these are the sources of this subpackage of ``udfs`` (one of `ROOMS`). Without it, they are all other
-    sources of ``udfs``, and the user's rule file.
+    ``room`` is one of `ROOMS`, the subpackages of ``udfs`` that are hashed separately. Without it, the hash is of all
+    other sources of ``udfs`` and of the user's rule file.
     """
     digest = hashlib.sha256()
     for source in _sources_in(files(udfs), room):

@@ -101,8 +101,9 @@ def replay_window(  # noqa: PLR0913 four of them have a default
 def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: str, config_hash: str) -> bool:
     """Whether the same command has already replayed all days of a window with these rule runs, with valid results.
 
-    Results are valid if input tables, settings (``config_hash``) and code have not changed since that command. Before
-    this is checked, tables that are derived from input tables, and segments, are brought up to date in the lake.
+    Results are valid if input tables, settings (``config_hash``) and code have not changed since that command. The
+    function first updates the tables that are derived from input tables, including the segments (rows of packed
+    fetches and appends, from which replays read).
     """
     if not read_columns(lake, REPLAYED_DAYS.name, ["run_id"]).num_rows:
         return False
@@ -116,7 +117,7 @@ def is_replayed(lake: Lake, runs: Sequence[RuleRun], window: Window, command: st
 def stale_days(lake: Lake) -> list[date]:
     """Return, in order, the days whose input has changed since the brokers' own rule was replayed on them.
 
-    Before, the lake's segments, from which replays read events, are brought up to date.
+    The function first updates the lake's segments (rows of packed fetches and appends, from which replays read).
     """
     pack_stale_days(lake)
     known = fingerprints(lake)

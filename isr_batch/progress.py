@@ -44,7 +44,10 @@ def counted(parts: Iterable[tuple[Part, float]], total: float, unit: str) -> Ite
 
 @contextmanager
 def uncounted(what: str) -> Iterator[None]:
-    """Let `progress_now` return ``what`` while the ``with`` block runs, except inside work that it counts itself."""
+    """Let `progress_now` return ``what``, which describes the work in the ``with`` block, while the block runs.
+
+    While the block does work that `counted` counts, `progress_now` returns the progress of that work instead.
+    """
     place = len(_now)
     _now.append(WorkDone(object(), 0, 0, what))
     try:

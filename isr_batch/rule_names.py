@@ -46,7 +46,10 @@ def rule_names_sort_key(run: str) -> tuple[int, str]:
 
 
 def rule_names_by_release(rules: Iterable[str]) -> list[str]:
-    """Return the distinct names of rules, sorted by release, unknown ones last. Of "a, b", the first name decides."""
+    """Return the distinct names of rules, sorted by release, unknown ones last.
+
+    A text with several names, such as "a, b", is sorted by the first of them.
+    """
     from udfs.rules import REGISTRY
 
     known = {rule: position for position, rule in enumerate(REGISTRY)}

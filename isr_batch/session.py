@@ -32,7 +32,7 @@ _OF_TIMES: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
-"""Settings that affect the results of queries."""
+"""Settings of days and times, which affect the results of queries."""
 _EVERYWHERE: Final = {
     **_OF_TIMES,
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

@@ -312,7 +312,7 @@ class TableOfCommand:
     window: Window
     full: bool
     replaced: tuple[int | None, str | None] | None = None
-    """With ``--replace``, the leader and the topic whose rows are replaced, each None for all. Otherwise None."""
+    """Leader and topic whose rows ``--replace`` replaces, where None means all; None without this option."""
     may_lose: bool = False
 
 

@@ -300,7 +300,8 @@ def recorded_job(job: Job, command: str, window: Window | None = None, *, writes
     window : Window, optional
         Days that the command works on.
     writes : bool
-        Whether the command writes tables. If the lake allows only one writer at a time, others are kept out meanwhile.
+        Whether the command writes tables. If the lake allows only one writer at a time, other runs cannot write to it
+        while the block runs.
 
     Raises
     ------

@@ -78,7 +78,7 @@ def maintain_command(
     ] = 14,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Compact the tables, and delete unreferenced files and the saved states from which old days could continue."""
+    """Compact the tables; delete unreferenced files, and old saved states from which a replay could continue."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
     from isr_batch.nightly import maintain_and_pack
 

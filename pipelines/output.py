@@ -269,7 +269,7 @@ class Output:
         self._stdout.print("\n".join([*lines, ""]), soft_wrap=True)
 
     def details(self, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """Print a table as `table` does, but only if the output is not brief."""
+        """Print a table as `table` does, unless this is an ``Output(brief=True)``."""
         if not self.brief:
             self.table(title, rows, columns)
 

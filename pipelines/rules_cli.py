@@ -17,7 +17,7 @@ rules_app = typer.Typer(no_args_is_help=True, help="List and describe the rules.
 
 @rules_app.command("list", epilog="Example: isr-batch rules list")
 def list_rules_command(as_json: Json = False) -> None:
-    """List the rules. Rules that Kafka released come first, then proposals, rules from elsewhere, and references."""
+    """List the rules in this order: released with Kafka, proposed, used elsewhere, and only for comparison."""
     from udfs.rules import REGISTRY
 
     rows = [
@@ -40,7 +40,7 @@ def show_rule_command(
     rule_file: RuleFile = None,
     as_json: Json = False,
 ) -> None:
-    """Describe a rule: its text, parameters, and the code of its functions, also of those that it takes from others."""
+    """Describe a rule: text, parameters, and code of its functions, including those that other rules define."""
     take_in_rule_file(rule_file)
     from isr_batch.rule_page import functions_of_rule
     from udfs.rules import COMMON_PARAMS, REGISTRY

@@ -13,7 +13,7 @@ from isr_batch.lake.lake import Lake
 
 F = TypeVar("F")
 F_co = TypeVar("F_co", covariant=True)
-"""Type of the frames (pandas, Arrow or Spark), which is that of the input."""
+"""Type of the returned frames (pandas, Arrow or Spark), which is that of the caller's frames."""
 
 
 class Tables(Protocol[F_co]):

@@ -162,8 +162,8 @@ def broker_facts(  # noqa: PLR0913 all but one have a default
 ) -> BrokerFacts:
     """Collect what `shrink_udf` must know about brokers and cannot see in one partition's fetches.
 
-    Examples are the periods that the leaders' logs cover, and silences of leaders. All parameters have the same meaning
-    as in `isr_batch.analyze`.
+    Examples are the periods that a leader's log covers, and those in which a leader was stopped or paused and handled
+    no request. All parameters have the same meaning as in `isr_batch.analyze`.
 
     Returns
     -------

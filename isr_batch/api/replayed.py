@@ -50,7 +50,9 @@ _FEW_RESULTS: Final = 1_000
 
 @dataclass(frozen=True)
 class BrokerFacts:
-    """Facts about brokers that one partition's rows do not show: periods covered by leaders' logs, leaders' silences.
+    """Facts about brokers that one partition's rows do not show.
+
+    Examples are the periods that a leader's log covers, and those in which a leader handled no request (its silences).
 
     Attributes
     ----------
@@ -137,9 +139,10 @@ def results_of(
 
 
 def shrinks_of_fetches(sql: ArrowSql, read: ReadTable, facts: BrokerFacts, runs: Sequence[RuleRun]) -> pa.Table:
-    """Replay fetches that were read from a user's table, without making input tables of them, and return the shrinks.
+    """Replay fetches that were read from a user's table, and return the rows of table ``shrink_verdicts``.
 
-    The rows are those of `results_of`. For some thousand fetches, making the input tables takes longer than the replay.
+    `results_of` would return the same rows, but needs input tables. Making these takes longer than a replay of some
+    thousand fetches, so this function does not make any.
     """
     rows = read.checked.completed(read.rows)
     events = _events_of(rows, FETCH, COLUMNS_OF_FETCHES)
@@ -196,8 +199,9 @@ def _stream_in_order(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events to replay in batches of `ROWS_AT_ONCE`, one row per event, in the order of the replay.
 
-    They are not packed into segments, because packing and unpacking would take longer than this single replay. Facts
-    ``about`` the partitions go along. If ``distinct``, of events that are equal in all columns only one is yielded.
+    They are not packed into segments, because packing and unpacking would take longer than this single replay.
+    ``about`` contains facts about the partitions, which are also yielded. If ``distinct``, only one of several events
+    that are equal in all columns is yielded.
     """
     names = [*SET_COLUMNS, *Rows._fields]
     rows = pa.concat_tables([about.select(names), *events], promote_options="default").combine_chunks()

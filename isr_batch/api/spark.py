@@ -197,7 +197,7 @@ class SparkTables:
         save(lake, self._sources, self._mapping, self._runs)
 
     def _require_few(self, otherwise: str) -> None:
-        """Raise a UsageError with the remedy ``otherwise`` if there are too many fetches to collect here."""
+        """Raise a UsageError with the remedy ``otherwise`` if there are too many fetches to collect in this process."""
         rows = self._sources[0][1].count(self._sources[0][1].items)
         if rows > sizes.OWN_ROWS:
             raise UsageError(

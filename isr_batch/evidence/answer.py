@@ -88,7 +88,7 @@ def _dropped_on_purpose(rows: Sequence[Row]) -> str:
 
 
 def _dropped_unexplained(rows: Sequence[Row]) -> str:
-    """Describe shrinks that either the leader or the controller made; empty if the maker of all shrinks is known."""
+    """Describe shrinks for which the logs do not show whether leader or controller made them; empty without any."""
     unknown = [row for row in rows if row["made_by"] == UNKNOWN]
     if not unknown:
         return ""
@@ -103,7 +103,7 @@ def _dropped_unexplained(rows: Sequence[Row]) -> str:
 
 
 def _answer_of_first_storm(rows: Sequence[Row], found: Sequence[Storm]) -> str:
-    """Say how many replicas were dropped in how many storms, and which broker dropped out first."""
+    """Say how many replicas were dropped in how many storms (groups of related shrinks), and which broker was first."""
     suspects = Counter(
         suspect_in_words(row["suspect_broker"], row["suspect"]) for row in rows if row["suspect_broker"] is not None
     )

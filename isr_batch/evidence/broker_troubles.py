@@ -29,7 +29,7 @@ _SAID: Final = {
 }
 _SOON_US: Final = 10_000_000
 """A trouble is near an absence if it happened at most this many microseconds before the absence began, or at most this
-many microseconds after all was well again."""
+many microseconds after the broker and its followers were back in the ISRs."""
 _SECOND_US: Final = 1_000_000
 _MOST_OF_IT, _NOTHING_OF_IT = 0.5, 0.1
 """Shares of an absence during which the JVM was paused. If the share is at least the first, the pauses caused the
@@ -157,10 +157,10 @@ def troubles_of_absences(sql: ArrowSql, absences: pa.Table, troubles: pa.Table, 
 
 
 def is_of_jvm(absence: Row) -> bool | None:
-    """Whether JVM pauses caused an absence (a dict from `troubles_of_absences`).
+    """Whether JVM pauses were the reason why a broker seemed to do nothing for some time (its absence).
 
-    True if the JVM was paused for at least half of the absence, False if gc.log covers the absence and the JVM was
-    paused for less than a tenth of it. Otherwise None, for unknown.
+    True if the JVM was paused for at least half of that time, False if gc.log covers the time and the JVM was paused
+    for less than a tenth of it. Otherwise None, for unknown. ``absence`` is a dict from `troubles_of_absences`.
     """
     if _paused_share(absence) >= _MOST_OF_IT:
         return True
@@ -172,9 +172,9 @@ def _paused_share(absence: Row) -> float:
 
 
 def pauses_in_words(absence: Row) -> str:
-    """Say whether JVM pauses caused an absence (a dict from `troubles_of_absences`), and name the longest pause.
+    """Say whether JVM pauses were the reason why a broker seemed to do nothing, and name the longest pause.
 
-    If gc.log does not show whether they did, the result is empty.
+    The text is empty if gc.log does not show this. ``absence`` is a dict from `troubles_of_absences`.
     """
     longest, jvm = _pause_length_text(absence["longest_us"]), f"the JVM of broker {absence['broker_id']}"
     of_jvm = is_of_jvm(absence)

@@ -13,9 +13,9 @@ SHORTEST_MS = 10_000
 def event_before(shrink: Shrink, found: FoundLines) -> tuple[str | None, int | None]:
     """Return the kind of event that happened shortly before a shrink, and how many ms passed between the two.
 
-    The kind is ``topic_created``, ``restart`` (of the leader or of the dropped replica's broker) or ``election`` (of
-    another leader, after the topic's first term). If several happened, the first kind in this list is returned. If none
-    happened, both results are None.
+    The kind is ``topic_created``, ``restart`` (of the leader or of the dropped replica's broker) or ``election`` (the
+    partition got another leader). If several happened, the first kind in this list is returned. If none happened, both
+    results are None.
 
     "Shortly" means within two lag times, because a follower is dropped at most 1.5 lag times after it was last caught
     up. If the lag time is unknown, it is assumed to be `SHORTEST_MS`, or the shortest lag at which the leader dropped a

@@ -55,10 +55,10 @@ class CheckBurst:
     period_us: int
 
     def same_time(self, other: "CheckBurst") -> bool:
-        """Whether the followers of two bursts stopped fetching at about the same time.
+        """Whether two followers, each dropped by a check, stopped fetching at about the same time.
 
         This is assumed if their lastCaughtUpTimeMs are at most `SAME_START_MS` apart, or if they were dropped at most
-        ``period_us`` apart.
+        ``period_us`` apart: leaders do not check at the same moments.
         """
         if self.starts_ms and other.starts_ms and _near_checks(self.starts_ms, other.starts_ms, SAME_START_MS):
             return True
@@ -87,7 +87,7 @@ class ExpirationCheck:
     bursts: dict[int, CheckBurst] = field(default_factory=dict)
 
     def close(self) -> None:
-        """Set ``bursts`` from ``rows``. The caller must have added all shrinks to ``rows`` before."""
+        """Group the shrinks in ``rows`` by follower, in ``bursts``. Call this once ``rows`` is complete."""
         of: dict[int, list[Shrink]] = defaultdict(list)
         for row in self.rows:
             of[row.replica_id].append(row)

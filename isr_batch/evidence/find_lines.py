@@ -195,7 +195,7 @@ def _state(row: Row, source: str) -> IsrStateLine:
 
 
 def _find_elections(found: FoundLines, first_terms: Collection[EvidencePosition]) -> None:
-    """Fill ``found.elections`` with the times at which a partition got another leader, its first term excepted."""
+    """Fill ``found.elections`` with the times at which another broker became leader, except in the first term."""
     leaders: dict[tuple[str, int], int] = {}
     for state in found.states:
         begins = state.source == "started" and state.place not in first_terms

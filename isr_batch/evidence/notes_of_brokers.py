@@ -26,7 +26,7 @@ from isr_batch.shown_times import in_shown_zone, time_of_day
 SHOWN: Final = 3
 """Maximum number of partitions that the sentence on refused produce requests names."""
 _AT_LEAST: Final = timedelta(seconds=10)
-"""If no line shows when a follower was last caught up, errors are searched from this time before a storm on."""
+"""If no line shows when a follower was last caught up, the search for errors begins this long before a storm."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -137,7 +137,7 @@ def _question_of_suspect(rows: Sequence[Row], requests: RequestsForQuestions) ->
 
 
 def _question_of_first_broker(storm: Storm) -> AnsweredQuestion:
-    """Answer which broker stopped first in a storm."""
+    """Answer which broker stopped first in a storm (group of related shrinks)."""
     since = time_of_day(storm.since) if storm.since_is_printed else f"some time before {time_of_day(storm.first)}"
     question = "Which broker dropped out first, and when?"
     if storm.broker is None:

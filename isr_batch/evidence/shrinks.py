@@ -82,9 +82,10 @@ class Shrink:
         return self.leader_log_end_offset - self.follower_log_end_offset
 
     def leave_earlier(self) -> None:
-        """Correct ``returned_ms`` and ``under_min_isr_ms``, which start at ``at_us``, for a replica that left earlier.
+        """Correct ``returned_ms`` and ``under_min_isr_ms`` if the replica may have left the ISR before ``at_us``.
 
-        An exact duration becomes a lower bound. An upper bound no longer holds, so it is set to None.
+        Both durations count from ``at_us``, so they may be too short. Therefore exact durations become lower bounds,
+        and upper bounds are set to None.
         """
         bounds = {EXACT: AT_LEAST}
         self.returned_source = bounds.get(self.returned_source or "")

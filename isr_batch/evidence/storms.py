@@ -60,7 +60,10 @@ class Storm(NamedTuple):
 
 
 def storms(evidence: pa.Table) -> list[Storm]:
-    """Return the storms of one cluster, in chronological order, each with its shrinks.
+    """Return the storms of one cluster in chronological order.
+
+    A storm is a group of shrinks that share a broker, as leader or as dropped follower, and whose followers stopped
+    fetching at about the same time.
 
     Parameters
     ----------
@@ -71,7 +74,10 @@ def storms(evidence: pa.Table) -> list[Storm]:
 
 
 def storms_in_rows(rows: Iterable[Row]) -> list[Storm]:
-    """Return the storms in rows of shrink_evidence, in chronological order. Rows without a storm are ignored."""
+    """Return the storms in rows of table shrink_evidence, in chronological order. See `storms`.
+
+    Rows whose ``storm_time`` is null belong to no storm, and are ignored.
+    """
     grouped: dict[datetime, list[Row]] = defaultdict(list)
     for row in rows:
         if row["storm_time"] is not None:

@@ -18,7 +18,7 @@ from isr_batch.phrases import brokers_text, count_of, listed
 
 FOLLOWER, EITHER = "follower", "link_or_follower"
 NOT_KNOWN = "unknown"
-"""The suspect of a shrink if another broker's missing server.log would decide who it is."""
+"""The suspect of a shrink if only another broker's server.log, which is missing, would show who it is."""
 STRONG, WEAK, NONE = "strong", "weak", "none"
 _IN_WORDS = {STRONG: "strong evidence", WEAK: "weak evidence"}
 
@@ -30,8 +30,8 @@ SOON_MS = 2_000
 """A dropped follower that never stopped fetching is back within this time, in ms. It needs one more fetch, and the
 leader one ISR write."""
 MOST_LINKS = 2
-"""If one leader drops at least this many followers at about the same time, which are all that it has, the leader is
-suspected instead of the followers or the links to them."""
+"""If a leader drops all its followers at about the same time, and they are at least this many, the leader is suspected
+instead of the followers or the links to them."""
 LATE_MS = 150
 """If a check ran at least this late, in ms, something held up the leader."""
 
@@ -72,7 +72,10 @@ class SuspectedShrink:
 
     @property
     def suspect_broker(self) -> int | None:
-        """The suspected broker, or the follower if the link to it is suspected as well; None without such a suspect."""
+        """The leader or the follower, whichever probably caused the shrink; None if neither is suspected.
+
+        If the logs do not show whether it was the follower or the link to it, this is the follower.
+        """
         if self.suspect == LEADER:
             return self.shrink.leader_id
         return self.shrink.replica_id if self.suspect in (FOLLOWER, EITHER) else None
@@ -253,7 +256,7 @@ class _SuspectScales:
         one.lines += [place for place in finding.lines if place not in one.lines]
 
     def _by_others(self, replica_id: int, burst: CheckBurst) -> list[CheckBurst]:
-        """Return the bursts in which other leaders dropped the broker ``replica_id`` at the same time as ``burst``."""
+        """Return the drops of the broker ``replica_id`` by other leaders at the same time as ``burst``."""
         return [
             other for other in self._bursts[replica_id] if other.leader_id != burst.leader_id and burst.same_time(other)
         ]
@@ -318,7 +321,7 @@ class _SuspectScales:
         return signs, tuple(lines)
 
     def _follower(self, burst: CheckBurst) -> Suspicion:
-        """Judge how strongly a burst suggests that the follower was silent.
+        """Judge how strongly the drops of a follower by one check suggest that the follower was silent.
 
         It is suspected if several leaders dropped it at the same time, or if it dropped its own followers then.
         """
@@ -356,7 +359,7 @@ class _SuspectScales:
         return Suspicion(WEAK, f"{why} The leader, or its network.", (near[0].place, near[-1].place))
 
     def _near(self, burst: CheckBurst) -> list[CheckBurst]:
-        """Return the bursts of the same leader at about the same time, including ``burst``."""
+        """Return all drops of followers that the leader of ``burst`` made at about the same time, including it."""
         followers = self._followers[burst.leader_id]
         every = (other for each in followers for other in self._bursts[each] if other.leader_id == burst.leader_id)
         return [other for other in every if burst.same_time(other)]

@@ -230,7 +230,7 @@ class _Around:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the fetches found suffice for the explanation, so that none outside the period are needed."""
+        """Whether the fetches that were read suffice for the explanation, so that none before or after are needed."""
         return len(self.last) == LAST_FETCHES and bool(self.counted) and self.next_us is not None
 
 

@@ -47,7 +47,7 @@ class FetchInText:
 
 @dataclass(frozen=True)
 class OtherRuleInText:
-    """The decision on the same follower under another rule run (a rule with its parameters).
+    """The decision of another rule run (a rule with its parameters) about a dropped follower.
 
     ``stand``: ``made`` (dropped the follower too: ``at_us``, ``primary_cause``), ``kept``, or ``out`` (dropped before).
     """
@@ -133,7 +133,7 @@ class ShrinkStory:
 
 
 def shrink_headline(story: ShrinkStory) -> str:
-    """Return the headline, which names the maker of a shrink, the dropped followers, the partition, and the time."""
+    """Return a headline: "RULE (or The controller) drops broker 2 from the ISR of orders-3 at TIME"."""
     who = brokers_text([follower.replica_id for follower in story.dropped])
     maker = "The controller" if story.dropped[0].made_by == "controller" else story.rule
     partition = f"{printable(story.topic)}-{story.partition_id}"

@@ -50,9 +50,10 @@ def who_was_absent(sql: ArrowSql, tables: Tables, fetches_of: FetchesOfSpans | N
     Returns
     -------
     pa.Table
-        One row per leader, follower and check that the replay could judge, except drops with the cause slow_leader.
-        ``who`` is leader, follower, link, or null if the fetches do not show it. ``served`` is whether most other
-        followers of the leader went on fetching. ``sql/windows.sql`` describes the other columns.
+        One row for all drops of one follower that a leader made at one check (run of isr-expiration). Drops with the
+        verdict unknown or excluded, or with the cause slow_leader, have no row. ``who`` is leader, follower, link, or
+        null if the fetches do not show it. ``served`` is whether most other followers of the leader went on fetching.
+        ``sql/windows.sql`` describes the other columns.
     """
     windows = sql(text_of(_PACKAGE, "windows", check_us=CHECK_US), **tables)
     spans = _with_ids_as_numbers(sql(text_of(_PACKAGE, "spans", least=LEAST), windows=windows, **tables))

@@ -56,7 +56,7 @@ def incident_card(incident: Row, drops: Sequence[Row], lake: str = "LAKE") -> In
     drops : sequence of dict
         The rows of ``OwnShrinks.drops`` that belong to this incident.
     lake : str
-        Name of the lake in the command.
+        Value of ``--lake`` in the card's ``isr-batch explain`` command.
     """
     rows = {
         "What": _card_sentence("; ".join(_card_statements(incident)[1:]), f"broker {incident['fault_id']}"),

@@ -67,9 +67,9 @@ def unexplained_in_story(incident: Row) -> str:
 def incident_statements(incident: Row) -> list[tuple[str, str]]:
     """Return the statements about the broker at fault in an incident, as pairs (statement, kind).
 
-    A statement about what this broker did lacks its subject, such as "was silent for 20 s", or begins with "it", unless
-    it follows one about something else. The kind says which rows prove a statement, see
-    `isr_batch.incidents.incident_lines`.
+    After the words "Broker 1", the statements form a sentence. Therefore a statement about what this broker did, such
+    as "was silent for 20 s", has no subject or the subject "it". It only names the broker again if the statement before
+    it is about something else. The kind says which rows prove a statement, see `isr_batch.incidents.incident_lines`.
     """
     broker = f"broker {incident['fault_id']}"
     said = _story_of_who_fell_behind(incident)
@@ -110,9 +110,9 @@ def incident_statements(incident: Row) -> list[tuple[str, str]]:
 
 
 def _subject_of_statement(text: str, before: str, broker: str) -> str:
-    """Return the subject that a statement needs after the one before; empty if it has its own, or shares that one's.
+    """Return the subject to put before a statement that follows the statement ``before``: "broker 1 ", "it " or "".
 
-    After a statement about anything else than the broker at fault, "it" could be either.
+    After a statement about anything else than the broker at fault, "it" would be ambiguous.
     """
     if _OWN_SUBJECT.match(text):
         return ""
@@ -135,9 +135,9 @@ def spared_in_story(number: int) -> str:
 
 
 def events_in_story(incident: Row) -> list[tuple[str, str]]:
-    """Return what else happened to a removed broker, each with its kind: when it was last seen, and `BROKER_EVENTS`.
+    """Return what else happened to a broker that was removed from ISRs, as pairs (words, kind).
 
-    A broker was last seen when it made its last fetch, or logged its last request.
+    The kinds are "seen" (when it made its last fetch, or logged its last request) and the keys of `BROKER_EVENTS`.
     """
     seen_us = incident["seen_us"]
     seen = [] if seen_us is None else [(f"last seen at {time_text(seen_us, '%H:%M:%S')}", "seen")]

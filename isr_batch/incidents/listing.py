@@ -72,7 +72,7 @@ def listed_incidents(
     incidents : sequence of dict
         Result of `chosen_incidents`.
     lake : str
-        Name of the lake in the ``isr-batch explain`` commands.
+        Value of ``--lake`` in the ``isr-batch explain`` commands.
     whole : bool
         Whether to add to each statement the log lines and the query that prove it. The partitions are left out then.
     broker : int, optional
@@ -134,7 +134,7 @@ def listed_explain_command(one: Row, lake: str = "LAKE") -> str:
     one : dict
         An incident or a row of `worst_partitions`. Its keys topic, partition_id, example_us and rule name the drop.
     lake : str
-        Name of the lake in the command.
+        Value of ``--lake`` in the command.
     """
     return (
         f"isr-batch explain --topic {shell_word(one['topic'])} --partition {one['partition_id']} "

@@ -136,13 +136,15 @@ def _price_in_tenths(seconds: float | None) -> float:
 
 
 def rule_choices(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[RuleChoice]:
-    """Choose at most `MOST` groups of rule runs for a cluster: the brokers' own, then those that no other group beats.
+    """Choose at most `MOST` groups of rule runs to show for a cluster: the brokers' own, then the best of the others.
 
-    A group that is not the brokers' own must also drop fewer healthy followers than theirs, or beat it.
+    Rule runs are in one group if they have the same lag time, and make the same decisions at the same costs. A group
+    beats another if none of its scores is worse and at least one is better. The scores are: healthy followers dropped,
+    failures missed, detection time, time under min ISR, time offline if leaders had died, acknowledged records lost
+    then, and how often leadership was given up.
 
-    A group beats another if none of its scores is worse and at least one is better. The scores are: healthy followers
-    dropped, failures missed, detection time, time under min ISR, time offline if leaders had died, acknowledged records
-    lost then, and how often leadership was given up.
+    The best groups are those that no group beats. A group that neither drops fewer healthy followers than the brokers'
+    own group nor beats it is left out.
 
     Parameters
     ----------
@@ -187,7 +189,7 @@ def _scores_together(group: Sequence[Row]) -> Row:
 def _rules_of_brokers(own: OwnShrinks, cluster_id: str) -> set[tuple[str, int]]:
     """Return the pairs (rule, lag time) that the cluster's brokers ran, according to table replay_check.
 
-    If the table has no row of this cluster, its lag time is paired with ``own.rule``.
+    If the table has no row of this cluster, the cluster's lag time is paired with ``own.rule``.
     """
     checks = own.tables["replay_check"].select(["cluster_id", "rule", "params_json"])
     pairs = checks.filter(pc.equal(checks["cluster_id"], cluster_id)).group_by(["rule", "params_json"]).aggregate([])

@@ -50,7 +50,7 @@ def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return the first sentence (two, if it names no broker) of `cluster_headline`, and the assumptions."""
+    """Return the first sentence (two, if it names no broker) of `cluster_headline`, and those on assumed values."""
     said = _sentences_of_cluster(own, cluster)
     return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _sentences_of_assumptions(cluster)
 
@@ -372,7 +372,7 @@ def span_of_terms(cluster: Row) -> str:
 
 
 def clusters_worst_first(own: OwnShrinks) -> list[Row]:
-    """Return ``own.clusters``, those with the most drops of healthy followers first, then those with the most drops."""
+    """Return ``own.clusters``, sorted by drops of healthy followers, most first, and then by drops of any kind."""
 
     def drops(cluster: Row) -> tuple[int, int]:
         of = [one for one in own.incidents if one["cluster_id"] == cluster["cluster_id"]]
@@ -382,7 +382,7 @@ def clusters_worst_first(own: OwnShrinks) -> list[Row]:
 
 
 def incidents_worst_first(incidents: Iterable[Row]) -> list[Row]:
-    """Sort incidents by their drops of healthy followers, most first, then by other drops, then by removals."""
+    """Sort incidents by their spurious drops, most first, then by genuine and unknown ones, then by excluded ones."""
     early = sorted(incidents, key=itemgetter("first_us"))
     return sorted(early, key=lambda one: (-one["spurious"], -one["genuine"] - one["unknown"], -one["excluded"]))
 

@@ -30,7 +30,7 @@ def verdicts_csv(own: OwnShrinks, lake: str) -> str:
     ----------
     own : OwnShrinks
     lake : str
-        Name of the lake in the ``isr-batch explain`` commands of the last column.
+        Value of ``--lake`` in the ``isr-batch explain`` commands of the last column.
 
     Returns
     -------

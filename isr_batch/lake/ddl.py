@@ -104,7 +104,7 @@ def table_properties(table: Table) -> dict[str, str]:
 
 
 def constraints_since(table: Table, known: Mapping[str, str]) -> dict[str, str]:
-    """Return those constraints of a contract, as {property: value}, that the properties ``known`` of a table lack."""
+    """Return the constraints of a contract that are not in ``known``, a table's properties, as {property: value}."""
     wanted = table_properties(table).items()
     return {key: value for key, value in wanted if key.startswith(_CONSTRAINT) and known.get(key) != value}
 

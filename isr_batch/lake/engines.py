@@ -38,7 +38,7 @@ def engine_for(lake: Lake, names: Sequence[str]) -> LakeEngine:
 
 
 def engine_for_a_partition(lake: Lake) -> LakeEngine:
-    """Return the engine for queries about one partition: DuckDB if fetches are in local files or few, else Spark."""
+    """Return the engine for queries about one partition: DuckDB if fetch_log is local or small, else Spark."""
     there = lake.direct(FETCH_LOG.name)
     few = there and (there.store.is_folder or there.size_bytes <= sizes.S3_BYTES)
     return InProcess(lake) if few else BySpark(lake)
@@ -48,10 +48,11 @@ def engine_for_a_partition(lake: Lake) -> LakeEngine:
 def engine_for_results(
     lake: Lake, engine: LakeEngine, results: Rows, where: str, most: int | None
 ) -> Iterator[tuple[LakeEngine, Rows]]:
-    """Yield the engine that should write those replay results that meet a condition, and these results.
+    """Select the ``results`` of a replay that meet the condition ``where``, and yield an engine to write them.
 
-    Spark takes seconds to write any table. Therefore this process writes up to ``most`` rows, or any number of rows if
-    ``most`` is None.
+    The second value is the selected rows, in the form that this engine needs. Spark takes seconds to write any table.
+    Therefore the engine is DuckDB in this process for up to ``most`` rows, or for any number of rows if ``most`` is
+    None. Otherwise it is ``engine``.
     """
     chosen = engine(f"SELECT * FROM {{results}} AS results WHERE {where}", results=results)
     if not engine.in_process and (most is None or _count_by_engine(engine, chosen) <= most):

@@ -115,7 +115,7 @@ class Lake:
         self._check(table)
 
     def require(self, tables: Iterable[Table]) -> None:
-        """Check, before a command computes rows for these tables, that the existing ones match their contracts.
+        """Check that those of these tables that exist match their contracts, before a command computes rows for them.
 
         Raises
         ------
@@ -238,7 +238,7 @@ class Lake:
         return there.log() if there else None
 
     def was_written(self, name: str) -> None:
-        """Invalidate the cached Delta log of a table. Called after each write to the table."""
+        """Invalidate the cached Delta log of a table. Call this after writing without a method of `Lake`."""
         if there := self._reached.get(name):
             there.was_written()
 

@@ -41,8 +41,8 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
     ) -> Rows:
         """Return ``columns`` of a table, and one more column, ``struct``, which packs its large columns ``fields``.
 
-        The struct may only be passed on to `stream`, because an engine may read the data of the struct only in
-        `stream`. ``days`` are the first and the last day whose files are read.
+        Pass the struct on to `stream`, and do not use it elsewhere: an engine may read its data only in `stream`.
+        ``days`` are the first and the last day whose files are read.
         """
 
     def rows(self, given: pa.Table) -> Rows:

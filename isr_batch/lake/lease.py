@@ -47,7 +47,7 @@ class Turn:
     number: int
 
     def require(self) -> None:
-        """Raise if this run no longer holds the lease. Called before the run commits its results.
+        """Raise if this run no longer holds the lease. A run has to call this before it commits its results.
 
         Raises
         ------

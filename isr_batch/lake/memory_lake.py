@@ -58,7 +58,7 @@ class MemoryTable(DirectTable):
         self._rows = rows
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
-        """Return the columns in ``schema``, of rows that match ``wanted``: the allowed values by text column."""
+        """Return the columns in ``schema`` of the rows that match ``wanted`` (see `DirectTable.read`)."""
         rows = self._rows
         for column, values in wanted.items():
             rows = rows.filter(pc.is_in(rows[column], pa.array(values, pa.string())))

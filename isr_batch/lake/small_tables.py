@@ -58,9 +58,9 @@ class SmallTables:
             As for `replace`. Files of other days are ignored.
         where : str, optional
             As for `replace`. By default, all files are assumed to be rewritten. With ``where``, the files of a large
-            table are examined: only those must be rewritten of whose rows some but not all match. A table with a change
-            feed is only accepted if no file must be rewritten, because Delta derives the feed from whole files that a
-            commit adds and removes.
+            table are examined: a file is rewritten only if some of its rows match and others do not. A table with a
+            change feed is only accepted if no file would be rewritten, because Delta derives the feed from whole files
+            that a commit adds and removes.
         """
         self.lake.ensure(table)
         there = self.lake.direct(table.name)

@@ -75,7 +75,10 @@ class BySpark(LakeEngine):
             self._lake.spark.catalog.dropTempView(view)
 
     def table(self, name: str, columns: Sequence[str] = ()) -> DataFrame:
-        """Return columns of a table or view as a Spark frame (`LakeEngine.table`). Small tables are read here."""
+        """Return columns of a table or view as a Spark frame (`LakeEngine.table`).
+
+        This process reads a small table itself and passes the rows to Spark, which is faster.
+        """
         columns = columns or contract_of(name).column_names
         if not self._lake.has(name):
             return self.rows(contract_schema(name, columns).empty_table())
@@ -256,7 +259,9 @@ def _rows_with_locations(
 def _with_late_read(
     late: Mapping[str, _Late], work: OfBatches, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Call ``work`` on ``batches``, in which locations are replaced with the structs there. This runs in a worker.
+    """Call ``work`` on ``batches``, after locations are replaced with the structs that are stored there.
+
+    This runs in a worker.
 
     ``late`` describes, by column, the files to read.
     """

@@ -21,9 +21,9 @@ def view_statements(lake: Lake, dialect: Literal["spark", "duckdb"]) -> list[str
     ----------
     lake : Lake
     dialect : 'spark' or 'duckdb'
-        With Spark, later queries read the then current version of the tables. If the lake is in a catalog, the
-        statements create views in its schema; otherwise, temporary views. With DuckDB, queries read the data files that
-        the tables consist of now; no extension is needed.
+        With Spark, each later query reads the newest version of the tables. If the lake is in a catalog, the statements
+        create views in its schema; otherwise, temporary views. With DuckDB, queries read the data files that the tables
+        consist of when this function is called; no extension is needed.
 
     Returns
     -------

@@ -124,7 +124,7 @@ def tradeoff_chart(rows: Rows) -> Spec:
 
 
 def sweeps_chart(rows: Rows) -> Spec:
-    """Return curves of mistakes per follower-day against detection time: one per rule and parameters but lag time."""
+    """Return curves as `frontier_chart` does, one per rule and set of parameters other than the lag time."""
     return frontier_chart(
         [_rated(row) | {"rule": " ".join([row["rule"], *_chart_settings(row)])} for row in rows], "follower"
     )
@@ -274,7 +274,7 @@ def costs_chart(rows: Rows) -> Spec:
 def heat_map(rows: Rows) -> Spec:
     """Return a heat map with a line per follower, coloured by the time since it was caught up.
 
-    The rows have follower, from_ms, until_ms (milliseconds since 1970), and this time in seconds (age_s) and lag_times.
+    The rows have follower, from_ms, until_ms (milliseconds since 1970), and that time as age_s (s) and lag_times.
     """
     limits = list(AGE_COLOURS)[1:]
     colour = alt.Color(

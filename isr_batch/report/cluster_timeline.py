@@ -76,7 +76,7 @@ def cluster_timeline(
     cluster : dict
         One of ``own.clusters``.
     targets : mapping of (int, int) to TimelineTarget
-        Targets of bars, by (broker at fault, number of the incident).
+        Where a click on an incident's bar leads, by (broker at fault, number of the incident).
     """
 
     def of(rows: list[Row]) -> list[Row]:

@@ -142,7 +142,7 @@ def figures_on_screen(incidents: Sequence[Row], cluster: Row) -> list[dict[str, 
 def _culprit(incidents: Sequence[Row], counts: Mapping[str, int]) -> tuple[str, str] | None:
     """Return the broker at fault for more than half of the drops of healthy followers, and its number of drops.
 
-    If no single broker is, the first text says so, and the second names the brokers with most drops. If no healthy
+    Without such a broker, the first text says so, and the second names the brokers with most drops. If no healthy
     follower was dropped, genuine drops are counted or, without these, unjudged ones. Without any drops, None is
     returned.
     """

@@ -106,9 +106,9 @@ def can_be_compared(lake: Lake) -> bool:
 def validate(lake: Lake) -> BrokerCheckSummary:
     """Match the ISR changes that brokers logged with replayed ones, write ``replay_check``, and return its summary.
 
-    A replayed change of the brokers' own rule that they did not log cannot be certain, even if the timestamps allow no
-    other result. Neither can a change that another rule makes at the same check or fetch. Both kinds are set to
-    ``possible``, and the scores are updated.
+    If the brokers did not log a change that their own rule makes in the replay, the change is not certain, even if the
+    timestamps allow no other result: its ``certainty`` is set to ``possible``. The same applies to the follower's
+    changes under other rules at that moment (same check or fetch). The scores are then updated.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def own_rules(engine: LakeEngine) -> list[RuleRun]:
 
 
 def matched(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> Rows:
-    """Return the rows of ``replay_check``. Replayed changes are those in the lake's ``isr_changes``, or ``changes``."""
+    """Return the rows of ``replay_check``. If ``changes`` is None, replayed changes are the lake's ``isr_changes``."""
     tables = compared(engine, lake, changes)
     tables["races"] = _races(engine, tables)
     words = {"depends_on": list(DEPENDS_ON), "words": list(DEPENDS_ON.values())}

@@ -12,13 +12,15 @@ BY_BROKER: Final = {
     "notification": (with_notified, "notified_us", ("notified_us",)),
     "request": (with_requests, "request", ("request", "writes", "in_second")),
 }
-"""For both kinds of groups: the function that adds columns to a broker's changes, the added column that contains the
-group's number, and all added columns."""
+"""How ISR changes are grouped by the notification or by the ISR write request that sends them: the function that adds
+columns to a broker's changes, the added column that identifies the group, and all added columns."""
 _KEYS: Final = ("cluster_id", "rule", "params_json", "leader_id")
 
 
 def changes_by_broker(engine: LakeEngine, changes: Rows, what: str) -> Rows:
-    """Return one row per ISR change that a rule made, with the id of its notification or request in column ``what``.
+    """Return one row per ISR change that a rule made, with the id of the notification or request that sends it.
+
+    ``what`` is also the name of the column with the id.
 
     Parameters
     ----------

@@ -53,7 +53,10 @@ def write_disagreements(lake: Lake, window: Window) -> int:
 
 
 def rule_disagreements(engine: LakeEngine, window: Window = Window()) -> EngineRows:  # noqa: B008 frozen
-    """Return the rows of ``rule_disagreements`` for events that begin in the window."""
+    """Return the rows of ``rule_disagreements`` for events whose first shrink is in the window.
+
+    An event is a group of shrinks of one follower by several rule runs, see `shrink_events`.
+    """
     tables = {name: engine.table(name) for name in TABLES}
     shrinks = engine(
         f"SELECT * FROM {{shrinks}} WHERE {window.condition}", shrinks=shrink_events(engine, tables["shrink_verdicts"])
@@ -123,7 +126,9 @@ def runs_that_may_disagree(engine: LakeEngine, scores: EngineRows, terms: Engine
 
 
 def shrink_events(engine: LakeEngine, verdicts: EngineRows) -> EngineRows:
-    """Return the shrinks by rules, each with the time of the event to which it belongs.
+    """Group the shrinks of each follower into events, and return the shrinks with the times of their events.
+
+    An event has one shrink of each rule run that dropped the follower at about that time, see the module's docstring.
 
     Parameters
     ----------
@@ -158,7 +163,10 @@ _EVENTS: Final = pa.schema(
 def disagreements_at_events(
     engine: LakeEngine, shrinks: EngineRows, replayed: EngineRows, changes: EngineRows
 ) -> EngineRows:
-    """Return the decision on each event of each rule run that was replayed for that day.
+    """Return whether each rule run dropped the follower at each event, kept it, or had already dropped it before.
+
+    An event is a group of shrinks of one follower by several rule runs, see `shrink_events`. Only rule runs that were
+    replayed for the event's day are included.
 
     Parameters
     ----------

@@ -163,8 +163,9 @@ def eligible_leader_cluster(words: Sequence[ControllerWord], facts: Mapping[str,
     words : sequence of ControllerWord
         The controller's statements in chronological order, including those of kind metadata_version.
     facts : mapping
-        ``major``: the lowest major release of the brokers, or None if unknown. ``printed_in``: where a non-empty ELR
-        was found, which is logged (in a leader's log), snapshot (in the output of kafka-topics --describe), or None.
+        ``major`` is the lowest major release of the brokers, or None if unknown. ``printed_in`` says where a non-empty
+        ELR was found: "logged" (in a leader's log) or "snapshot" (in the output of kafka-topics --describe); None if
+        in neither.
     elr : {"auto", "off", "on"}
     """
     levels = [word for word in words if word.kind == "elr_version"]

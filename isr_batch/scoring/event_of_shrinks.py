@@ -12,7 +12,10 @@ import pyarrow as pa
 
 
 def with_event_of_shrinks(shrinks: pa.Table) -> pa.Table:
-    """Sort the shrinks of a follower by time, and add ``event_us``, the time of the first shrink of each one's event.
+    """Sort the shrinks of a follower by time, group them into events, and add the column ``event_us``.
+
+    An event has one shrink of each rule run that dropped the follower at about that time. ``event_us`` is the time of
+    the first shrink in the same event.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Count the records that an heir (the next leader, elected cleanly or uncleanly) lacks.
+"""Count the acknowledged records that the next leader, elected cleanly or uncleanly, would lack if the leader died.
 
 Spark's workers import this module, so it may not import packages that are only installed on the driver.
 """
@@ -22,13 +22,16 @@ FOUND: Final = pa.schema(
 
 
 def heir_lacks(rows: pa.Table) -> pa.Table:
-    """Return the largest numbers of records that a period's heirs, clean or unclean, lack at any time.
+    """Return how many acknowledged records the next leader would at most lack if the leader died in a period.
+
+    The next leader is the heir, which is elected cleanly. Without an heir, it is elected uncleanly among the active
+    replicas: the first one, or the one with the longest log. There is a number for each of these.
 
     Parameters
     ----------
     rows : pa.Table
         Rows about one period: `SPAN`, ``kind``, ``at_us``, ``replica_id``, ``value``, ``elr``, ``active``. There is
-        one row of kind span, with the heir (``replica_id``), the ELR, and, without a clean heir, the active replicas.
+        one row of kind span, with the heir (``replica_id``), the ELR, and, without an heir, the active replicas.
         Rows of kind log_end, high_watermark and acked have in ``value`` the offset that is valid from ``at_us`` on.
 
     Returns

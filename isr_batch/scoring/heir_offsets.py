@@ -1,8 +1,8 @@
-"""Count the acknowledged records that an heir (the replica that would be elected if the leader died) would lack.
+"""Count the acknowledged records that the next leader would lack if the leader died.
 
-A clean heir is examined while the ISR is under min.insync.replicas. During this time, the high watermark is stalled
-(since 3.7), but records with acks=0 or 1 are still acknowledged above it. Unclean heirs are examined while there is no
-clean one.
+The next leader is the heir, which is elected cleanly. It is examined while the ISR is under min.insync.replicas. During
+this time, the high watermark is frozen (since 3.7), but records with acks=0 or 1 are still acknowledged above it. While
+a partition has no heir, the replicas that an unclean election may choose are examined.
 """
 
 from typing import Final
@@ -33,7 +33,9 @@ _KEY: Final = ", ".join(SPAN)
 
 
 def with_heir_offsets(engine: LakeEngine, spans: EngineRows, tables: dict[str, EngineRows]) -> EngineRows:
-    """Add to rows of `spans_outside_isr` how many records an heir would lack, and the columns of `hidden_records`.
+    """Add to rows of `spans_outside_isr` how many records the next leader would lack if the leader died.
+
+    The columns of `hidden_records` are also added.
 
     Parameters
     ----------

@@ -23,7 +23,9 @@ _RUN: Final = ", ".join(SPAN[:-1])
 
 
 def hidden_records(engine: LakeEngine, spans: EngineRows, partition_timeline: EngineRows) -> EngineRows:
-    """Return for how long, and how many records, a frozen high watermark hides in each period.
+    """Return how many records a frozen high watermark keeps from consumers in each period, and for how long.
+
+    Rules since 3.7 freeze the high watermark (do not let it advance) while the ISR is under min.insync.replicas.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ def _mean_where(most: int, probability: float) -> float:
 
 
 def with_mistake_rates(row: Row) -> Row:
-    """Add the columns that only a sweep needs to a row of scores, such as mistakes per follower-day and their interval.
+    """Add to a row of scores the columns that only a sweep needs: mistakes per follower-day, their interval, and more.
 
     Each end of the 95 % interval is from the wider of two intervals. The Poisson interval assumes that shrinks are
     independent. The bootstrap interval, which the scores contain, accounts for bursts, but is unreliable with few

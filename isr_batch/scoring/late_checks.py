@@ -26,7 +26,7 @@ ROUNDS: Final = 12
 
 
 def find_late_checks(lake: Lake) -> int:
-    """Find checks that ran late, add them to table ``late_checks``, and return the number of new ones.
+    """Find late runs of isr-expiration (checks), add them to table ``late_checks``, and return the number of new ones.
 
     Raises
     ------

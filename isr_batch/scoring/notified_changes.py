@@ -19,7 +19,9 @@ _FAR_US: Final = 1 << 62
 
 
 def with_notified(changes: pa.Table) -> pa.Table:
-    """Sort a broker's ISR changes under one rule run by time, and add ``notified_us``, the time of the notification.
+    """Sort a broker's ISR changes under one rule run by time, and add when the broker notifies the controller of each.
+
+    This time is in the new column ``notified_us``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""SQL that both Spark and DuckDB can run, for the rows from which scores are computed, by source."""
+"""Queries that select the rows from which scores are computed, by name. Both Spark and DuckDB can run them."""
 
 from typing import Final
 

@@ -36,7 +36,7 @@ _JUDGED: Final = "verdict IN ('spurious', 'genuine')"
 
 
 def _seconds_score(name: str) -> str:
-    """Return the SQL for the sum of a column in microseconds, in seconds."""
+    """Return the SQL that sums a column of microseconds, and converts the sum to seconds."""
     return f"sum({name}) / 1e6"
 
 
@@ -185,7 +185,10 @@ Facts = Mapping[str, EngineRows]
 
 
 def score_inputs(engine: LakeEngine, results: Results) -> Facts:
-    """Return {source: rows to aggregate} for all sources (`SOURCES` and `BY_BROKER`)."""
+    """Return the rows from which `scores` aggregates figures, by source.
+
+    A source is the name of a query in `SOURCES`, or a key of `BY_BROKER`.
+    """
     tables = {name: rows for name, rows in vars(results).items() if rows is not None}
     known = (source for source in SOURCES if not source.startswith("heirs"))
     heirs = engine(SOURCES["heirs" if results.eligible_leaders is not None else "heirs_without_elr"], **tables)

@@ -1,6 +1,6 @@
--- For which share of its window no fetch of a pair was with the leader, neither being served nor parked; and of the time before.
--- A response that is due and not sent does not show that the follower is there. Fetches of a partition follow each other, but a response may
--- still be under way when the next one comes.
+-- How absent a follower was from a leader: the share of a window, and of the equally long time before it, in which none of the
+-- follower's fetches was at the leader, neither in progress nor waiting. A fetch does not count while its response is due but not
+-- sent. Fetches of a partition do not overlap, except if a response is still under way when the next fetch arrives.
 WITH parts AS (
   SELECT s.*, phase,
     CASE phase WHEN 'before' THEN s.from_us ELSE s.since_us END AS begin_us,

@@ -1,5 +1,5 @@
--- The time in which the broker at fault was absent, by the number of the incident: its silences; without any, from when the
--- first follower was last caught up until the first drop. over_us: when its followers, or itself, were back.
+-- When the broker at fault in an incident was absent: during its silences or, without any, from when the first follower was last
+-- caught up until the first drop. over_us: when the broker and its followers were back in the ISRs. number: the incident's number.
 SELECT
   number, cluster_id, fault_id AS broker_id,
   coalesce(silent_from_us, since_us) AS from_us, coalesce(silent_until_us, first_us) AS until_us,

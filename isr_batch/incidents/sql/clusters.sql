@@ -1,8 +1,9 @@
--- Each cluster: the time of its terms, and how many ISR changes brokers and replay agree on; and the rule that most of them have.
--- unlogged: leaders without a log of the followers that they dropped. Drops that cannot be judged are counted: those before
--- the request log of their leader begins, and when it begins; those after it ends; those of leaders without one.
+-- Each cluster: the period of its terms, on how many ISR changes replay and brokers agree, and the rule of most of its ISR changes.
+-- unlogged: leaders whose logs do not show which followers they dropped. Drops that cannot be judged are counted in before_requests
+-- (before the leader's request log begins, at requests_from_us), after_requests (after it ends, at requests_until_us) and
+-- without_requests (the leader has no request log).
 -- min_isr_changes: settings of min.insync.replicas that differ from the one before.
--- unseen: brokers with replicas whose server.log is missing, though others have one.
+-- unseen: brokers with replicas whose server.log is missing, although other brokers have one.
 -- refused_files: files of logs that were refused as a whole.
 WITH unlogged AS (
   SELECT cluster_id, list(DISTINCT broker_id ORDER BY broker_id) AS unlogged

@@ -1,12 +1,14 @@
--- Followers that left an ISR according to the brokers' logs, each with the verdict on the same shrink of their replayed
--- rule; for clusters without broker logs, the shrinks of the rule. reassigned: the controller took the replica out of the
--- partition's assignment, or gave it a new one without it. Without the metadata log the assignment may only be the replicas that
--- were seen in the term, so that a broker which leads nothing any more may be gone instead. suspect, suspect_broker, strength: by the lines of server.log.
--- Where the leader's server.log does not cover a removal, or has a line then that nothing reads and there is no metadata log, and neither
--- an election (of the partition, or away from the replica at the same time), nor the end of a broker, nor the metadata log shows the
--- controller's hand, made_by is leader (and attributed is true) if the replay makes the same shrink just before, else unknown.
--- A follower that had itself been silent for longer than the lag time when a slow leader dropped it, or when it lacked nothing there, was
--- not well: genuine. So it is if it had not fetched from another leader for as long.
+-- Followers that left an ISR according to the brokers' logs, each with the replay's verdict on the same shrink under the brokers' own
+-- rule. For clusters without broker logs, the shrinks that the rule made in the replay.
+-- verdict: genuine also if a slow leader dropped the follower, or dropped it although it lacked nothing, after the follower had been
+-- silent, or had not fetched from another leader, for longer than the lag time.
+-- made_by: controller, leader, or unknown if the logs do not show it. They do not if no metadata log and no election, stop or fencing
+-- of a broker shows that the controller removed the replica, and the leader's server.log does not cover that time (or has a line
+-- about an ISR that could not be read). Then made_by is leader, and attributed is true, if the replay makes the same shrink just
+-- before.
+-- reassigned: the controller removed the replica, and the partition's assignment does not contain it afterwards. Without a metadata
+-- log, the assignment may just lack replicas that were not seen, so the broker must also lead some partition at that time.
+-- suspect, suspect_broker, strength, looks_spurious: the evidence in server.log.
 WITH gone AS (
   SELECT cluster_id, broker_id AS replica_id, NULL AS leader_id, event_time AS from_time, end_time AS until_time
   FROM broker_events WHERE kind = 'silent'

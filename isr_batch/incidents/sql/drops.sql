@@ -1,7 +1,8 @@
--- Followers that left an ISR, from `dropped`, each with the broker that it points at and why. who: leader, follower or link, by
--- the fetches around the drop, else null. Where fetches do not show it, those around other drops of the leader do, or the lines
--- decide, else the verdict. fault_id is null if neither decides because the server.log of another broker is missing.
--- incident: drops of one broker with at most a lag time, or the time since the follower was caught up, between two.
+-- Followers that left an ISR, from `dropped`, each with the broker at fault (fault_id) and how the fetches around the drop show it
+-- (who: leader, follower or link; null if they do not). If they do not, fault_id comes from the fetches around the leader's other
+-- drops, else from log lines, else from the verdict. It is null if they leave it open and another broker's server.log is missing.
+-- incident: number of the incident. Its drops point at the same broker, and each comes at most a lag time after the one before (or
+-- at most the time since the follower was caught up, if that is longer).
 WITH found AS (
   SELECT d.*, w.who, coalesce(w.served, false) AS served
   FROM dropped AS d

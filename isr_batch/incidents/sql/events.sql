@@ -1,4 +1,4 @@
--- Silences and what the controller did to brokers, by time slot.
+-- Silences, starts, stops and fencings of brokers, by time slot.
 SELECT
   cluster_id, broker_id, kind,
   epoch_us(min(event_time)) AS from_us,

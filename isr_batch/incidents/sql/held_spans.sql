@@ -1,4 +1,4 @@
--- Drops by a leader that held the follower's fetches for longer than it was silent, since the follower was last caught up.
+-- Drops by a leader that held the follower's fetches, since the follower was last caught up, for longer than it was silent.
 SELECT
   row_number() OVER (ORDER BY cluster_id, change_time, topic, partition_id, replica_id) AS number, cluster_id, topic, partition_id, leader_id, replica_id,
   epoch_us(change_time) - 1000 * lag_ms AS from_us, epoch_us(change_time) AS until_us,

@@ -1,6 +1,6 @@
--- Drops that point at one broker and are near in time; with that broker's silences, and what else happened to it. Of the
--- genuine ones, unreached: followers that it dropped as they did not get through to it; linked: it did not get through to one
--- leader, while its other fetches went on; stopped: the others.
+-- Incidents: drops that point at the same broker and are near in time, with this broker's silences, and what else happened to it.
+-- Genuine drops are of three kinds. unreached: the broker, as leader, dropped followers whose fetches did not reach it. linked: the
+-- broker's fetches did not reach one leader, but reached others. stopped: all other genuine drops of the broker.
 WITH grouped AS (
   SELECT
     cluster_id, fault_id, incident,

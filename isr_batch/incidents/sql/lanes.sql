@@ -1,4 +1,5 @@
--- Drops by broker and time slot: those that it made as the leader, and those in which it was dropped; with the incident of the first.
+-- Drops by broker and time slot: those that the broker made as leader, and those of the broker itself. Each row has the incident of
+-- its first drop.
 WITH sides AS (
   SELECT *, leader_id AS broker_id, 'drops' AS side FROM drops WHERE made_by NOT IN ('controller', 'unknown')
   UNION ALL

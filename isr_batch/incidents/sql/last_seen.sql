@@ -1,5 +1,5 @@
--- When a broker that the controller removed made its last fetch, or ended the request log of what it led. Null where it was there until
--- it was removed: followers fetch at least every half second.
+-- When a broker that the controller removed was last seen: at its last fetch, or at the end of its request log. A broker that
+-- was seen until a second before its removal has no row, because followers fetch at least every half second.
 WITH spans AS (
   SELECT DISTINCT cluster_id, fault_id, incident, started_us, from_us, until_us FROM removed_spans
 ),

@@ -1,4 +1,4 @@
--- Replay and brokers compared, by cluster, leader and kind of change.
+-- Comparison of the replay with the brokers' logs: ISR changes by cluster, leader and kind of change.
 SELECT
   cluster_id, kind, leader_id,
   count_if(status = 'matched') AS matched,

@@ -1,4 +1,4 @@
--- Partitions by healthy followers that were dropped, with a judged drop of each to go on from; as many as are asked for.
+-- Partitions with the most drops of healthy followers, each with one judged drop as an example.
 SELECT
   cluster_id, topic, partition_id,
   count_if(verdict = 'spurious') AS spurious,

@@ -1,5 +1,6 @@
--- For each broker that the controller removed from ISRs, without a shutdown or a reassignment: the time in which it must have made its last
--- fetch, with two partitions of each leader that it followed then. started_us: when it was started again before it was removed.
+-- For each broker that the controller removed from ISRs, without a shutdown or a reassignment: the period in which the broker made
+-- its last fetch, and two partitions of each leader that it followed then. started_us: when the broker started again, if that was
+-- before its removal.
 WITH removed AS (
   SELECT cluster_id, fault_id, incident, min(least(change_us, coalesce(earliest_us, change_us))) AS until_us
   FROM drops WHERE verdict = 'excluded' AND NOT reassigned

@@ -1,7 +1,7 @@
--- Fetches that show which broker was at fault: those of the dropped follower from its leader, of this leader's other followers,
--- and of the follower from its other leaders, where a request log covers the time. A follower fetches all partitions of a
--- leader at once, so two partitions of each are enough, in case no log shows that one was deleted. Leaders that were silent are
--- left out. The same length of time before the window is included.
+-- Periods and partitions whose fetches show which broker was at fault: fetches of the dropped follower from its leader, of this
+-- leader's other followers, and of the follower from its other leaders, if a request log covers the period. The equally long time
+-- before the period is included. Leaders that were silent in the period are left out. A follower fetches all partitions of a leader
+-- at once, so one would do; two are read in case one was deleted and no log shows that.
 WITH pairs AS (
   SELECT window_number, 'dropped' AS side, leader_id, replica_id, partition FROM windows
   UNION ALL

@@ -1,5 +1,5 @@
--- `dropped`, in which a slow leader's drop has the cause answer_not_delivered if most of what the leader accounts for are the
--- times in which its responses were due and not sent, while it was not silent. explain says the same of one shrink.
+-- `dropped`, in which the cause slow_leader is replaced with answer_not_delivered if the leader, during most of the time for which
+-- it is to blame, was not silent, and its responses were due but not sent. `isr-batch explain` says the same of one shrink.
 WITH due AS (
   SELECT number, greatest(f.released_us, s.from_us) AS from_us, least(f.completed_us, s.until_us) AS until_us, s.cluster_id, s.leader_id
   FROM held_spans AS s JOIN fetches AS f USING (number)

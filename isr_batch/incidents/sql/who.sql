@@ -1,7 +1,7 @@
--- Broker that kept a follower from its leader, by the other fetches that were absent: those of all the leader's followers (the
--- leader, or its network), those of the follower from all its leaders (the follower, or its network), or neither (the link
--- between the two). Null where fetches do not decide: the follower fetched all the time, or both hold, or its other fetches
--- are unknown: then it may have stopped, and others too. served: whether most of the leader's other followers fetched.
+-- Who kept a follower from its leader, judged by which other fetches were absent too. Those of the leader's other followers: the
+-- leader (or its network). Those of the follower at its other leaders: the follower (or its network). Neither: the link between the
+-- two. The result is null if the follower fetched all the time, if both are true, or if the follower's other fetches are unknown.
+-- served: whether most of the leader's other followers fetched.
 WITH own AS (
   SELECT window_number, absent FROM absences WHERE side = 'dropped' AND absent >= $least
 ),

@@ -1,5 +1,6 @@
--- The times whose fetches show which broker was at fault for drops of one follower by one leader at one check: from when it was
--- last caught up, at most three lag times. Drops without an open question have none.
+-- For all drops of one follower that a leader made at one check (first_us to last_us): the period (from_us to until_us) whose fetches
+-- show which broker was at fault. It begins when the follower was last caught up, and lasts at most three lag times. Drops that the
+-- replay could not judge, and those with the cause slow_leader, have no row.
 WITH asked AS (
   SELECT
     d.*, epoch_us(change_time) AS change_us, 1000 * lag_time_ms AS lag_time_us,

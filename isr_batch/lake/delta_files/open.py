@@ -59,7 +59,7 @@ class DirectTable:
             return self._log
 
     def was_written(self) -> None:
-        """Invalidate the cached Delta log. Called after this process has written to the table."""
+        """Invalidate the cached Delta log. Call this after this process has written to the table."""
         self._is_old = True
 
     def data_files(self, days: Days | None = None) -> list[dict[str, Any]]:
@@ -72,7 +72,9 @@ class DirectTable:
         return sum(int(file["size_bytes"]) for file in self.data_files())
 
     def read(self, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]) -> pa.Table:
-        """Read the columns in ``schema``, of rows that match ``wanted``: the allowed values of each text column there.
+        """Read the columns in ``schema`` of the rows that match ``wanted``.
+
+        ``wanted`` maps names of text columns to the values that a row may have there.
 
         Raises
         ------

@@ -64,7 +64,9 @@ def dataset_of(store: Store, folder: FileSystem, files: Sequence[File], schema: 
 def read_file(
     store: Store, folder: FileSystem, file: File, schema: pa.Schema, wanted: Mapping[str, Sequence[str]]
 ) -> pa.Table:
-    """Read the columns in ``schema`` of a file, of rows that match ``wanted``: the allowed values by text column.
+    """Read the columns in ``schema`` of the rows of a file that match ``wanted``.
+
+    ``wanted`` maps names of text columns to the values that a row may have there.
 
     Raises
     ------

@@ -111,7 +111,7 @@ class Store:
         return folder.st_ino, folder.st_mtime_ns, sorted(file.name for file in log.iterdir())
 
     def files(self) -> "FileSystem":
-        """Return a file system for reading and writing whose root is the table's folder."""
+        """Return a file system whose root is the table's folder, for reading and writing."""
         from deltalake.fs import DeltaStorageHandler
         from pyarrow.fs import LocalFileSystem, PyFileSystem, SubTreeFileSystem
 

@@ -132,7 +132,7 @@ def has_binaries(table: Table) -> bool:
 
 
 def rows_a_group(table: Table, rows: pa.Table) -> int:
-    """Return the number of rows per row group: all rows, or as many as `BINARIES_BYTES` if there are binary columns."""
+    """Return the number of rows per row group: all rows, or what fits in `BINARIES_BYTES` if columns are binary."""
     if not has_binaries(table):
         return max(1, int(rows.num_rows))
     return max(1, int(rows.num_rows * BINARIES_BYTES // max(1, rows.nbytes)))

@@ -1,5 +1,5 @@
--- A change without a twin is unknown where the log does not reach, or began too short a time before, and on days that are
--- not replayed; doubt says why.
+-- All changes. The status of a change without a counterpart is unknown if no log covers its time, if the log began too short a time
+-- before, or if its day was not replayed. doubt is the reason.
 WITH alone AS (
   SELECT DISTINCT cluster_id, topic, partition_id, leader_id, at_us FROM {side_by_side} WHERE status <> 'matched'
 ), spans AS (

@@ -1,7 +1,7 @@
--- New rows of late_checks. A check is moved only within the time in which the leader was late: to the next check that has a
--- line, else to when the leader was awake again; a check that was moved before, not beyond the limit given then. A check that
--- dropped another follower of the partition according to a line did run when it was due. After the last line of a server.log,
--- an absent line proves nothing.
+-- New rows of late_checks. A check is moved to the leader's next check with a line or, if that is too late, to the time at which
+-- the leader was awake again. Too late is after the period in which the leader was late; for a check that was moved before, it is
+-- after the limit set then. A check that dropped another follower of the partition according to a line ran on time. After the last
+-- line of a server.log, an absent line proves nothing.
 WITH server_logs AS (
   SELECT cluster_id, broker_id AS leader_id, max(unix_micros(until_time)) AS last_line_us
   FROM {coverage} WHERE log = 'server' GROUP BY cluster_id, broker_id

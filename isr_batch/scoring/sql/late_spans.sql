@@ -1,4 +1,4 @@
--- Times in which a leader was late with its work: it fell silent again soon after it had woken up.
+-- Periods in which a leader was late with its work: a silence, or several silences with short times in between.
 WITH silent AS (
   SELECT
     cluster_id, broker_id AS leader_id, unix_micros(event_time) AS from_us, unix_micros(end_time) AS until_us,

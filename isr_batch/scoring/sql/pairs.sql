@@ -1,6 +1,6 @@
--- Pairs that are each other's nearest within one period of the check and a second, by their numbers; then those of the
--- rest. An expand is logged when its ISR write is answered, which a leader that is late with its work may do any time
--- later.
+-- Pairs of a logged and a replayed change (by their numbers) that are each other's nearest, at most a check period and a second
+-- apart; then the same for the changes that are left. An expand is logged when its ISR write is answered, which may be at any later
+-- time if the leader is late with its work.
 WITH reach AS (
   SELECT cluster_id, leader_id, max(replica_lag_time_max_ms / checks_per_lag_time) + 1000 AS reach_ms
   FROM {own_terms} GROUP BY cluster_id, leader_id

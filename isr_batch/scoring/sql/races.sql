@@ -1,5 +1,5 @@
--- A logged shrink that is not replayed depends on an order that the log does not have if a fetch of the follower or an append
--- is of the same moment. Every expand happens on a fetch, so this proves nothing about expands.
+-- Logged shrinks that were not replayed, but may depend on an order that the log does not show, because a fetch of the follower or
+-- an append happened at the same moment. This proves nothing about expands: every expand happens on a fetch.
 WITH fetched AS (
   SELECT DISTINCT cluster_id, topic, partition_id, leader_id, replica_id, at_us, 1 AS by_fetch
   FROM {fetches}

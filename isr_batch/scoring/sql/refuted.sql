@@ -1,4 +1,5 @@
--- Changes that rest on the same check or fetch as one that the brokers' own rule makes and the brokers' log does not have.
+-- Replayed changes that are not certain: changes of the brokers' own rule that the brokers did not log, and changes by other rules
+-- at the same check or fetch.
 SELECT DISTINCT
   cluster_id, topic, partition_id, changes.leader_epoch, leader_id, changes.rule, changes.params_json, replica_id, kind,
   change_time, 'possible' AS certainty, 'not_logged' AS depends_on

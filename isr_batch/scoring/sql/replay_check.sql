@@ -1,4 +1,4 @@
--- Rows of replay_check. A replayed change knows itself what it depends on.
+-- Rows of replay_check. A replayed change contains what it depends on; a logged shrink that was not replayed may be from a race.
 SELECT
   cluster_id, topic, partition_id, leader_epoch, leader_id, rule, params_json, replica_id, kind, status,
   timestamp_micros(observed_us) AS observed_time,

@@ -1,4 +1,4 @@
--- replay_check counted by cluster, leader and kind of change; of figures that no broker logged nothing is counted.
+-- replay_check counted by cluster, leader and kind of change. Counts about figures that no broker logged are null.
 SELECT
   cluster_id, leader_id, kind,
   count(CASE WHEN status = 'matched' THEN 1 END) AS matched,

@@ -1,4 +1,4 @@
--- Logged shrinks that are not replayed, and the time in which a fetch or an append may have come before or after.
+-- Logged shrinks that were not replayed, each with the period in which the order of a fetch or append and the shrink is unknown.
 SELECT DISTINCT
   cluster_id, topic, partition_id, leader_id, replica_id, at_us,
   at_us - 1000 * $race_ms AS from_us, at_us + 1000 * $race_ms AS until_us
