@@ -61,13 +61,14 @@ def kip_command(
             read = [open_job(out, settings_of_job(env), *place).lake for place in places]
         else:
             read = [until_written.enter_context(_lake_of_samples(out, env, old, new))]
-        from isr_batch.report.kip_page import kip_page, stories_in
+        from isr_batch.report.kip_figures import stories_in
+        from isr_batch.report.kip_page import kip_page
 
         stories = [row for lake in read for row in stories_in(lake) if row["rule"] in {old, new}]
         stories = stories or _simulated_stories(out, old, new)
         command = shlex.join(["isr-batch", *sys.argv[1:]])
         with out.step("compare the rules"):
-            text = kip_page(read, old, new, stories, command)
+            text = kip_page(read, old, new, stories, command, samples=not lakes and not catalog)
     hand_over(text, file, out)
 
 

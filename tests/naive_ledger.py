@@ -338,7 +338,8 @@ def follower_score(books: Bookkeeper, all_pieces: list[Piece], day: int, followe
     replica = follower.replica
     judged_us = agreed_us = by_blame_us = late_in_isr_us = 0
     for begin, end, moment in all_pieces:
-        if begin // DAY_US == day and is_judged(books, moment, replica, begin):
+        judged = is_judged(books, moment, replica, begin) and replica in moment.eligible
+        if begin // DAY_US == day and judged:
             judged_us += end - begin
             if replica in moment.row.isr and not lag_ok(books, moment, replica, begin):
                 late_in_isr_us += end - begin

@@ -62,6 +62,10 @@ This page describes all rules: first those of Kafka's releases, then proposals f
 and forks, then reference rules, each group in chronological order. The reference rule `true-lag` knows the real lag of
 each follower, which no broker can; all other rules are compared with it. `isr-batch rules show kafka-3.7` prints the
 code of a rule's functions, and [add a rule](add-a-rule.md) shows how to add one.
+
+On this page, a follower is *dead* if it has stopped fetching. Whatever the rule, the controller also removes a broker
+from the ISR once its session has expired: with KRaft after `broker.session.timeout.ms` (9 s by default), with ZooKeeper
+after `zookeeper.session.timeout.ms` (6 s by default, 18 s since 2.5). In the pictures, no session expires.
 """
 _ALL_SAID: Final = """\
 The picture shows a log in which one follower has seven troubles, one after the other. For each rule, bars mark when the

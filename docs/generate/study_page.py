@@ -29,7 +29,7 @@ from docs.generate.study_figures import (
 )
 from isr_batch import __version__
 from isr_batch.phrases import count_of, listed
-from isr_batch.report.kip_page import markdown_table
+from isr_batch.report.markdown_table import markdown_table
 from isr_batch.scoring.broker_pairs import Figure
 from udfs.rules import ALL_RULES, BASELINE
 
@@ -68,7 +68,8 @@ _RECORDED: Final = """\
 
 The recordings have {exposure:,.0f} partition-hours in all. While they were made, brokers were stopped, slowed, cut off
 and restarted on purpose. The brokers ran these releases: {releases}. The lag times of these brokers are {lag_times} s.
-With Kafka's default lag time (30 s since 2.5), no follower would have been dropped after many of these faults.
+These clusters mostly had a session timeout of 20 to 60 s. With Kafka's defaults (T = 30 s, sessions of 9 s in KRaft),
+leaders would have dropped no follower after many of these faults, since the controller would have removed it first.
 Intervals come from a bootstrap over the leaders of all recordings, in which the shrinks of a leader are drawn together.
 
 *Detection* is the true lag at genuine shrinks, in units of T. Detection may be below 1, because a stopped follower may
@@ -85,8 +86,7 @@ Simulated leaders apply the rule, and producers and followers react to it. Each 
 on three brokers with {partitions} partitions (T = 10 s, min.insync.replicas = 2). Each rule has {seeds} simulations of
 {hours:g} h per kind, with the same random numbers for all rules. The results per fault are then weighted by how often
 the brokers of a partition have such a fault in a week. The table has these rates for an *ordinary* and a *sick*
-cluster. **These rates are assumed**; if yours are different, weight the mistakes per fault in the first picture by
-yours.
+cluster. **These rates are assumed**; if yours differ, weight the mistakes per fault in the first picture by them.
 
 """
 _WEEK: Final = """
@@ -95,7 +95,7 @@ each simulation, averaged over simulations with the numbers of genuine shrinks a
 week and partition in which acks=all producers had to wait. They wait if too few replicas are in the ISR, or if the high
 watermark is below the log end; time with both counts once. The time in which appends wait for the next fetch in quiet
 clusters is subtracted. Intervals come from a bootstrap over the {seeds} seeds of each kind of fault, which draws
-everything that happens in one simulated cluster together. With fewer than some 20 seeds, the intervals are too narrow.
+everything in one simulated cluster together. Followers that `kafka-3.7` misses had joined far behind (KAFKA-19996).
 
 """
 _CHECK: Final = """
@@ -123,10 +123,10 @@ _LIMITS: Final = """
   only reflects the variation between the {seeds} seeds, not the errors of the rates and of the model.
 - Other lag times and values of min.insync.replicas are not compared: each recording has those of its cluster, and
   simulated clusters have 10 s and 2.
-- Consumers are not simulated. Lost records are not compared, because no simulated leader dies for good.
+- Consumers, leaders that die (so no record is lost), and controllers that remove stopped brokers are not simulated.
 - A rule that never drops a follower has no detection time, and is therefore not in the picture of detection times. Few
   mistakes alone say little: `majority` makes none, but misses failures.
-- The limit for a miss, 1.5 lag times, is not varied, because that would need another replay.
+- The limit for a miss, 1.5 T, is not varied. Up to 0.10.1 a leader checks once per T, and may miss by design.
 - An interval [0, 0] only means that these simulations had no mistake or miss.
 
 ## The tables behind it

@@ -25,7 +25,7 @@ INK = "currentColor"
 COSTS = {
     "under_min_isr_s": "seconds under min ISR",
     "high_watermark_stalled_s": "seconds of a stalled high watermark",
-    "records_at_risk": "acknowledged records at risk",
+    "records_at_risk": "committed records at risk",
 }
 
 STRONG = [

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -11,100 +11,15 @@ from isr_batch import __version__
 from isr_batch.errors import UsageError
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.lake import Lake
-from isr_batch.lake.tables.scores import EXPERIMENT_RESULTS
 from isr_batch.phrases import count_of, listed
+from isr_batch.report.kip_figures import COUNTS, FIGURES, PAIRED, STORY, Row, lag_time_of, with_derived
+from isr_batch.report.markdown_table import EXACT, markdown_table, titled_table
 from isr_batch.scoring.broker_pairs import Floats, figure_of_draws, figures_of_pairs, sums_of_broker_pairs
 from isr_batch.scoring.disagreements import compare_rules
 from isr_batch.scoring.scores import rules_side_by_side
 from udfs.kernel.causes import CAUSES
 from udfs.rules import REGISTRY, RULE_FILE, module_of
 
-Row = dict[str, Any]
-
-_FIGURES: Final = {
-    "exposure_partition_hours": "partition-hours replayed",
-    "shrinks": "shrinks",
-    "spurious": "mistakes: spurious shrinks (by blame)",
-    "early": "early mistakes: the follower had died",
-    "mistakes_per_partition_day": "mistakes per partition-day",
-    "mistake_duration_ms_p50": "duration of a mistake, ms, median",
-    "genuine": "genuine shrinks (by blame)",
-    "unknown": "shrinks that cannot be judged",
-    "excluded": "removals by the controller, which no rule decides",
-    "misses": "misses: failures left in the ISR (by blame)",
-    "precision": "precision by blame",
-    "precision_by_lag": "precision by lag",
-    "query_accuracy": "share of time in which the rule is right, by lag",
-    "query_accuracy_by_blame": "share of time in which the rule is right, by blame",
-    "detection_ms_p50": "detection, ms, median",
-    "detection_ms_p99": "detection, ms, 99th percentile",
-    "under_min_isr_seconds": "seconds under min.insync.replicas",
-    "offline_if_leader_dies_seconds": "seconds without an heir",
-    "high_watermark_stalled_seconds": "seconds with a stalled high watermark",
-    "refused_or_stalled_seconds": "seconds under min.insync.replicas or with a stalled high watermark",
-    "acks_all_waits_1s_seconds": "seconds in which an acks=all request would wait for over 1 s",
-    "acks_all_waits_30s_seconds": "seconds in which an acks=all request would wait for over 30 s",
-    "acks_all_latency_ms_p50": "acks=all latency, ms, median, over appends",
-    "acks_all_latency_ms_p99": "acks=all latency, ms, 99th percentile, over appends",
-    "refused_appends": "appends with acks=all refused",
-    "never_acknowledged": "appends with acks=all never acknowledged",
-    "loss_records_max": "acknowledged records that a clean election could lose, at most",
-    "unclean_needed_seconds": "seconds without an heir in which an unclean election was possible",
-    "lost_if_leader_dies_records_max": "records that the heir lacked under min.insync.replicas, at most",
-    "lost_by_first_active_records_max": "records that the first active replica lacked without an heir, at most",
-    "lost_by_longest_log_records_max": "records that the replica with the longest log lacked without an heir, at most",
-    "high_watermark_frozen_seconds": "seconds in which a frozen high watermark hid records from consumers",
-    "visibility_age_ms_max": "age of the oldest hidden record, ms, at most",
-    "visibility_age_ms_mean": "age of the oldest hidden record, ms, mean",
-    "metadata_writes": "ISR writes",
-    "isr_write_requests": "ISR write requests",
-    "isr_write_requests_peak_per_second": "ISR write requests of one broker within a second, at most",
-    "flaps": "shrinks reverted within the lag time",
-}
-EXACT: Final = 1000
-"""Numbers below this are shown with four significant digits, all others as whole numbers."""
-_PAIRED: Final = {
-    "spurious": "mistakes: spurious shrinks (by blame)",
-    "within_lag": "mistakes by lag: shrinks of a follower within the lag time",
-    "early": "early mistakes: the follower had died",
-    "genuine": "genuine shrinks (by blame)",
-    "unknown": "shrinks that cannot be judged",
-    "misses": "misses: failures left in the ISR (by blame)",
-    "precision_by_blame": "precision by blame",
-    "precision_by_lag": "precision by lag",
-    "right_by_blame": "share of time in which the rule is right, by blame",
-    "right_by_lag": "share of time in which the rule is right, by lag",
-    "under_min_isr_us": "seconds under min.insync.replicas per partition-hour",
-    "high_watermark_stalled_us": "seconds with a stalled high watermark per partition-hour",
-    "refused_or_stalled_us": "seconds with one of these or both per partition-hour",
-    "unavailable_1s_us": "unavailable: seconds per partition-hour in which acks=all is refused or waits over 1 s",
-    "unavailable_30s_us": "the same for over 30 s, the default of request.timeout.ms",
-    "refused_appends": "appends with acks=all refused",
-    "never_acknowledged": "appends with acks=all never acknowledged",
-    "isr_writes": "ISR writes per partition-hour",
-}
-_COUNTS: Final = (
-    "spurious", "within_lag", "early", "genuine", "unknown", "misses", "refused_appends", "never_acknowledged",
-)  # fmt: skip
-_STORY: Final = {
-    "scenario": "story",
-    "rule": "rule",
-    "lag_time_s": "T, s",
-    "shrinks": "shrinks",
-    "spurious": "mistakes (by blame)",
-    "misses": "misses",
-    "leader_alone_seconds": "leader alone, s",
-    "under_min_isr_seconds": "under min.insync.replicas, s",
-    "high_watermark_stalled_seconds": "high watermark stalled, s",
-    "refused_or_stalled_seconds": "one of these two or both, s",
-    "acks_all_waits_1s_seconds": "acks=all would wait over 1 s, s",
-    "refused_appends": "appends refused",
-    "never_acknowledged": "appends never acknowledged",
-    "acks_all_latency_ms_p99": "acks=all latency, 99th percentile, ms",
-    "lost_by_first_active_records_max": "acknowledged records that an unclean election could lose",
-    "isr_changes": "ISR changes",
-}
-_READ: Final = (*(name for name in _STORY if name != "lag_time_s"), "params_json", "seed", "simulated_hours")
 _HEAD: Final = """
 Made by isr-batch {version}: `{command}`. T is the lag time, `replica.lag.time.max.ms`.
 """
@@ -112,22 +27,31 @@ _READ_AS: Final = """
 How the text of {rules} was read, where it can be read in more than one way: `docs/readings-of-proposals.md` of
 isr-batch.
 """
+_SAMPLES: Final = """
+The recorded clusters are the samples of isr-batch: three brokers on one host each, which were stopped and killed on
+purpose (`data/samples/README.md`). All but `restart` had broker.session.timeout.ms = 60 s. With the default of 9 s, the
+controller would have removed some stopped brokers before their leaders did. Shares and rates are those of such tests,
+not of a cluster in production.
+"""
 _NO_FLEETS: Final = """
-Clusters with random faults are not simulated for this page; `docs/study.md` of isr-batch has them, under all rules.
+Clusters with random faults are not simulated for this page; `docs/study.md` of isr-batch has them, under the rules that
+`all` stands for.
 """
 _SAYS: Final = """
 A shrink is a *mistake* if the follower should have stayed. *By lag*, a follower belongs in the ISR while its true lag,
 the age of the oldest record that it lacks, is at most T; *by blame*, while its delay is not its own fault. So dropping
 the follower of a slow leader can be right by lag and is a mistake by blame. Dropping a stopped follower that lacks only
-young records is right by blame and a mistake by lag.
+young records is right by blame and a mistake by lag. The time in which a rule is right by lag is the time in which it
+agrees with the rule `true-lag`.
 
 - A *miss* is a failed follower left in the ISR: its true lag exceeds 1.5 T, for a reason that would make its shrink
   genuine. It is counted once until the follower is within T again. Since 0.10.2 Kafka checks every T/2, so a
-  follower may stay until 1.5 T by design (before, every T).
-- The high watermark is *stalled* while it is below the log end. That includes the round trip of each fetch, so a
-  healthy cluster has such time as well, and only differences between rules say something.
-- *Unavailable* is the time in which a request with acks=all is refused, or would wait for more than 1 s, whether a
-  producer sends one or not. So it does not depend on how many requests there are, and a healthy cluster has none.
+  follower may stay until 1.5 T by design. Before, it checked every T, so a rule of these releases may miss by design.
+- The high watermark is *below the log end* also during the round trip of each fetch, so a healthy cluster has such time
+  as well, and only differences between rules say something.
+- *Unavailable* is the time in which a request with acks=all is refused because the ISR is under min.insync.replicas, or
+  would wait for more than 1 s, whether a producer sends one or not. So it does not depend on how many requests there
+  are, and a healthy cluster has none. A rule that keeps a follower may only turn refusals into waits.
 - *Detection* is the true lag at genuine shrinks. It may be below T, because Kafka counts from when the follower was
   last caught up, not from the oldest record that it lacks. It is given for each T, because a mean over several T would
   show how many shrinks each T has. Each rule's mean is over its own genuine shrinks, so it may differ although no
@@ -143,29 +67,43 @@ each other, and no bracket is adjusted for that: if nothing differed, about one 
 still exclude 0. If this pair was chosen because it stood out among many rules, the brackets are too narrow as well.
 """
 _PARTED: Final = """
-Numbers of shrinks, by primary cause: the first that applies of caught_up (the follower really had every record, but the
-leader had not handled the fetch that shows it), keeping_pace (alive, and within T by lag), slow_leader and unacked_only
-(alive, and lacks nothing acknowledged), which are mistakes by blame, then follower_stopped and follower_slow, which are
-genuine. Shrinks of one follower by both rules are one event if at most T lies between them. A rule that does not make a
-shrink may make it more than T later, or may have dropped the follower before; it need not be a miss.
+Numbers of shrinks, by primary cause: the first that applies of caught_up (the follower really had every record: the
+leader had not handled the fetch that shows it or, before 2.1, the partition was idle), keeping_pace (alive, and within
+T by lag), slow_leader and unacked_only (alive, and lacks nothing acknowledged), which are mistakes by blame, then
+follower_stopped and follower_slow, which are genuine. Shrinks of one follower by both rules are one event if at most T
+lies between them. A rule that does not make a shrink may make it more than T later, or may have dropped the follower
+before; it need not be a miss.
 """
 _SIMULATED: Final = """
 The simulated leader applies the rule, and producers and followers react to it. `docs/stories.md` of isr-batch describes
 the stories. Each is one run (seed {seeds}), without an interval. Times and counts are sums over its partitions. The
-story `kafka-7152-idle-churn` begins with the leader alone in the ISR of 2,000 partitions.
+controller of a story does not remove brokers that have stopped. The story `kafka-7152-idle-churn` begins with the
+leader alone in the ISR of 2,000 partitions.
 """
 _ALL: Final = """
-A dash means that a figure does not apply, or is not known from the logs.
+A dash means that a figure does not apply, or is not known from the logs. The *heir* is the replica that a clean
+election would choose if the leader died. A record that a replica *lacked* was acknowledged (with any acks), or was
+below the high watermark.
 """
 _LIMITS: Final = """
 The replay is open-loop: fetches and appends stay as recorded while the rule changes, so it shows the first step only.
 The stories show how producers and followers react. Latencies are over appends: a producer that waits sends none. The
 unavailable time does not have this fault; it leaves out followers outside the ISR for which the high watermark waits.
+If the high watermark reaches an append while the ISR is under min.insync.replicas, the append is counted among the
+acknowledged ones. Kafka up to 3.6 answers it with NOT_ENOUGH_REPLICAS_AFTER_APPEND; since 3.7 this cannot happen.
 Rates hold for these logs, with the faults that are in them, and for no others.
 """
 
 
-def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] = (), command: str = "kip") -> str:
+def kip_page(  # noqa: PLR0913 three of them have a default
+    lakes: Sequence[Lake],
+    old: str,
+    new: str,
+    stories: Sequence[Row] = (),
+    command: str = "kip",
+    *,
+    samples: bool = False,
+) -> str:
     """Return the Markdown page that compares two rules.
 
     Parameters
@@ -178,6 +116,8 @@ def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] =
         Rows of table ``experiment_results``. Rows of other rules are ignored.
     command : str
         The command that wrote the page, which the page shows at its top.
+    samples : bool
+        Whether the lakes have the shipped samples, which the page then describes.
 
     Raises
     ------
@@ -190,51 +130,57 @@ def kip_page(lakes: Sequence[Lake], old: str, new: str, stories: Sequence[Row] =
     page = [
         f"# {old} and {new}",
         "",
-        *(f"- `{rule}`{_released(rule)}: {REGISTRY[rule].summary}" for rule in (old, new)),
+        *(f"- `{rule}` {rule_said(rule, params)}" for rule, params in _params(lakes, old, new)),
     ]
     given = Path(os.environ.get(RULE_FILE, "")).stem  # readings-of-proposals.md does not describe a user's own rule
     if proposed := [r for r in (old, new) if REGISTRY[r].kind == "proposed" and module_of(r) != given]:
         page.append(_READ_AS.format(rules=" and ".join(f"`{rule}`" for rule in proposed)))
     page += [_HEAD.format(version=__version__, command=command)]
     shown = sorted((row for row in stories if row["rule"] in {old, new}), key=lambda row: _order(row, old))
-    page += [*_measured(lakes, shown), "", "## What they do on recorded fetches", _SAYS, *_differences(lakes, old, new)]
+    page += [
+        *_measured(lakes, shown),
+        _SAMPLES if samples else "",
+        "",
+        "## What they do on recorded fetches",
+        _SAYS,
+        *_differences(lakes, old, new),
+    ]
     page += ["", "## Where they differ", _PARTED]
     columns = {"cause": "cause", "only_a": f"only {old}", "only_b": f"only {new}"}
     columns |= {"both_by_a": f"both, by cause under {old}", "both_by_b": f"both, by cause under {new}"}
-    page += _titled(columns, _added(causes))
+    page += titled_table(columns, _added(causes))
     if shown:
         page += ["", "## What they do in simulated clusters"]
         page += [_SIMULATED.format(seeds=listed(sorted({row["seed"] for row in shown})))]
-        page += _titled(_STORY, [row | {"lag_time_s": _lag_time(row) / 1000} for row in shown])
+        page += titled_table(STORY, map(with_derived, shown))
     for lake in lakes:
-        runs = [row for row in rules_side_by_side(lake) if row["rule"] in {old, new}]
+        runs = [with_derived(row) for row in rules_side_by_side(lake) if row["rule"] in {old, new}]
         runs.sort(key=lambda row: (row["T"], json.loads(row["params_json"])["min_insync_replicas"], row["rule"] != old))
         title = f"## All figures{f' of {Path(lake.root).name}' if len(lakes) > 1 else ''}"
         page += ["", title, _ALL, *_figures(runs)]
     return "\n".join([*page, "", "## Limits", _LIMITS])
 
 
-def _released(rule: str) -> str:
-    """Name the Kafka releases that use a rule, and the parameters that select its variants; empty for a proposal."""
-    if REGISTRY[rule].kind != "released":
-        return ""
-    params = "".join(f"; `{name}` = {param.says}" for name, param in REGISTRY[rule].params.items() if param.choices)
-    return f" (Kafka {REGISTRY[rule].in_force}{params})"
+def _params(lakes: Sequence[Lake], old: str, new: str) -> Iterator[tuple[str, Row]]:
+    """Yield both rules, each with the parameters of one of its runs."""
+    runs = {row["rule"]: json.loads(row["params_json"]) for lake in lakes for row in rules_side_by_side(lake)}
+    return ((rule, runs[rule]) for rule in (old, new))
 
 
-def stories_in(lake: Lake) -> list[Row]:
-    """Read from a lake the results of its experiments, which are called stories on the page."""
-    rows: list[Row] = read_columns(lake, EXPERIMENT_RESULTS.name, _READ).to_pylist()
-    return rows
+def rule_said(rule: str, params: Row) -> str:
+    """Say where a rule is from, which releases decide as these parameters do, and what the rule is or changed."""
+    its = REGISTRY[rule]
+    if its.kind != "released":
+        return f"(in no release of Kafka; {its.source}): {its.summary}"
+    variants = "".join(
+        f"; here `{name}` = {params[name]} ({param.says})" for name, param in its.params.items() if param.choices
+    )
+    return f"(Kafka {its.in_force}{variants}). New in it: {its.summary}"
 
 
 def _order(row: Row, old: str) -> tuple[object, ...]:
     """Return the sort key of a story: scenario, seed, then the old rule before the new one."""
     return row["scenario"], row["seed"], row["rule"] != old
-
-
-def _lag_time(row: Row) -> int:
-    return int(json.loads(row["params_json"])["replica_lag_time_max_ms"])
 
 
 def _measured(lakes: Sequence[Lake], stories: Sequence[Row]) -> list[str]:
@@ -271,21 +217,22 @@ def _differences(lakes: Sequence[Lake], old: str, new: str) -> list[str]:
     found = {rule: dict(_pairs(lakes, rule)) for rule in (old, new)}
     both = sorted(found[old].keys() & found[new].keys())
 
-    def of_lag_time(lag_ms: int | None) -> dict[str, dict[str, Floats]]:
+    def oflag_time_of(lag_ms: int | None) -> dict[str, dict[str, Floats]]:
         """Compute the figures of both rules at one lag time or, for None, over all lag times."""
         keys = [key for key in both if lag_ms in {None, key[0]}]
         return {rule: figures_of_pairs([found[rule][key] for key in keys]) for rule in (old, new)}
 
-    figures = of_lag_time(None)
-    compared = [(title, figures, name) for name, title in _PAIRED.items()]
+    figures = oflag_time_of(None)
+    compared = [(title, figures, name) for name, title in PAIRED.items()]
     compared += [
-        (f"detection, s, mean, T = {lag_ms / 1000:g} s", of_lag_time(lag_ms), "detection_s")
+        (f"detection, s, mean, T = {lag_ms / 1000:g} s", oflag_time_of(lag_ms), "detection_s")
         for lag_ms in sorted({key[0] for key in both})
     ]
     rows = []
     for title, each, name in compared:
-        by_rule = {rule: _interval(each[rule][name], whole=name in _COUNTS) for rule in (old, new)}
-        difference = _interval(each[new][name] - each[old][name], whole=name in _COUNTS, sign="+")
+        scale, whole = 100 if name.startswith("right_") else 1, name in COUNTS
+        by_rule = {rule: _interval(scale * each[rule][name], whole=whole) for rule in (old, new)}
+        difference = _interval(scale * (each[new][name] - each[old][name]), whole=whole, sign="+")
         rows.append({"figure": title} | by_rule | {"difference": difference})
     said = _INTERVALS.format(leaders=len({(*key[1:3], key[4]) for key in both}), figures=len(rows))
     hours = figures[old]["exposure_us"][0] / 3.6e9
@@ -310,7 +257,7 @@ def _pairs(lakes: Sequence[Lake], rule: str) -> Iterator[tuple[tuple[Any, ...], 
                 continue
             # The same broker pair has several rows if its topics differ in min.insync.replicas.
             min_isr = json.loads(row["params_json"])["min_insync_replicas"]
-            key = (_lag_time(row), number, *(row[name] for name in names), min_isr)
+            key = (lag_time_of(row), number, *(row[name] for name in names), min_isr)
             if key in seen:
                 raise UsageError(
                     f"{lake.root} has two replays of {rule} with a lag time of {key[0]} ms",
@@ -350,7 +297,7 @@ def _figures(runs: Sequence[Row]) -> list[str]:
     columns = [f"{row['rule']}, {_params_on_kip_page(row['params_json'])}" for row in runs]
     rows = [
         {"figure": title} | {column: row[name] for column, row in zip(columns, runs, strict=True)}
-        for name, title in _FIGURES.items()
+        for name, title in FIGURES.items()
     ]
     return markdown_table(("figure", *columns), rows)
 
@@ -361,31 +308,3 @@ def _params_on_kip_page(params_json: str) -> str:
     lag_ms, min_isr = params.pop("replica_lag_time_max_ms"), params.pop("min_insync_replicas")
     written = {"T": f"{lag_ms / 1000:g} s", "min.insync.replicas": min_isr, **params}
     return ", ".join(f"{name} = {value}" for name, value in written.items())
-
-
-def _titled(columns: Mapping[str, str], rows: Iterable[Row]) -> list[str]:
-    """Return the lines of a Markdown table. ``columns`` maps the keys of the rows to show to their headings."""
-    return markdown_table(columns.values(), ({title: row[name] for name, title in columns.items()} for row in rows))
-
-
-def markdown_table(columns: Iterable[str], rows: Iterable[Row]) -> list[str]:
-    """Return the lines of a Markdown table: headings, a separator, and one line per row.
-
-    Parameters
-    ----------
-    columns : iterable of str
-        Headings, which are also the keys of the rows.
-    rows : iterable of dict
-    """
-    names = list(columns)
-    cells = [names, ["---"] * len(names), *([_cell_of_kip_page(row[name]) for name in names] for row in rows)]
-    return [f"| {' | '.join(line)} |" for line in cells]
-
-
-def _cell_of_kip_page(value: object) -> str:
-    """Format a value for a table cell: "-" for None, numbers as `EXACT` describes."""
-    if value is None:
-        return "-"
-    if not isinstance(value, (int, float)):
-        return str(value)
-    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < EXACT else f"{value:,.0f}"

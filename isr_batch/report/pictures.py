@@ -189,8 +189,8 @@ def pictures(ran: Mapping[str, str]) -> list[Picture]:
         made(
             "costs", "Costs of a rule other than its mistakes",
             "There are fewer mistakes to the left and lower costs further down: time in which acks=all producers are "
-            "refused, time in which the high watermark is stalled below the log end offset, and acknowledged records "
-            "that a clean election could lose. A rule that another one beats in every panel has no advantage. Rules "
+            "refused, time in which the high watermark is stalled below the log end offset, and committed records that "
+            "a member of the ISR lacked. A rule that another one beats in every panel has no advantage. Rules "
             "with equal results share a mark.",
             alike_rules_in_picture(charts.costs_chart),
         ),

@@ -182,22 +182,23 @@ def settle_ledger(page, leader, params, now_us):
 
 
 @kernel
-def _sum_up_accuracy(mine, fetch, in_isr, high_watermark, params, now_us):
+def _sum_up_accuracy(mine, fetch, follower, high_watermark, params, now_us):
     """Add for how long since the last update a rule run was right about a follower (`settle_ledger_of_follower`)."""
     if mine.judged == 0 or now_us <= mine.settled_us:
         return
-    late_us = min(max(truly_late_at_us(fetch, params.replica_lag_time_max_ms), mine.settled_us), now_us)
-    if in_isr != 0:
-        mine.agreed_us += late_us - mine.settled_us
+    since_us = mine.settled_us if follower.eligible != 0 else now_us
+    late_us = min(max(truly_late_at_us(fetch, params.replica_lag_time_max_ms), since_us), now_us)
+    if follower.in_isr != 0:
+        mine.agreed_us += late_us - since_us
         mine.late_in_isr_us += now_us - late_us
         if mine.missed == 0:
-            mine.agreed_by_blame_us += now_us - mine.settled_us
+            mine.agreed_by_blame_us += now_us - since_us
     else:
-        right_from_us = mine.settled_us if fetch.log_end_offset < high_watermark else late_us
+        right_from_us = since_us if fetch.log_end_offset < high_watermark else late_us
         mine.agreed_us += now_us - right_from_us
         if mine.excused == 0:
             mine.agreed_by_blame_us += now_us - right_from_us
-    mine.judged_us += now_us - mine.settled_us
+    mine.judged_us += now_us - since_us
     mine.settled_us = now_us
 
 
@@ -208,9 +209,10 @@ def settle_ledger_of_follower(state, r, p, now_us):
     ``agreed_us``: the rule `true-lag` agrees, or the follower is outside and below the high watermark.
     ``agreed_by_blame_us``: differs in the ISR, where the rule is wrong only once a miss is counted (`misses`), and
     after a spurious shrink, when it is wrong until the follower is back.
+    While a follower is fenced or shutting down, the controller decides, and neither sum grows.
     """
-    in_isr, high_watermark = state.followers[r, p].in_isr, state.leaders[r].shown_high_watermark
-    _sum_up_accuracy(state.ledger.followers[r, p], state.fetches[p], in_isr, high_watermark, state.params[r], now_us)
+    mine, high_watermark = state.ledger.followers[r, p], state.leaders[r].shown_high_watermark
+    _sum_up_accuracy(mine, state.fetches[p], state.followers[r, p], high_watermark, state.params[r], now_us)
 
 
 @kernel
@@ -278,8 +280,7 @@ def _show_in_ledger(state, which, now_us, out):
 
 @inlined
 def _show_leaders_in_ledger(term, active, leaders, params, followers, fetches, ledger, rows, filled, which, now_us):
-    # Arrays are passed one by one, not in a tuple: a call passes each as seven to nine numbers, and half are not
-    # needed.
+    # Arrays are passed one by one, not in a tuple, because a call would pass all of it, and half is not needed.
     since = filled[1]
     for k in range(term.active if which == EACH else 1):
         r = active_run(active, k) if which == EACH else which
@@ -298,7 +299,7 @@ def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_u
         for p in range(term.replicas):
             if p != term.leader and followers[p].in_isr == 0:
                 _sum_up_accuracy(
-                    ledger.followers[r, p], fetches[p], followers[p].in_isr, leader.shown_high_watermark, params, now_us
+                    ledger.followers[r, p], fetches[p], followers[p], leader.shown_high_watermark, params, now_us
                 )
     if leader.high_watermark < leader.shown_high_watermark and begun:
         _count_violation_in_ledger(page, HIGH_WATERMARK_DECREASES, now_us)

@@ -226,6 +226,7 @@ def take_in_row(state, rows, i, out):
         if kind == REMOVED:
             isr.remove_from_isr(state, r, p, now_us, out)
         elif kind == ELIGIBLE:
+            ledger.settle_ledger_of_follower(state, r, p, now_us)
             state.followers[r, p].eligible = rows.code[i]
         timers.schedule_crossing(state, r, now_us)
 

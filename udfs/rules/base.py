@@ -332,11 +332,12 @@ class Rule:
     def series(self) -> str:
         """Description of the columns last_caught_up_time_ms and lag_ms under this rule, in a few sentences."""
         begun = " ".join((inspect.getdoc(self.begin_term) or "").split())
+        begun = begun[:1].lower() + begun[1:]
         return (
             f"Lag in ms: {_NO_LAG_SAID[self.no_lag_while]} "
             "While the follower is at the log end, its last-caught-up time is "
-            f"{_CAUGHT_UP_SAID[self.caught_up_by]} At the start of every term, even if the leader stays the same, the "
-            f"leader resets what it knows about its followers. {begun}"
+            f"{_CAUGHT_UP_SAID[self.caught_up_by]} At the start of every term, even if the leader stays the same, "
+            f"{begun}"
         )
 
     @property

@@ -8,8 +8,8 @@ like the rule of Kafka 3.7.
 Benefit: a leader whose storage or network stalls after an acks=all append no longer drops every follower that could
 replace it.
 
-Drawback: if all producers use acks=all, no record beyond a dead member's log end is ever acknowledged. So the dead
-member is never dropped, and the high watermark never moves again.
+Drawback: if all producers use acks=all, no record beyond a dead member's log end is acknowledged. So the leader never
+drops the dead member, and the high watermark stands still until the controller removes this member.
 
 Records of earlier terms are acknowledged if they are below the leader's high watermark at the start of its term.
 

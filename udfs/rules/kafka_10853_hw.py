@@ -5,8 +5,9 @@ watermark instead. This change of one line was proposed and immediately rejected
 change keeps every follower that has all committed records.
 
 Drawback: the high watermark is the lowest log end in the ISR. The slowest member's log therefore always ends at the
-high watermark, so this member never leaves, dead or alive, and the high watermark never moves again. The log of a
-follower that is further ahead ends beyond the high watermark, so the better one of two followers is dropped.
+high watermark, so the leader never drops this member. If it is dead, the high watermark stands still until the
+controller removes it. The log of a follower that is further ahead ends beyond the high watermark, so the better one of
+two followers is dropped.
 
 Source: the diff in KAFKA-10853, which the ticket itself calls pretty broken.
 """

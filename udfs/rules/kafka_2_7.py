@@ -4,14 +4,16 @@ This rule was in force from 2.7.0 to 3.2.3. KIP-497 moved ISR writes from the le
 a request (AlterIsr, since 3.2 AlterPartition) and gets the response later. The high watermark waits for the *maximal
 ISR*. A joining replica is in the maximal ISR as soon as the leader sends the request, and a leaving replica is in it
 until the response. While a request is in flight, the ISR neither expands nor shrinks. So a second replica that could
-join does not join at its present fetch, but only at a later one. Clusters with inter.broker.protocol.version below 2.7
-still write to ZooKeeper, as in kafka-2.1; the brokers' logs do not show this setting.
+join does not join at its present fetch, but only at a later one. Clusters with inter.broker.protocol.version below
+2.7-IV2 still write to ZooKeeper, as in kafka-2.1; an ingest does not read this setting.
 
 Known problem: up to 3.0.2 the response did not move the high watermark. After a shrink, the high watermark therefore
 stayed where it was until the next append, or until a fetch moved a follower's log end offset (KAFKA-13091, fixed in
-3.1: parameter ``advances_on_commit``). With KRaft, releases 3.0 to 3.2 also began a new term at every ISR change
-(KAFKA-13790). The replay takes these terms from the brokers' logs. If the replay makes an ISR change that the cluster
-did not make, this change begins no new term.
+3.1: parameter ``advances_on_commit``). With KRaft, a leader of 3.0 to 3.2 also forgot what it knew about its followers
+at every ISR change, as at the start of a term (KAFKA-13790). The replay takes these changes from the brokers' logs. If
+only the replay makes an ISR change, the leader forgets nothing. Two bugs of 2.7.0, 2.7.1 and 2.8.0 are not replayed: a
+fetch whose log diverged from the leader's was recorded all the same, and a response with the current version of the ISR
+left the request in flight.
 
 Source: Partition.maybeExpandIsr, maybeShrinkIsr, sendAlterIsrRequest of 2.7.2; handleAlterIsrUpdate of
 3.1.2.

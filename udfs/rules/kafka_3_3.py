@@ -1,11 +1,12 @@
 """kafka-3.3: only a higher leader epoch resets a follower's state, and only eligible followers may join.
 
-This rule was in force from 3.3.0 to 3.6.2. The leader updates what it knows about a follower while it reads its log for
-the fetch, under the same lock. Only a higher leader epoch resets this knowledge. Before 3.3, with KRaft, every change
-of the ISR gave all members a fresh lag time (KAFKA-13790). A follower that is fenced or shutting down may not join
-(KIP-841). Since 3.5, a fetch that a follower sent before its broker restarted does not let the follower join either
-(KIP-903; recorded fetches do not show this). For each follower, the leader stores where its own log ended at the
-follower's previous fetch; this stored offset never decreases.
+This rule was in force from 3.3.0 to 3.6.2. The leader updates what it knows about a follower as soon as it has read the
+partition's log for the fetch; before 3.3, it first read the logs of all partitions in the request. Only a higher leader
+epoch resets this knowledge. In 3.0 to 3.2 with KRaft, every change of the ISR gave all members a fresh lag time
+(KAFKA-13790). A follower that is fenced or shutting down may not join (KIP-841). Since 3.5 with KRaft, a fetch that a
+follower sent before its broker restarted does not let the follower join either (KIP-903; recorded fetches do not show
+this). For each follower, the leader stores where its own log ended at the follower's previous fetch; in a term, this
+stored offset never decreases.
 
 With ZooKeeper no broker is fenced, and the leader only knows whether the follower's broker is alive. So the leader may
 request an ISR with a broker that is shutting down. The controller refuses this request (KAFKA-14140), but the high
@@ -17,8 +18,8 @@ not allowed to join. So a broker that was shutting down could hold back the high
 fixed in 3.6: parameter ``only_eligible_hold_high_watermark``). And while the ISR was under min.insync.replicas, the
 high watermark still advanced, so that committed records could be lost if one broker failed.
 
-With KRaft, up to 3.5 every shrink began a new leader epoch. The replay takes these terms from the brokers' logs; a
-shrink that only the replay makes begins no new term.
+With KRaft, every shrink began a new leader epoch (up to 3.5; since then, only with a metadata.version below 3.6). The
+replay takes these terms from the brokers' logs; a shrink that only the replay makes begins no new term.
 
 Source: Partition.fetchRecords, isReplicaIsrEligible, maybeIncrementLeaderHW, Replica.updateFetchState,
 resetReplicaState of 3.3.2, 3.5.2, 3.6.2.

@@ -11,6 +11,9 @@ If a leader is stopped (a long pause, SIGSTOP), the fetches that were waiting fo
 pending, so their followers stay in the ISR. On logs of stopped leaders, most of the spurious shrinks that the rule
 avoids are avoided in this way.
 
+Drawback: a fetch that waits for data is answered after up to replica.fetch.wait.max.ms (500 ms). The lag of a follower
+that then stops is counted from the response, so the follower may be dropped a check later.
+
 Not solved: a fetch in the request queue is not pending yet, and a fetch that was sent after the leader stopped has not
 even been read from the socket. With the parameter ``pending_from`` = arrival, a fetch in the queue is pending as well.
 

@@ -7,9 +7,9 @@ metadata log of KRaft works in this way, and so does Redpanda; KIP-1171 proposes
 Benefit: there are no shrinks, so no spurious ones; a slow or dead follower does not delay commits as long as a majority
 is alive.
 
-Cost: with three replicas, a partition stays available after one failure. With an ISR, a partition also survives a
-second failure if the ISR has shrunk in between. And while a majority of the replicas lags, nothing is committed at all,
-whatever min.insync.replicas is.
+Cost: with three replicas, a partition stays available after one failure. With an ISR and min.insync.replicas = 1, it
+also survives a second failure if the ISR has shrunk in between. And while a majority of the replicas lags, nothing is
+committed at all, whatever min.insync.replicas is.
 
 The tables of results need an ISR. Under this rule, the ISR consists of all replicas that have fetched in this term, and
 no replica leaves it. The columns on lost records assume that Kafka's controller may elect any member of the ISR; Raft

@@ -4,9 +4,9 @@ An article on the ISR claims that Kafka drops no follower within 5 s of the last
 ISR write. Kafka has never worked like that, but this rule does. Under this rule, a replica that has just joined has a
 minute to catch up.
 
-Kafka had these two limits only from 0.9 to 2.6, and only for the notification that sends ISR changes to other brokers.
-That notification was sent as soon as one of the two times had passed. Applied to shrinks, the two limits show what
-waiting saves and what it costs.
+Kafka had these two limits only for the notification that sends ISR changes in ZooKeeper to other brokers: from 0.9
+to 2.6, and up to 3.9 with an inter.broker.protocol.version below 2.7-IV2. The notification was sent as soon as one of
+the two times had passed. Applied to shrinks, the two limits show what waiting saves and what it costs.
 
 The start of a term is an ISR change, but not an ISR write by this leader. So after the start of a term, only the limit
 of 5 s applies.

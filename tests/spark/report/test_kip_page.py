@@ -8,7 +8,8 @@ import pytest
 from isr_batch import __version__
 from isr_batch.errors import UsageError
 from isr_batch.lake.lake import Lake
-from isr_batch.report.kip_page import kip_page, markdown_table
+from isr_batch.report.kip_page import kip_page, rule_said
+from isr_batch.report.markdown_table import markdown_table
 from isr_batch.scoring.broker_pairs import sums_of_broker_pairs
 
 
@@ -38,8 +39,24 @@ def test_the_figures_are_those_of_the_scores(sample_lake: Lake) -> None:
     for cluster in ("quiet", "follower-stop", "leader-stop", "restart"):
         assert f"- recorded cluster `{cluster}`: Kafka 4.1.0, T = " in page
     assert f"Made by isr-batch {__version__}: `kip`." in page
-    for word in ("*miss*", "*stalled*", "*Detection*"):
+    for word in ("*miss*", "*below the log end*", "*Unavailable*", "*Detection*"):
         assert page.index(word) < page.index("| figure |")
+    for rule in ("kafka-3.7", "kip-501-pending"):
+        found, _ = sample_lake.query(f"""
+            SELECT sum(under_min_isr_seconds + acks_all_waits_1s_seconds) AS s FROM rule_scores
+            WHERE event_date IS NULL AND topic IS NULL AND rule = '{rule}'
+        """)
+        unavailable = lines["unavailable: seconds in which acks=all is refused or waits over 1 s"]
+        of_runs = zip(lines["figure"], unavailable, strict=True)
+        shown_s = sum(float(s.replace(",", "")) for name, s in of_runs if name.startswith(f"{rule},"))
+        assert shown_s == pytest.approx(found[0]["s"], rel=1e-3)
+
+
+def test_the_page_says_which_releases_decide_as_the_measured_parameters() -> None:
+    """With its defaults, kafka-3.3 is the rule of 3.3.0 to 3.5.2, not that of all its releases."""
+    said = rule_said("kafka-3.3", {"only_eligible_hold_high_watermark": "false"})
+    assert "; here `only_eligible_hold_high_watermark` = false (true: 3.6.0 to 3.6.2)). New in it: only" in said
+    assert rule_said("kip-501-pending", {}).startswith("(in no release of Kafka; KIP-501, solution 1): as in Kafka 3.7")
 
 
 def test_detection_is_given_for_each_lag_time(sample_lake: Lake) -> None:
