@@ -64,8 +64,9 @@ each follower, which no broker can; all other rules are compared with it. `isr-b
 code of a rule's functions, and [add a rule](add-a-rule.md) shows how to add one.
 """
 _ALL_SAID: Final = """\
-The picture shows a log in which one follower has seven troubles, one after the other. For each rule, bars mark when the
-follower is outside the ISR: orange and brown bars after spurious shrinks, blue bars after all others.
+In the picture, every rule replays the same request log, in which one follower has seven troubles, one after the other.
+Each bar is a time in which the follower is outside the ISR. Its colour is the [cause](verdicts.md) of the shrink:
+orange to brown if the shrink is spurious (the follower should have stayed in the ISR), blue if it is genuine.
 
 ![When each rule drops the same follower](images/rules/all.svg)
 
