@@ -54,8 +54,7 @@ def on_recorded(follower, leader, fetch, params):
 
     The follower is caught up at this fetch if it has every record that was acknowledged when the leader read its log
     for this fetch. If it has every record that was acknowledged at the read for its previous fetch, it was caught up
-    at that fetch. The high watermark may advance only if
-    the fetch changed the follower's log end offset.
+    at that fetch. The high watermark may advance only if the fetch changed the follower's log end offset.
     """
     if fetch.error_code != 0:
         return NOTHING
