@@ -61,10 +61,10 @@ def write(page: Path, sections: Sequence[Section], command: str, data: str, took
         ),
         "",
         _wrapped(
-            """The rows of a table were measured in turns in one execution of the benchmark. Unless the text says
-            otherwise, a time is only shown if the program made the same ISR changes under `kafka-3.7` as a loop written
-            by hand in C++. The changes are compared by number and checksum. Absolute times depend on this machine;
-            ratios should hold on others."""
+            """All rows of a table come from one execution of the benchmark. Most tables were measured in rounds: each
+            row once, then each row again. Unless the text says otherwise, a time is only shown if the program made the
+            same ISR changes under `kafka-3.7` as a loop written by hand in C++. The changes are compared by number and
+            checksum. Absolute times depend on this machine; ratios should hold on others."""
         ),
     ]
     if ratios := [f"| {what} | {ratio:.2f} |" for section in sections for what, ratio in section.ratios]:

@@ -68,8 +68,9 @@ from the ISR once its session has expired: with KRaft after `broker.session.time
 after `zookeeper.session.timeout.ms` (6 s by default, 18 s since 2.5). In the pictures, no session expires.
 """
 _ALL_SAID: Final = """\
-The picture shows a log in which one follower has seven troubles, one after the other. For each rule, bars mark when the
-follower is outside the ISR: orange and brown bars after spurious shrinks, blue bars after all others.
+In the picture, every rule replays the same request log, in which one follower has seven troubles, one after the other.
+Each bar is a time in which the follower is outside the ISR. Its colour is the [cause](verdicts.md) of the shrink:
+orange to brown if the shrink is spurious (the follower should have stayed in the ISR), blue if it is genuine.
 
 ![When each rule drops the same follower](images/rules/all.svg)
 

@@ -45,17 +45,18 @@ _INTRODUCTION: Final = """\
 
 <!-- made by `python -m docs.generate.study` -->
 
-This study compares the {rules} rules that `all` replays on {recorded}, {stories}, and {hours:,.0f} simulated hours
-under each rule ({seeds} seeds), with isr-batch {version}. T is the lag time, `replica.lag.time.max.ms`. A mistake is a
-spurious shrink. Mistakes are counted by [two standards](verdicts.md#by-blame-not-by-lag): *by lag*, dropping a follower
-is a mistake if its true lag is at most T; *by blame*, it is a mistake if the delay is not the follower's own fault.
-Intervals in brackets are 95 % intervals.
+This study compares the {rules} rules that `all` replays and {more} later versions of them, {many} in all, on
+{recorded}, {stories}, and {hours:,.0f} simulated hours under each rule ({seeds} seeds), with isr-batch {version}. T is
+the lag time, `replica.lag.time.max.ms`. A mistake is a spurious shrink. Mistakes are counted by [two
+standards](verdicts.md#by-blame-not-by-lag): *by lag*, dropping a follower is a mistake if its true lag is at most T;
+*by blame*, it is a mistake if the delay is not the follower's own fault. Intervals in brackets are 95 % intervals.
 
-A rule named after a release stands for all releases that decide alike; the first table lists them. If the code changed
-between these releases, both versions have a row. (Releases 0.8.0 and 0.8.1 differ as well, but were not studied.) All
-rules are compared with the same T and min.insync.replicas, not with the defaults of their releases:
-`replica.lag.time.max.ms` is 10 s by default up to 2.4, and 30 s since 2.5 (KIP-537). `replica.lag.max.messages` of
-`kafka-0.8` is 4000. All other parameters have the defaults that the page of [rules](rules.md) lists.
+A rule named after a release may have been the rule of later releases as well; the first table lists them. If a later
+release changed a detail, the rule has two versions with a row each, such as `kafka-2.1` and `kafka-2.1 as of 2.4.0`.
+(Releases 0.8.0 and 0.8.1 differ as well, but were not studied.) All rules are compared with the same T and
+min.insync.replicas, not with the defaults of their releases: `replica.lag.time.max.ms` is 10 s by default up to 2.4,
+and 30 s since 2.5 (KIP-537). `replica.lag.max.messages` of `kafka-0.8` is 4000. All other parameters have the defaults
+that the page of [rules](rules.md) lists.
 
 The next table compares two figures of each rule in simulated clusters: mistakes by blame, and one other figure. It
 lists the rules on the *frontier*: no other rule is better in one of the two figures and at least as good in the other.
@@ -151,7 +152,8 @@ def page() -> str:
             under[row["cluster_id"]] += row["under_min_isr_us"]
     return "\n".join([
         _INTRODUCTION.format(
-            rules=len(ALL_RULES), many=len(rules()), seeds=seeds, version=__version__,
+            rules=len(ALL_RULES), more=len(rules()) - len(ALL_RULES), many=len(rules()), seeds=seeds,
+            version=__version__,
             recorded=count_of(len(recordings), "recorded cluster"),
             stories=f"{len(stories)} [stories](stories.md#experiments)", hours=hours,
         ),

@@ -1,11 +1,11 @@
 """acks-min-isr: the rule of Kafka 3.7, but acks=all is answered once min.insync.replicas members of the ISR have it.
 
-Three proposals want this: KIP-250 (``quorum.required.acks``), KIP-926 (``acks=min.insync.replicas``), and an older
-issue that was closed. With Kafka's rule, a produce request with acks=all waits for the slowest member of the ISR, and a
-member may be slow for the whole lag time before it is dropped. Under this rule, the request only waits until
-min.insync.replicas members have the records, the leader included. The ISR and the high watermark are those of
-kafka-3.7. So there are no other shrinks and expands, and consumers may see a record later than its producer is
-answered.
+Three proposals ask for earlier answers to producers: KIP-250 (``quorum.required.acks``), KIP-926
+(``acks=min.insync.replicas``), and the older issue KAFKA-3471, which was closed. With Kafka's rule, a produce request
+with acks=all waits for the slowest member of the ISR, and a member may be slow for the whole lag time before it is
+dropped. Under this rule, the request only waits until min.insync.replicas members have the records, the leader
+included. The ISR and the high watermark are those of kafka-3.7. So there are no other shrinks and expands, and
+consumers may see a record later than its producer is answered.
 
 Benefit: one slow member of the ISR does not delay producers.
 
@@ -20,9 +20,9 @@ members, as in KIP-250, whatever min.insync.replicas is; while the ISR is smalle
 assigned, copies outside the ISR are also enough. No clean election chooses such a replica, so its copy may be worth
 nothing.
 
-In a replay, producers send what was recorded, and so they do not send more because they wait less. The records that an
-heir lacks (``lost_if_leader_dies_records_max``) include those above the high watermark. The rule is replayed only if it
-is named, not as part of ``all``.
+In a replay, producers send what was recorded: under this rule they wait less, but they do not send more. If the leader
+died, the heir (the replica that would be elected) could lack acknowledged records above the high watermark. The column
+``lost_if_leader_dies_records_max`` counts these too. The rule is replayed only if it is named, not as part of ``all``.
 
 Source: KIP-926, KIP-250, KAFKA-3471.
 """

@@ -171,7 +171,7 @@ leader's log is empty, even a follower that has not fetched yet lacks no record.
 
 _SINCE = "the time since the follower was last caught up, "
 _NO_LAG_SAID = {
-    NEVER: f"{_SINCE}even while it lacks nothing.",
+    NEVER: f"{_SINCE}which grows between two fetches even if the follower lacks no record.",
     AT_LOG_END: f"{_SINCE}but 0 while its log ends where the leader's does.",
     AT_HIGH_WATERMARK: f"{_SINCE}but 0 while its log ends at the high watermark.",
     HAS_ALL_ACKNOWLEDGED: f"{_SINCE}but 0 while it has every acknowledged record.",
@@ -180,8 +180,8 @@ _NO_LAG_SAID = {
 _CAUGHT_UP_SAID = {
     "arrival": "when its latest fetch arrived. While the follower lacks records, this time is when the leader appended "
     "the first of them.",
-    "handled": "when an I/O thread of the leader picked up its latest fetch. The leader sets the last-caught-up time "
-    "only after it has read its log for this fetch.",
+    "handled": "when an I/O thread of the leader picked up its latest fetch. The leader stores this time only after it "
+    "has read its log for the fetch.",
     "processed": "when the leader recorded its latest fetch.",
     "completed": "when the leader answered its latest fetch. A fetch that is not answered yet does not change this "
     "time.",

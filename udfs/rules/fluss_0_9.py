@@ -1,18 +1,18 @@
 """fluss-0.9: the rule of Kafka 3.7, but no member of the ISR gets a fresh lag time when a term begins.
 
-Apache Fluss adopted Kafka's rule. Up to 0.9.1, a leader that is notified of a term forgets every follower: the
-follower's log end offset becomes unknown, and the leader treats the follower as never caught up. Therefore the first
-check of a term drops every member that has not fetched in this term yet, whether anything was appended or not. Since
-KAFKA-4485, Kafka treats members as caught up at the start of a term, which grants each of them a fresh lag time. The
-shrinks that fluss-0.9 makes and kafka-3.7 does not show what this fresh lag time is worth. If a follower is dropped
-before its first fetch in a term, and the term is younger than the lag time, the verdict is unknown. Scores of mistakes
-do not include such shrinks.
+Apache Fluss adopted Kafka's rule. Up to 0.9.1, a leader that the coordinator notifies of its term forgets every
+follower: the follower's log end offset becomes unknown, and the leader treats the follower as never caught up.
+Therefore the first check of a term drops every member that has not fetched in this term yet, whether anything was
+appended or not. Since KAFKA-4485, Kafka treats members as caught up at the start of a term, which grants each of them a
+fresh lag time. The shrinks that fluss-0.9 makes and kafka-3.7 does not show what this fresh lag time is worth. If a
+follower is dropped before its first fetch in a term, and the term is younger than the lag time, the verdict is unknown.
+Scores of mistakes do not include such shrinks.
 
 Benefit: a member that died before the election leaves at the first check.
 
-Drawback: every election, and in Fluss every repeated notification, drops followers that are healthy and have not
-fetched yet. A first fetch below the log end does not help. Such a fetch could only show that the follower was caught up
-at its previous fetch, and this term has no previous fetch.
+Drawback: after every election, the first check drops healthy followers that have not fetched yet. In Fluss, it also
+does so if the coordinator repeats a notification of the same term. A first fetch below the log end does not help. Such
+a fetch could only show that the follower was caught up at its previous fetch, and this term has no previous fetch.
 
 A follower may join once it has every record below the high watermark, even if it has not reached the start of the
 leader's epoch. Fluss uses min.insync.replicas as configured; this rule uses at most the number of assigned replicas, as

@@ -14,8 +14,9 @@ before it read its own log for the fetch; the parameter ``recorded_before_read``
 follower that lacks nothing was not considered stuck, even if it did not fetch; the parameter ``idle_followers_stay``
 selects that behaviour.
 
-isr-expiration runs once per lag time. lastCaughtUpTimeMs, which later releases keep, does not exist yet. For this rule,
-last_caught_up_time_ms in the tables is the time of the last fetch (logEndOffsetUpdateTimeMs).
+isr-expiration, the task that checks the ISR, runs once per lag time (replica.lag.time.max.ms). These releases do not
+keep a lastCaughtUpTimeMs. In its place, the tables have the time of the follower's last fetch, from whatever offset
+(logEndOffsetUpdateTimeMs): column last_caught_up_time_ms. So lag_ms is the time since that fetch.
 
 Source: KafkaApis.handleFetchRequest of 0.8.0 and 0.8.1.1; ReplicaManager.readMessageSets,
 Partition.getOutOfSyncReplicas of 0.8.2.2.

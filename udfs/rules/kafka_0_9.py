@@ -9,8 +9,8 @@ time the leader handles it. Such a follower is dropped although it keeps pace (K
 grant its followers a fresh lag time. A follower's last-caught-up time is the one from the last term in which this
 broker was the leader; if there was no such term, it is the time at which this broker first heard of the follower.
 
-isr-expiration runs once per lag time, so a follower leaves between 1 and 2 lag times after it was last
-at the log end.
+isr-expiration, the task that checks the ISR, runs once per lag time, so a follower leaves between 1 and 2 lag times
+after it was last at the log end.
 
 Source: ReplicaManager.fetchMessages, Replica.updateLogReadResult, Partition.getOutOfSyncReplicas of
 0.9.0.1 and 0.10.1.1.
@@ -22,9 +22,9 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, TRY_TO_JOIN, Rule, ne
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """The leader keeps a follower's last-caught-up time, or sets a missing one to now.
+    """A leader that did not lead in the term before sets the log end offsets of all followers to unknown.
 
-    A new leader sets the log end offsets of all followers to unknown.
+    Last-caught-up times are not reset: each follower keeps its own, and gets the present time only if it has none.
     """
     if leader_is_new:
         follower.log_end_offset = -1

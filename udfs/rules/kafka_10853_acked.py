@@ -31,7 +31,11 @@ def largest_acknowledged_offset(leader):
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """The leader treats followers as in kafka-3.7, with the largest acknowledged offset instead of its log end."""
+    """The leader treats followers as in kafka-3.7, with one exception.
+
+    A leader that stays the leader compares a follower's next fetch with the largest acknowledged offset at the start of
+    the term. In kafka-3.7, it compares the fetch with its own log end at that time.
+    """
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
     if not leader_is_new:
         follower.last_fetch_leader_log_end_offset = largest_acknowledged_offset(leader)

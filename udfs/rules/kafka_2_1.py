@@ -2,8 +2,8 @@
 
 This rule was in force from 2.1.0 to 2.6.3. It fixed KAFKA-7152: followers of idle partitions no longer leave and rejoin
 the ISR in an endless loop. Since 2.0.1 a follower may join only if its log reaches the start of the leader's epoch
-(KAFKA-7128). If a follower joined earlier and then became the leader, records that the old leader had committed would
-be lost.
+(KAFKA-7128). Without this condition, a follower could join, become the leader, and lack records that the old leader had
+committed.
 
 Known problem: a dead follower of an idle partition stays in the ISR until the next append. The first check after this
 append drops the follower at once, since its last-caught-up time is that of its last fetch.

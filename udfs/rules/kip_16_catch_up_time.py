@@ -1,9 +1,8 @@
 """kip-16-catch-up-time: a follower is in sync if, at the pace it keeps, it would catch up within the lag time.
 
-KIP-16 considered this rule, and rejected it in favour of the rule that became kafka-0.9. Lag is the time that a
-follower will need to catch up, estimated from its throughput between its last two fetches. So lag is the number of
-records that the follower is behind, divided by the number of records that it received per unit of time between the two
-fetches. At the log end, lag is 0.
+KIP-16 considered this rule, and rejected it in favour of the rule that became kafka-0.9. At each fetch, the leader
+estimates how long the follower will need to catch up: the number of records that the follower is behind, divided by the
+number of records that it received per unit of time between its last two fetches. At the log end, the estimate is 0.
 
 Benefit: a follower is not dropped for a burst that it reads without delay, or for being always one batch behind.
 
@@ -12,7 +11,7 @@ A single slow fetch after a pause makes a healthy follower look slow. A fetch th
 estimate, so the previous estimate is kept.
 
 In the tables, last_caught_up_time_ms is the time of the fetch minus the estimate. So lag_ms, which the rule compares
-with the lag time, is the estimate plus the time since the fetch.
+with the lag time, is the estimate plus the time since the fetch, also after a fetch from the log end.
 
 Source: KIP-16, rejected alternatives.
 """

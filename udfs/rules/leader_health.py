@@ -8,8 +8,9 @@ by 1 with each success. Timeouts are multiplied by the counter plus one.
 Under this rule, the counter depends on how long the leader holds each fetch: in the request queue, in local work, in
 the response queue and in sending. The wait for data is not included (as in kip-501-relinquish). A fetch held for more
 than 500 ms raises the counter by one; any other fetch lowers it by one. If a check runs more than 500 ms late, because
-the leader was stopped, this check uses the counter plus one. Without this addition, the leader would look healthy to
-the check, since a leader that wakes up runs its check before it handles any fetch.
+the leader was stopped, this check takes the counter to be one higher than it is: with a counter of 0, a follower has
+two lag times. Without this addition, the leader would look healthy to the check, since a leader that wakes up runs its
+check before it handles any fetch.
 
 Benefit: no shrinks during the leader's own trouble or right after it.
 

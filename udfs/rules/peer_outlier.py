@@ -7,9 +7,9 @@ the leader or its network is to blame, and no follower is dropped.
 
 A follower is an outlier if its lag exceeds both `replica.lag.time.max.ms` and a limit computed from the lags of the
 other followers in the ISR: 3 x median, or median + 3 x 1.4826 x median absolute deviation, whichever is greater. The
-formula is Hadoop's, with two changes. First, Hadoop counts the node itself in the median; with two followers and this
-median, neither could ever be an outlier. Second, Hadoop requires at least ten nodes, and this rule does not. If the ISR
-has no other follower, this rule decides like the rule of Kafka 3.7.
+formula is Hadoop's, with two changes. First, Hadoop's median also includes the node that is tested. If it did so here,
+neither of two followers could ever be an outlier. Second, Hadoop requires at least ten nodes, and this rule does not.
+If the ISR has no other follower, this rule decides like the rule of Kafka 3.7.
 
 Benefit: a slow or stopped leader no longer drops all its followers at once.
 

@@ -7,7 +7,8 @@ each fetch is a heartbeat.
 
 The detector shows that a follower is silent, not that the follower is behind. So here a follower is dropped only if it
 is both silent and behind by more than the lag time. With the parameter ``silence_is`` = enough, one of the two
-conditions is enough. Then a dead follower is dropped earlier: after 9.2 s if the mean gap is 500 ms.
+conditions is enough if the follower lacks records. Then a dead follower is dropped earlier: after 9.2 s if the mean gap
+is 500 ms.
 
 Benefit: the longer the gaps between a follower's fetches usually are, the longer the follower may be silent. A leader
 that is so slow that its followers can fetch only every few seconds no longer drops them.

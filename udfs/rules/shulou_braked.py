@@ -1,15 +1,15 @@
 """shulou-braked: the rule of Kafka 3.7, but for a while after a change of the ISR no follower is dropped.
 
-An article on the ISR claims that Kafka drops no follower within 5 s of the last ISR change, nor within 60 s of the last
-ISR write. Kafka has never worked like that, but this rule does. Under this rule, a replica that has just joined has a
-minute to catch up.
+An article on the ISR claims that Kafka drops no follower within 5 s of the last ISR change, by the leader or the
+controller, nor within 60 s of the last ISR change that the leader itself wrote. Kafka has never worked like that, but
+this rule does. Under this rule, a replica that has just joined has a minute to catch up.
 
 Kafka had these two limits only for the notification that sends ISR changes in ZooKeeper to other brokers: from 0.9
 to 2.6, and up to 3.9 with an inter.broker.protocol.version below 2.7-IV2. The notification was sent as soon as one of
 the two times had passed. Applied to shrinks, the two limits show what waiting saves and what it costs.
 
-The start of a term is an ISR change, but not an ISR write by this leader. So after the start of a term, only the limit
-of 5 s applies.
+The start of a term is treated as an ISR change that the leader did not write. So after the start of a term, only the
+limit of 5 s applies.
 
 Source: the article "What is the scaling process of KAFKA's ISR?"; ReplicaManager.maybePropagateIsrChanges.
 """
