@@ -208,7 +208,7 @@ def settle_ledger_of_follower(state, r, p, now_us):
 
     ``agreed_us``: the rule `true-lag` agrees, or the follower is outside and below the high watermark.
     ``agreed_by_blame_us``: differs in the ISR, where the rule is wrong only once a miss is counted (`misses`), and
-    after a spurious shrink, when it is wrong until the follower is back. Neither sum grows while the follower is fenced.
+    after a spurious shrink, when it is wrong until the follower is back. Neither sum grows while it is fenced.
     """
     mine, high_watermark = state.ledger.followers[r, p], state.leaders[r].shown_high_watermark
     _sum_up_accuracy(mine, state.fetches[p], state.followers[r, p], high_watermark, state.params[r], now_us)
