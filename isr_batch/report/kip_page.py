@@ -44,8 +44,11 @@ _FIGURES: Final = {
     "refused_or_stalled_seconds": "seconds under min.insync.replicas or with a stalled high watermark",
     "acks_all_waits_1s_seconds": "seconds in which an acks=all request would wait for over 1 s",
     "acks_all_waits_30s_seconds": "seconds in which an acks=all request would wait for over 30 s",
-    "acks_all_latency_ms_p50": "acks=all latency, ms, median, over appends",
-    "acks_all_latency_ms_p99": "acks=all latency, ms, 99th percentile, over appends",
+    "acks_all_latency_ms_p50": "acks=all latency over requests, ms, median",
+    "acks_all_latency_ms_p99": "acks=all latency over requests, ms, 99th percentile",
+    "acks_all_wait_ms_p50": "acks=all latency over time, ms, median (0: up to 1 s)",
+    "acks_all_wait_ms_p99": "acks=all latency over time, ms, 99th percentile (0: up to 1 s)",
+    "acks_all_wait_ms_mean": "acks=all latency over time, ms, mean (waits of up to 1 s as 0)",
     "refused_appends": "appends with acks=all refused",
     "never_acknowledged": "appends with acks=all never acknowledged",
     "loss_records_max": "acknowledged records that a clean election could lose, at most",
@@ -100,7 +103,8 @@ _STORY: Final = {
     "acks_all_waits_1s_seconds": "acks=all would wait over 1 s, s",
     "refused_appends": "appends refused",
     "never_acknowledged": "appends never acknowledged",
-    "acks_all_latency_ms_p99": "acks=all latency, 99th percentile, ms",
+    "acks_all_latency_ms_p99": "acks=all latency over requests, 99th percentile, ms",
+    "acks_all_wait_ms_p99": "acks=all latency over time, 99th percentile, ms",
     "lost_by_first_active_records_max": "acknowledged records that an unclean election could lose",
     "isr_changes": "ISR changes",
 }
@@ -134,6 +138,10 @@ young records is right by blame and a mistake by lag.
   failure is found later, because one rule makes fewer of them.
 - An *append* is what a produce request has for one partition. Latencies are counted in buckets no wider than a
   sixteenth of the latency, so a percentile of them is exact to about 6 %.
+- The latency *over requests* is that of the requests in the logs; *over time*, how long a request would wait at any
+  instant, whether a producer sends one or not. Producers that wait send nothing, so a stall of a minute may be one
+  request in a million. Over time, waits of up to 1 s count as 0, because they cannot be told from a fetch that waits
+  for data; requests that are refused, or that nothing answers before the leader changes, do not count.
 """
 _INTERVALS: Final = """
 Brackets are 95 % intervals, by a bootstrap over the {leaders} leaders: the shrinks that a leader makes are drawn

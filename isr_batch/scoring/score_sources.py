@@ -21,7 +21,7 @@ SOURCES: Final = {
         SELECT {_OF_PARTITION}, exposure_us, isr_writes, refused_appends, never_acknowledged, under_min_isr_us,
           at_min_isr_us, leader_alone_us, under_replicated_us, high_watermark_stalled_us,
           {REFUSED_OR_STALLED_US} AS refused_or_stalled_us, acknowledged_appends, acks_all_latency_max_us,
-          acks_all_waits_1s_us, acks_all_waits_30s_us,
+          acks_all_waits_1s_us, acks_all_waits_30s_us, acks_all_wait_max_us,
           loss_exposed_us, loss_records_max, high_watermark_decreases, members_below_high_watermark,
           passed_within_lag_time, leader_outside_isr, isr_outside_assignment,
           lpad(CAST(unix_micros(first_violation_time) AS STRING), 20, '0') || first_violation || ' at '
@@ -57,6 +57,11 @@ SOURCES: Final = {
         SELECT {_OF_PARTITION}, bucket.latency_ms AS latency_ms, sum(bucket.appends) AS appends
         FROM (SELECT {_OF_PARTITION}, explode(acks_all_latencies) AS bucket FROM {{partition_scores}}) AS buckets
         GROUP BY {_OF_PARTITION}, bucket.latency_ms
+    """,
+    "waits": f"""
+        SELECT {_OF_PARTITION}, bucket.wait_ms AS wait_ms, sum(bucket.time_us) AS time_us
+        FROM (SELECT {_OF_PARTITION}, explode(acks_all_waits) AS bucket FROM {{partition_scores}}) AS buckets
+        GROUP BY {_OF_PARTITION}, bucket.wait_ms
     """,
     "followers": f"""
         SELECT {_OF_FOLLOWER}, judged_us, agreed_us, agreed_by_blame_us, misses, early, late_in_isr_us

@@ -56,6 +56,13 @@ def _between(share: str) -> str:
     return f"{low} + ({high} - {low}) * ({share} * (max(total) - 1) - floor({share} * (max(total) - 1)))"
 
 
+def _longest_of(share: str) -> str:
+    """Return the SQL for the wait within which requests are answered in this share of time (`HISTOGRAMS`)."""
+    return f"min(CASE WHEN upto >= {share} * total THEN wait_ms END)"
+
+
+HISTOGRAMS: Final = {"latencies": ("latency_ms", "appends"), "waits": ("wait_ms", "time_us")}
+"""For each source of histograms, its columns: of the bucket, and of what the bucket counts."""
 AGGREGATES: Final = {
     "costs": {
         "exposure_partition_hours": "sum(exposure_us) / 3.6e9",
@@ -71,6 +78,7 @@ AGGREGATES: Final = {
         "acks_all_latency_ms_max": "max(acks_all_latency_max_us) FILTER (WHERE acknowledged_appends > 0) / 1e3",
         "acks_all_waits_1s_seconds": _seconds_score("acks_all_waits_1s_us"),
         "acks_all_waits_30s_seconds": _seconds_score("acks_all_waits_30s_us"),
+        "acks_all_wait_ms_max": "max(acks_all_wait_max_us) / 1e3",
         "loss_exposed_seconds": _seconds_score("loss_exposed_us"),
         "loss_records_max": "max(loss_records_max)",
         "high_watermark_decreases": "sum(high_watermark_decreases)",
@@ -141,6 +149,11 @@ AGGREGATES: Final = {
     "latencies": {
         "acks_all_latency_ms_p50": _between("0.5"),
         "acks_all_latency_ms_p99": _between("0.99"),
+    },
+    "waits": {
+        "acks_all_wait_ms_p50": _longest_of("0.5"),
+        "acks_all_wait_ms_p99": _longest_of("0.99"),
+        "acks_all_wait_ms_mean": "sum(wait_ms * time_us) / nullif(sum(time_us), 0)",
     },
 }  # fmt: skip
 """The figures that are computed from each source: by source, the SQL aggregate of each figure by name."""
@@ -219,7 +232,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
 
     def keys_of(source: str) -> list[str]:
         """Return those of ``keys`` that the rows of a source contain."""
-        dimensions = DIMENSIONS[:-1] if source in {"costs", "heirs", "latencies"} else DIMENSIONS
+        dimensions = DIMENSIONS[:-1] if source in {"costs", "heirs", *HISTOGRAMS} else DIMENSIONS
         return [name for name in keys if name in (dimensions[:-1] if source in BY_BROKER else dimensions)]
 
     def grouped(source: str, *more: str) -> str:
@@ -242,21 +255,21 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     parts = {
         source: f"SELECT {side_by_side(source, AGGREGATES[source])} FROM {{{source}}} {grouped(source)}"
         for source in AGGREGATES
-        if source in facts and source != "latencies"
+        if source in facts and source not in HISTOGRAMS
     }
-    # A group has few buckets of latencies, so window functions can compute their percentiles cheaply.
-    of_partition = ", ".join(keys_of("latencies"))
-    parts["latencies"] = f"""
-        SELECT {side_by_side("latencies", AGGREGATES["latencies"])} FROM (
-          SELECT *, sum(appends) OVER (PARTITION BY {of_partition} ORDER BY latency_ms) AS upto,
-            sum(appends) OVER (PARTITION BY {of_partition}) AS total
-          FROM (
-            SELECT {of_partition}, latency_ms, sum(appends) AS appends
-            FROM {{latencies}} {grouped("latencies", "latency_ms")}
-          ) AS summed
-        ) AS placed
-        GROUP BY {of_partition}
-    """
+    # A group has few buckets, so window functions can compute their percentiles cheaply.
+    for source, (bucket, weight) in HISTOGRAMS.items():
+        of_partition = ", ".join(keys_of(source))
+        parts[source] = f"""
+            SELECT {side_by_side(source, AGGREGATES[source])} FROM (
+              SELECT *, sum({weight}) OVER (PARTITION BY {of_partition} ORDER BY {bucket}) AS upto,
+                sum({weight}) OVER (PARTITION BY {of_partition}) AS total
+              FROM (
+                SELECT {of_partition}, {bucket}, sum({weight}) AS {weight} FROM {{{source}}} {grouped(source, bucket)}
+              ) AS summed
+            ) AS placed
+            GROUP BY {of_partition}
+        """
     ends = {"low": "percentile(mistakes, 0.025)", "high": "percentile(mistakes, 0.975)"}
     parts["intervals"] = f"SELECT {side_by_side('intervals', ends)} FROM {{sums}} GROUP BY {', '.join(keys)}"
     sources = {**facts, "sums": _sums(engine, facts["verdicts"], keys, grouped("verdicts", "block"))}

@@ -62,6 +62,10 @@ def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
             "acks_all_waits_1s_us": 1_500_000,
             "acks_all_waits_30s_us": 500_000,
             "acks_all_latencies": [{"latency_ms": 10.0, "appends": 98}, {"latency_ms": 2000.0, "appends": 2}],
+            "acks_all_wait_max_us": 10_300_000,
+            "acks_all_waits": [
+                {"wait_ms": 0.0, "time_us": 90}, {"wait_ms": 2000.0, "time_us": 8}, {"wait_ms": 10_000.0, "time_us": 2},
+            ],
             # At the same instant as another, whose name comes first whatever the order of rows.
             "first_violation": "passed_within_lag_time", "first_violation_time": at(7),
         },
@@ -166,6 +170,10 @@ def test_a_total_of_two_topics(rows: list[dict[str, Any]]) -> None:
         "acks_all_latency_ms_max": 2050.0,
         "acks_all_waits_1s_seconds": 1.5,
         "acks_all_waits_30s_seconds": 0.5,
+        "acks_all_wait_ms_p50": 0.0,  # up to 1 s
+        "acks_all_wait_ms_p99": 10_000.0,
+        "acks_all_wait_ms_mean": 360.0,
+        "acks_all_wait_ms_max": 10_300.0,
         "loss_records_max": 5,
         "loss_exposed_seconds": 2.0,
         "isr_members_below_high_watermark": 1,
