@@ -296,7 +296,8 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
         return moment.row.high_watermark < moment.row.log_end_offset
 
     exposure_us, under_min_isr_us = time_us(lambda _: True), time_us(lambda moment: len(moment.row.isr) < min_isr)
-    unknown_us, long_waits, equal_waits = books.unknown_us(day), books.long_waits(day), books.equal_waits(day)
+    unknown_us, unanswered_us = books.unknown_us(day), books.unanswered_us(day)
+    long_waits, equal_waits = books.long_waits(day), books.equal_waits(day)
 
     return Score(
         day=day,
@@ -321,6 +322,7 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
         acks_all_waits_1s_silent_us=books.silent_us(day),
         acks_all_wait_max_us=max([0, *(most for _, most in long_waits), equal_waits[0] * (equal_waits[1] > 0)]),
         acks_all_wait_unknown_us=unknown_us,
+        acks_all_unanswered_us=unanswered_us,
         lost_by_heir_max=most_lost(changed, lambda moment: clean_heir(books, moment, min_isr)),
         lost_by_first_active_max=most_lost(changed, lambda moment: unclean_heir(books, moment)),
         lost_by_longest_log_max=most_lost(changed, lambda moment: longest_log(books, moment)),
@@ -332,7 +334,7 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
         first_violation_us=first_us,
         first_violation=first,
         latencies=tuple(latencies),
-        waits=by_bucket(exposure_us - under_min_isr_us - unknown_us, long_waits, equal_waits),
+        waits=by_bucket(exposure_us - under_min_isr_us - unknown_us - unanswered_us, long_waits, equal_waits),
     )
 
 

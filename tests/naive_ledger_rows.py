@@ -28,6 +28,7 @@ class Score(NamedTuple):
     acks_all_waits_1s_silent_us: int
     acks_all_wait_max_us: int
     acks_all_wait_unknown_us: int
+    acks_all_unanswered_us: int
     lost_by_heir_max: int
     lost_by_first_active_max: int
     lost_by_longest_log_max: int

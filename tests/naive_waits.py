@@ -174,15 +174,19 @@ class Waits(Leader):
         return sum(overlap_us(span, pause) for span in self._waiting(SECOND_US, day) for pause in self._last(SILENCE))
 
     def unknown_us(self, day: int) -> int:
-        """Return in how much of a day no fetch is known, and how many requests are unanswered at the end."""
+        """Return in how much of a day no fetch is known."""
         found = 0
         for step, after in pairwise(self.steps):
             span = max(step.time_us, self.known_from_us, day * DAY_US), min(after.time_us, (day + 1) * DAY_US)
             if step.takes and len(step.isr) > 1:
                 found += sum(overlap_us(span, pause) for pause in self._last(IDLE))
-        if day == self.term.end_us // DAY_US:
-            found += sum(end - begin for begin, end, at_us, _ in self._requests() if at_us == NEVER_US)
         return found
+
+    def unanswered_us(self, day: int) -> int:
+        """Return in how much time the requests were sent that are unanswered when the term ends on that day."""
+        if day != self.term.end_us // DAY_US:
+            return 0
+        return sum(end - begin for begin, end, at_us, _ in self._requests() if at_us == NEVER_US)
 
     def _last(self, kind: int) -> list[tuple[int, int]]:
         """Return the pauses of a kind; each lasts until the next at most."""

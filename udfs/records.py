@@ -347,6 +347,7 @@ MEASURES = (
     "acks_all_waits_1s_silent_us",
     "acks_all_wait_max_us",
     "acks_all_wait_unknown_us",
+    "acks_all_unanswered_us",
     "lost_by_heir_max",
     "lost_by_first_active_max",
     "lost_by_longest_log_max",

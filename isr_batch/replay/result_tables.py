@@ -91,7 +91,7 @@ def _sql_of_result_table(table: Table) -> str:
         measures = {**_measures_by_name(MEASURES), **_FIRST_VIOLATION, **_DATED}
         is_known = f"{measures['acks_all_wait_max_us']} <> -1"
         for name in MEASURES:
-            if name.startswith("acks_all_wait"):
+            if name.startswith(("acks_all_wait", "acks_all_unanswered")):
                 measures[name] = f"CASE WHEN {is_known} THEN {measures[name]} END"
         measures["acks_all_waits"] = f"CASE WHEN {is_known} THEN acks_all_waits END"
         return _select_of_result_table(PARTITION_SCORES, "{results} AS results WHERE result = 'score'", measures)

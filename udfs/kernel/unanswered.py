@@ -25,6 +25,7 @@ from udfs.jit import inlined, kernel
 from udfs.kernel.ack_latency import end_of_latency_bucket_us, latency_bucket
 from udfs.kernel.active_runs import active_run
 from udfs.kernel.ledger_page import (
+    ACKS_ALL_UNANSWERED_US,
     ACKS_ALL_WAIT_MAX_US,
     ACKS_ALL_WAIT_UNKNOWN_US,
     ACKS_ALL_WAITS_1S_SILENT_US,
@@ -184,7 +185,7 @@ def settle_waits(state, r, now_us):
     page[WAITED_UNTIL_US] = max(page[WAITED_UNTIL_US], now_us)
     if term.held_unknown:
         page[ACKS_ALL_WAITS_1S_US] = page[ACKS_ALL_WAITS_30S_US] = page[ACKS_ALL_WAITS_1S_SILENT_US] = UNKNOWN
-        page[ACKS_ALL_WAIT_MAX_US] = page[ACKS_ALL_WAIT_UNKNOWN_US] = UNKNOWN
+        page[ACKS_ALL_WAIT_MAX_US] = page[ACKS_ALL_WAIT_UNKNOWN_US] = page[ACKS_ALL_UNANSWERED_US] = UNKNOWN
 
 
 @inlined
@@ -236,18 +237,18 @@ def settle_waits_of_all(state, now_us):
 
 @kernel
 def end_waits(state, r, now_us):
-    """At the end of a term, count the time in which the requests were sent that are not answered then as unknown."""
+    """At the end of a term, count the time in which the requests were sent that are not answered then."""
     settle_waits(state, r, now_us)
     page = state.ledger.pages[r]
     known_us = max(page[ANSWERED_US], ledger_known_from_us(state.term[0], state.params[r]))
-    if page[ACKS_ALL_WAIT_UNKNOWN_US] != UNKNOWN:
-        page[ACKS_ALL_WAIT_UNKNOWN_US] += max(0, now_us - known_us)
+    page[ACKS_ALL_UNANSWERED_US] = max(0, now_us - known_us)
 
 
 @kernel
 def fill_bucket_of_short_waits(page):
     """Set a page's bucket of waits of up to a second: the time that is left, without time in which all are refused."""
-    page[WAITS] = page[EXPOSURE_US] - page[UNDER_MIN_ISR_US] - page[ACKS_ALL_WAIT_UNKNOWN_US]
+    unknown_us = page[ACKS_ALL_WAIT_UNKNOWN_US] + page[ACKS_ALL_UNANSWERED_US]
+    page[WAITS] = page[EXPOSURE_US] - page[UNDER_MIN_ISR_US] - unknown_us
     for bucket in range(1, WAIT_BUCKETS):
         page[WAITS] -= page[WAITS + bucket]
 

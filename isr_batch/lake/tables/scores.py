@@ -45,8 +45,10 @@ PARTITION_SCORES = Table(
             acks_all_waits_1s_silent_us="part of acks_all_waits_1s_us in which the leader itself was silent",
             acks_all_wait_max_us="longest wait of an acks=all request that is answered on this day, whether one was "
             "sent or not; 0 if it is at most 1 s",
-            acks_all_wait_unknown_us="time in which it is not known for how long an acks=all request would wait: no "
-            "fetch is known, or the request would be unanswered when the term ends",
+            acks_all_wait_unknown_us="time in which no fetch is known, so that it is not known for how long an "
+            "acks=all request would wait",
+            acks_all_unanswered_us="for how long acks=all requests would be sent that are unanswered when the term "
+            "ends",
             lost_by_heir_max="most acknowledged records, also of acks=0 and 1, that the first active member of the ISR "
             "lacked while the ISR was under min.insync.replicas, or while the rule acknowledged records above the high "
             "watermark; -1 if none is known",
@@ -71,8 +73,8 @@ PARTITION_SCORES = Table(
                 -- high watermark reached, by latency, in buckets no wider than a sixteenth of the latency
             acks_all_waits ARRAY<STRUCT<wait_ms: DOUBLE, time_us: BIGINT>> -- latency over time: for how long acks=all
                 -- requests would be sent that wait for wait_ms and are answered on this day, in the same buckets, but
-                -- with waits of up to 1 s in one of 0 ms; without the time under min.insync.replicas, and
-                -- acks_all_wait_unknown_us; null if the log has one instant per fetch
+                -- with waits of up to 1 s in one of 0 ms; without the time under min.insync.replicas,
+                -- acks_all_wait_unknown_us and acks_all_unanswered_us; null if the log has one instant per fetch
         """),
     ),
     {
@@ -200,6 +202,14 @@ _SCORES = (
         "sent or not; without the time under min.insync.replicas, in which requests are refused",
         acks_all_waits_30s_seconds="time in which an acks=all request would wait for more than 30 s, the default of "
         "request.timeout.ms; without the time under min.insync.replicas",
+        acks_all_waits_1s_silent_seconds="part of acks_all_waits_1s_seconds in which the leader itself was silent",
+        acks_all_wait_unknown_seconds="time in which no fetch is known, so that it is not known for how long an "
+        "acks=all request would wait",
+        no_leader_seconds="time between a leader's term and the next one, the same under every rule; null if the logs "
+        "do not show when a leader stopped, when the next one began, or a term in between",
+        unavailable_1s_share="share of time in which an acks=all request would be refused, would wait for more than "
+        "1 s, or would find no leader; without acks_all_wait_unknown_seconds; null if part of it is null",
+        unavailable_30s_share="the same, with waits of more than 30 s",
         acks_all_wait_ms_p50="for how long an acks=all request would wait, median over time, whether one was sent or "
         "not; 0 if at most 1 s. Time in which requests are refused, or in which it is not known, does not count",
         acks_all_wait_ms_p99="for how long an acks=all request would wait, 99th percentile over time; 0 if at most 1 s",

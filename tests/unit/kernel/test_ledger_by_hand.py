@@ -29,7 +29,7 @@ def scored(day: int = 0, *, lost: int = -1, **columns: Any) -> Score:
 
 def but_waits(found: Ledger) -> list[Score]:
     """The scores but for how long requests would wait, for which tests.unit.kernel.test_unanswered has examples."""
-    return [score._replace(waits=(), acks_all_wait_unknown_us=0) for score in found.scores]
+    return [score._replace(waits=(), acks_all_unanswered_us=0) for score in found.scores]
 
 
 def by_lag(found: Ledger) -> list[tuple[int, ...]]:
@@ -165,7 +165,7 @@ def test_the_high_watermark_rises_past_an_outsider(ledger_of: LedgerOf, us: int,
 
 def test_a_stranger_in_the_isr() -> None:
     """Where members are bits for positions of the assignment, this cannot even be said."""
-    (score,) = naive_ledger.ledger(log_of(isr=(1, 2, 7), end_us=10 * MS), by("kafka-3.7")).scores
+    (score,) = but_waits(naive_ledger.ledger(log_of(isr=(1, 2, 7), end_us=10 * MS), by("kafka-3.7")))
     assert score == scored(exposure_us=10_000, isr_outside_assignment=1, first_violation_us=START_US, first_violation=4)
 
 

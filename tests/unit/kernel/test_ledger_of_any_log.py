@@ -81,7 +81,7 @@ def test_no_part_exceeds_the_whole(ledger_of: LedgerOf, case: tuple[Log, list[Se
             assert 0 <= follower.agreed_us <= follower.judged_us <= score.exposure_us
         for score in scores:
             # Requests that are unanswered at the end of the term may be of the day before.
-            assert all(0 <= getattr(score, name) <= score.exposure_us for name in TIMES - {"acks_all_wait_unknown_us"})
+            assert all(0 <= getattr(score, name) <= score.exposure_us for name in TIMES - {"acks_all_unanswered_us"})
             assert score.under_min_isr_us + score.at_min_isr_us <= score.exposure_us
             assert (score.loss_exposed_us > 0) <= (score.loss_records_max > 0)
             assert (score.members_below_high_watermark > 0) <= (score.loss_records_max > 0)
