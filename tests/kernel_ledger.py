@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from tests.naive_ledger import bucket, ledger
+from tests.naive_ledger import ledger
 from tests.naive_ledger_rows import FollowerScore, Ledger, Score
+from tests.naive_waits import bucket
 from tests.strategies import Log, Setting
 from tests.unit.kernel.test_kernel_against_naive import new_replay, stretches
 from udfs.kernel.replay import (
@@ -15,7 +16,7 @@ from udfs.kernel.replay import (
     replay_has_room,
     replay_room_for_a_row,
 )
-from udfs.records import FOLLOWER_SCORE_COLUMNS, SCORE_COLUMNS, Int64Array, KernelOutput, new_kernel_output
+from udfs.records import BUCKETS, FOLLOWER_SCORE_COLUMNS, SCORE_COLUMNS, Int64Array, KernelOutput, new_kernel_output
 
 SCORES = 1
 
@@ -51,7 +52,9 @@ def collect(out: KernelOutput, replicas: Sequence[int], found: list[Ledger]) -> 
     """Move score rows from the kernel's output to the ledger of their run."""
     for row, latency in zip(out.score[: out.filled[3]], out.latency, strict=False):
         named = dict(zip(SCORE_COLUMNS, row.tolist(), strict=True))
-        found[named.pop("rule")].scores.append(Score(**named, latencies=tuple(expanded(latency))))
+        found[named.pop("rule")].scores.append(
+            Score(**named, latencies=tuple(expanded(latency[:BUCKETS])), waits=(*latency[BUCKETS:].tolist(),))
+        )
     for row in out.follower_score[: out.filled[4]]:
         named = dict(zip(FOLLOWER_SCORE_COLUMNS, row.tolist(), strict=True))
         replica = replicas[named.pop("position")]

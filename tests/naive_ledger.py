@@ -12,7 +12,7 @@ from tests.naive import Follower, Leader, Step
 from tests.naive_ledger_rows import FollowerScore, Ledger, Moment, Piece, Produced, Score
 from tests.naive_rules import RULES
 from tests.naive_truth import APPEND, FETCH, REMOVED, Row, Term
-from tests.naive_waits import SECOND_US, Waits
+from tests.naive_waits import SECOND_US, Waits, by_bucket
 from tests.strategies import Log, Setting
 
 DAY_US = 86_400_000_000
@@ -295,10 +295,14 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
     def stalled(moment: Moment) -> bool:
         return moment.row.high_watermark < moment.row.log_end_offset
 
+    exposure_us, under_min_isr_us = time_us(lambda _: True), time_us(lambda moment: len(moment.row.isr) < min_isr)
+    unknown_us, unanswered_us = books.unknown_us(day), books.unanswered_us(day)
+    long_waits, equal_waits = books.long_waits(day), books.equal_waits(day)
+
     return Score(
         day=day,
-        exposure_us=time_us(lambda _: True),
-        under_min_isr_us=time_us(lambda moment: len(moment.row.isr) < min_isr),
+        exposure_us=exposure_us,
+        under_min_isr_us=under_min_isr_us,
         at_min_isr_us=time_us(lambda moment: len(moment.row.isr) == min_isr),
         leader_alone_us=time_us(lambda moment: len(moment.row.isr) == 1),
         under_replicated_us=time_us(lambda moment: len(moment.row.isr) < len(books.term.voters)),
@@ -315,6 +319,10 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
         acks_all_latency_max_us=max([0, *latencies]),
         acks_all_waits_1s_us=books.waited_us(SECOND_US, day),
         acks_all_waits_30s_us=books.waited_us(30 * SECOND_US, day),
+        acks_all_waits_1s_silent_us=books.silent_us(day),
+        acks_all_wait_max_us=max([0, *(most for _, most in long_waits), equal_waits[0] * (equal_waits[1] > 0)]),
+        acks_all_wait_unknown_us=unknown_us,
+        acks_all_unanswered_us=unanswered_us,
         lost_by_heir_max=most_lost(changed, lambda moment: clean_heir(books, moment, min_isr)),
         lost_by_first_active_max=most_lost(changed, lambda moment: unclean_heir(books, moment)),
         lost_by_longest_log_max=most_lost(changed, lambda moment: longest_log(books, moment)),
@@ -326,6 +334,7 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
         first_violation_us=first_us,
         first_violation=first,
         latencies=tuple(latencies),
+        waits=by_bucket(exposure_us - under_min_isr_us - unknown_us - unanswered_us, long_waits, equal_waits),
     )
 
 
@@ -368,13 +377,3 @@ def ledger(log: Log, setting: Setting) -> Ledger:
             kept.scores.append(score(books, all_pieces, day))
             kept.followers.extend(follower_score(books, all_pieces, day, follower) for follower in books.remote)
     return kept
-
-
-def bucket(latency_us: int) -> int:
-    """Bucket of a latency in the histogram: one for each of the first 16, then 16 for each power of two."""
-    if latency_us < 16:
-        return latency_us
-    doublings = 0
-    while latency_us >= 32 << doublings:
-        doublings += 1
-    return min(16 * doublings + (latency_us >> doublings), 527)

@@ -25,6 +25,10 @@ class Score(NamedTuple):
     acks_all_latency_max_us: int
     acks_all_waits_1s_us: int
     acks_all_waits_30s_us: int
+    acks_all_waits_1s_silent_us: int
+    acks_all_wait_max_us: int
+    acks_all_wait_unknown_us: int
+    acks_all_unanswered_us: int
     lost_by_heir_max: int
     lost_by_first_active_max: int
     lost_by_longest_log_max: int
@@ -37,6 +41,8 @@ class Score(NamedTuple):
     first_violation: int
     latencies: tuple[int, ...]
     """Waits of the acknowledged appends, shortest first."""
+    waits: tuple[int, ...] = ()
+    """Time in which a request would wait for up to a second, and then by bucket."""
 
 
 class FollowerScore(NamedTuple):

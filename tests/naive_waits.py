@@ -4,16 +4,21 @@ Backwards: until when requests are answered at a given instant. Forwards: when a
 The two share nothing but the steps.
 """
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
 from tests.naive import Leader
 from tests.naive_rules import RULES
-from tests.naive_truth import IDLE, THIN, Fetch, Row, Term
+from tests.naive_truth import IDLE, SILENCE, THIN, Fetch, Row, Term
 
 DAY_US = 86_400_000_000
 SECOND_US = 1_000_000
 NEVER_US = 2**62
+
+
+def overlap_us(span: tuple[int, int], other: tuple[int, int]) -> int:
+    return max(0, min(span[1], other[1]) - max(span[0], other[0]))
 
 
 class Proof(NamedTuple):
@@ -153,28 +158,89 @@ class Waits(Leader):
         """Whether requests can wait for that long: the clairvoyant drops a follower that lacks them for a lag time."""
         return type(self.rule) is not RULES["true-lag"] or wait_us <= 1000 * self.rule.lag_time_max_ms
 
-    def waited_us(self, wait_us: int, day: int) -> int:
-        """Return the time of a day in which a request sent ``wait_us`` before would still be unanswered."""
-        found = 0
+    def _waiting(self, wait_us: int, day: int) -> Iterator[tuple[int, int]]:
+        """Yield the spans of a day in which a request sent ``wait_us`` before would still be unanswered."""
         for step, after in pairwise(self.steps):
             begin = max(step.time_us, self.known_from_us, day * DAY_US, max(step.answered_us, step.until_us) + wait_us)
-            found += max(0, min(after.time_us, (day + 1) * DAY_US) - begin) if self._counts(wait_us) else 0
+            if self._counts(wait_us):
+                yield begin, max(begin, min(after.time_us, (day + 1) * DAY_US))
+
+    def waited_us(self, wait_us: int, day: int) -> int:
+        """Return the time of a day in which a request sent ``wait_us`` before would still be unanswered."""
+        return sum(end - begin for begin, end in self._waiting(wait_us, day))
+
+    def silent_us(self, day: int) -> int:
+        """Return for how long of ``waited_us`` of a second the leader was silent."""
+        return sum(overlap_us(span, pause) for span in self._waiting(SECOND_US, day) for pause in self._last(SILENCE))
+
+    def unknown_us(self, day: int) -> int:
+        """Return in how much of a day no fetch is known."""
+        found = 0
+        for step, after in pairwise(self.steps):
+            span = max(step.time_us, self.known_from_us, day * DAY_US), min(after.time_us, (day + 1) * DAY_US)
+            if step.takes and len(step.isr) > 1:
+                found += sum(overlap_us(span, pause) for pause in self._last(IDLE))
         return found
+
+    def unanswered_us(self, day: int) -> int:
+        """Return in how much time the requests were sent that are unanswered when the term ends on that day."""
+        if day != self.term.end_us // DAY_US:
+            return 0
+        return sum(end - begin for begin, end, at_us, _ in self._requests() if at_us == NEVER_US)
+
+    def _last(self, kind: int) -> list[tuple[int, int]]:
+        """Return the pauses of a kind; each lasts until the next at most."""
+        rows = [row for row in self.term.rows if row.kind == kind and row.time_us <= self.term.end_us]
+        begins = [*(row.time_us for row in rows), NEVER_US]
+        return [(row.time_us, min(row.until_us, after)) for row, after in zip(rows, begins[1:], strict=True)]
+
+    def long_waits(self, day: int) -> list[tuple[int, int]]:
+        """Return how long the requests wait that are answered on a day, as spans above a second."""
+        spans = [
+            (max(SECOND_US, at_us - end), at_us - begin)
+            for begin, end, at_us, waited_us in self._requests()
+            if not waited_us and at_us != NEVER_US and at_us // DAY_US == day
+        ]
+        return [(least, most) for least, most in spans if least < most]
+
+    def equal_waits(self, day: int) -> tuple[int, int]:
+        """Return how long the requests wait for a follower that is then dropped, and how many do on a day (us)."""
+        today, found = (day * DAY_US, (day + 1) * DAY_US), {SECOND_US: 0}
+        for begin, end, _, waited_us in self._requests():
+            if waited_us > SECOND_US:
+                found[waited_us] = found.get(waited_us, 0) + overlap_us((begin + waited_us, end + waited_us), today)
+        return max(found.items())
+
+    def _requests(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield spans in which the requests are sent that are answered at one instant, or else wait equally long."""
+        longest_us = 1000 * self.rule.lag_time_max_ms
+        for first, end in pairwise(self._edges()):
+            at_us, begin = self._answered_at_us(first + end), max(first, self.known_from_us)
+            if type(self.rule) is RULES["true-lag"]:
+                since = min(end, min(at_us, self.term.end_us) - longest_us)
+                if begin < since:
+                    yield begin, since, 0, longest_us
+                    begin = since
+            if begin < end:
+                yield begin, end, at_us, 0
+
+    def _edges(self) -> list[int]:
+        edges = {self.term.start_us, self.term.end_us, *(step.time_us for step in self.steps)}
+        edges |= {us for proofs in self.proofs.values() for proof in proofs for us in proof[1:3]}
+        return sorted(us for us in edges if self.term.start_us <= us <= self.term.end_us)
 
     def forward_us(self, wait_us: int) -> int:
         """Return for how long of the term the requests are sent that wait longer, request by request."""
-        edges = {self.term.start_us, self.term.end_us, *(step.time_us for step in self.steps)}
-        edges |= {us for proofs in self.proofs.values() for proof in proofs for us in proof[1:3]}
-        inside = sorted(us for us in edges if self.term.start_us <= us <= self.term.end_us)
         found = 0
-        for begin, end in pairwise(inside):
+        for begin, end in pairwise(self._edges()):
             # A request that is sent at s counts at s + wait_us.
             since = max(begin, self.known_from_us - wait_us)
-            found += max(0, min(end, self._answered_at_us(begin + end) - wait_us) - since)
+            at_us = min(self.term.end_us, self._answered_at_us(begin + end))
+            found += max(0, min(end, at_us - wait_us) - since)
         return found if self._counts(wait_us) else 0
 
     def _answered_at_us(self, twice_sent_us: int) -> int:
-        """Return when a request is answered or refused; or the end of the term."""
+        """Return when a request is answered or refused; NEVER_US if it is not in the term."""
         first = max(n for n, step in enumerate(self.steps) if 2 * step.time_us < twice_sent_us)
         for n, step in enumerate(self.steps[first:], first):
             shown = {
@@ -189,4 +255,32 @@ class Waits(Leader):
             enough = enough or (self.copies is not None and len(copied & step.counted) >= self.copies)
             if enough or not step.takes:
                 return step.time_us  # of the past: at once
-        return self.term.end_us
+        return NEVER_US
+
+
+def by_bucket(all_us: int, spans: list[tuple[int, int]], equal: tuple[int, int]) -> tuple[int, ...]:
+    """Return how long requests wait for up to a second, and then for how long by bucket, starting at that of a second.
+
+    ``all_us`` is the length of all spans, with those up to a second. ``equal`` says how long further ones wait, and in
+    how much time they are sent.
+    """
+    first = bucket(SECOND_US)
+    found = [0] * (528 - first)
+    found[bucket(equal[0]) - first] = equal[1]
+    for least, most in spans:
+        while least < most:
+            step = 1 << least.bit_length() - 5
+            end = min(most, (least // step + 1) * step)
+            found[bucket(least) - first] += end - least
+            least = end  # noqa: PLW2901
+    return (all_us - sum(found), *found)
+
+
+def bucket(latency_us: int) -> int:
+    """Bucket of a latency in the histogram: one for each of the first 16, then 16 for each power of two."""
+    if latency_us < 16:
+        return latency_us
+    doublings = 0
+    while latency_us >= 32 << doublings:
+        doublings += 1
+    return min(16 * doublings + (latency_us >> doublings), 527)

@@ -300,7 +300,8 @@ class KernelOutput(NamedTuple):
     follower_score: Int64Array
     filled: Int64Array
     latency: Int64Array
-    """Number of acknowledged acks=all appends per bucket of latency, for each row of ``score``: (scores, BUCKETS)."""
+    """For each row of ``score``: the number of acknowledged acks=all appends per bucket of latency, then the time per
+    bucket of waits (``udfs.kernel.unanswered``): (scores, BUCKETS + WAIT_BUCKETS)."""
 
 
 RUNS_A_ROW = np.int64(48)
@@ -343,6 +344,10 @@ MEASURES = (
     "acks_all_latency_max_us",
     "acks_all_waits_1s_us",
     "acks_all_waits_30s_us",
+    "acks_all_waits_1s_silent_us",
+    "acks_all_wait_max_us",
+    "acks_all_wait_unknown_us",
+    "acks_all_unanswered_us",
     "lost_by_heir_max",
     "lost_by_first_active_max",
     "lost_by_longest_log_max",
@@ -359,6 +364,10 @@ FOLLOWER_SCORE_COLUMNS = ("rule", "position", "day", *FOLLOWER_MEASURES)
 FOLLOWERS_A_SCORE = 16
 BUCKETS = 528
 """Number of buckets of a latency histogram. They cover 19 hours; longer latencies are counted in the last bucket."""
+FIRST_SLOW_BUCKET = 270
+"""The bucket that contains a second. The histogram of waits has one bucket for all waits of up to a second, and then
+these."""
+WAIT_BUCKETS = 1 + BUCKETS - FIRST_SLOW_BUCKET
 
 SHRINK, EXPAND, RELINQUISH, DOUBT = np.arange(4)
 """Kinds of rows of ``change``. A DOUBT row is not an ISR change: it says why a shrink at the same time is only
@@ -381,5 +390,5 @@ def new_kernel_output(capacity: int, scores: int = 256) -> KernelOutput:
         np.empty((scores, len(SCORE_COLUMNS)), np.int64),
         np.empty((scores * FOLLOWERS_A_SCORE, len(FOLLOWER_SCORE_COLUMNS)), np.int64),
         np.zeros(5, np.int64),
-        np.empty((scores, BUCKETS), np.int64),
+        np.empty((scores, BUCKETS + WAIT_BUCKETS), np.int64),
     )

@@ -41,7 +41,8 @@ COUNTS: Final = (
 MEASURES: Final = (
     "precision_by_lag", "query_accuracy", "query_accuracy_by_blame", "detection_ms_p50", "detection_ms_p99",
     "under_min_isr_seconds", "leader_alone_seconds", "high_watermark_stalled_seconds", "refused_or_stalled_seconds",
-    "acks_all_waits_1s_seconds", "acks_all_waits_30s_seconds", "acks_all_latency_ms_p99",
+    "acks_all_waits_1s_seconds", "acks_all_waits_30s_seconds", "acks_all_latency_ms_p99", "acks_all_wait_ms_p99",
+    "acks_all_wait_ms_mean",
 )  # fmt: skip
 
 

@@ -20,6 +20,9 @@ TYPES: Final = {
     "ARRAY<STRUCT<latency_ms: DOUBLE, appends: BIGINT>>": pa.list_(
         pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())])
     ),
+    "ARRAY<STRUCT<wait_ms: DOUBLE, time_us: BIGINT>>": pa.list_(
+        pa.struct([("wait_ms", pa.float64()), ("time_us", pa.int64())])
+    ),
 }
 """The Arrow type for each Spark type in contracts."""
 

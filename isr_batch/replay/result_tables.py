@@ -89,8 +89,11 @@ def _sql_of_result_table(table: Table) -> str:
         return f"SELECT * FROM ({judged}) AS judged WHERE kind = 'shrink'"
     if table is PARTITION_SCORES:
         measures = {**_measures_by_name(MEASURES), **_FIRST_VIOLATION, **_DATED}
-        for name in ("acks_all_waits_1s_us", "acks_all_waits_30s_us"):
-            measures[name] = f"nullif({measures[name]}, -1)"
+        is_known = f"{measures['acks_all_wait_max_us']} <> -1"
+        for name in MEASURES:
+            if name.startswith(("acks_all_wait", "acks_all_unanswered")):
+                measures[name] = f"CASE WHEN {is_known} THEN {measures[name]} END"
+        measures["acks_all_waits"] = f"CASE WHEN {is_known} THEN acks_all_waits END"
         return _select_of_result_table(PARTITION_SCORES, "{results} AS results WHERE result = 'score'", measures)
     measures = {**_measures_by_name(FOLLOWER_MEASURES), **_DATED}
     return _select_of_result_table(REPLICA_SCORES, "{results} AS results WHERE result = 'follower_score'", measures)

@@ -19,7 +19,8 @@ FIGURES = {
     "detection_ms_p50": "half detected, ms", "detection_ms_p99": "99 % detected, ms",
     "mistake_duration_ms_p50": "mistake lasts, ms", "under_min_isr_seconds": "under min ISR, s",
     "high_watermark_stalled_seconds": "high watermark stalled, s",
-    "acks_all_latency_ms_p99": "99 % of acks=all waits, ms", "refused_appends": "refused appends",
+    "acks_all_latency_ms_p99": "acks=all latency, 99 % of requests, ms",
+    "acks_all_wait_ms_p99": "acks=all latency, 99 % of time, ms (0: up to 1 s)", "refused_appends": "refused appends",
 }  # fmt: skip
 """Columns of table ``sweep_scores`` that the page shows, with their headings."""
 

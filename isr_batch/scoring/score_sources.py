@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from isr_batch.lake.tables.contract import SET_KEY
 from udfs.rules import REGISTRY
 from udfs.rules.base import at_high_watermark, never_frozen
 
@@ -21,7 +22,8 @@ SOURCES: Final = {
         SELECT {_OF_PARTITION}, exposure_us, isr_writes, refused_appends, never_acknowledged, under_min_isr_us,
           at_min_isr_us, leader_alone_us, under_replicated_us, high_watermark_stalled_us,
           {REFUSED_OR_STALLED_US} AS refused_or_stalled_us, acknowledged_appends, acks_all_latency_max_us,
-          acks_all_waits_1s_us, acks_all_waits_30s_us,
+          acks_all_waits_1s_us, acks_all_waits_30s_us, acks_all_wait_max_us, acks_all_waits_1s_silent_us,
+          acks_all_wait_unknown_us,
           loss_exposed_us, loss_records_max, high_watermark_decreases, members_below_high_watermark,
           passed_within_lag_time, leader_outside_isr, isr_outside_assignment,
           lpad(CAST(unix_micros(first_violation_time) AS STRING), 20, '0') || first_violation || ' at '
@@ -57,6 +59,33 @@ SOURCES: Final = {
         SELECT {_OF_PARTITION}, bucket.latency_ms AS latency_ms, sum(bucket.appends) AS appends
         FROM (SELECT {_OF_PARTITION}, explode(acks_all_latencies) AS bucket FROM {{partition_scores}}) AS buckets
         GROUP BY {_OF_PARTITION}, bucket.latency_ms
+    """,
+    "waits": f"""
+        SELECT {_OF_PARTITION}, bucket.wait_ms AS wait_ms, sum(bucket.time_us) AS time_us
+        FROM (SELECT {_OF_PARTITION}, explode(acks_all_waits) AS bucket FROM {{partition_scores}}) AS buckets
+        GROUP BY {_OF_PARTITION}, bucket.wait_ms
+    """,
+    "terms_without_gaps": f"SELECT {_OF_PARTITION}, 0 AS no_leader_us FROM {{partition_scores}}",
+    # A term that begins as the log does, or goes on after a gap of the log, has no time without a leader before it.
+    "terms": f"""
+        SELECT {_OF_PARTITION}, no_leader_us
+        FROM (
+          SELECT {", ".join(SET_KEY)}, event_date, CASE
+              WHEN later_epoch IS NULL AND NOT ends_mid_term THEN NULL
+              WHEN former_epoch IS NULL OR former_epoch = leader_epoch THEN 0
+              WHEN former_epoch = leader_epoch - 1 AND NOT former_open AND NOT begins_mid_term
+                THEN greatest(unix_micros(start_time) - unix_micros(former_end_time), 0)
+            END AS no_leader_us
+          FROM (
+            SELECT {", ".join(SET_KEY)}, event_date, start_time, begins_mid_term, ends_mid_term,
+              lag(leader_epoch) OVER terms AS former_epoch, lag(ends_mid_term) OVER terms AS former_open,
+              lag(end_time) OVER terms AS former_end_time, lead(leader_epoch) OVER terms AS later_epoch
+            FROM {{leader_epochs}}
+            WINDOW terms AS (PARTITION BY cluster_id, topic, partition_id ORDER BY leader_epoch, start_time)
+          ) AS terms
+        ) AS gaps
+        JOIN (SELECT DISTINCT {", ".join(SET_KEY)}, rule, params_json FROM {{partition_scores}}) AS runs
+        USING ({", ".join(SET_KEY)})
     """,
     "followers": f"""
         SELECT {_OF_FOLLOWER}, judged_us, agreed_us, agreed_by_blame_us, misses, early, late_in_isr_us

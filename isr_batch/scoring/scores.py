@@ -56,6 +56,13 @@ def _between(share: str) -> str:
     return f"{low} + ({high} - {low}) * ({share} * (max(total) - 1) - floor({share} * (max(total) - 1)))"
 
 
+def _longest_of(share: str) -> str:
+    """Return the SQL for the wait within which requests are answered in this share of time (`HISTOGRAMS`)."""
+    return f"min(CASE WHEN upto >= {share} * total THEN wait_ms END)"
+
+
+HISTOGRAMS: Final = {"latencies": ("latency_ms", "appends"), "waits": ("wait_ms", "time_us")}
+"""For each source of histograms, its columns: of the bucket, and of what the bucket counts."""
 AGGREGATES: Final = {
     "costs": {
         "exposure_partition_hours": "sum(exposure_us) / 3.6e9",
@@ -71,6 +78,9 @@ AGGREGATES: Final = {
         "acks_all_latency_ms_max": "max(acks_all_latency_max_us) FILTER (WHERE acknowledged_appends > 0) / 1e3",
         "acks_all_waits_1s_seconds": _seconds_score("acks_all_waits_1s_us"),
         "acks_all_waits_30s_seconds": _seconds_score("acks_all_waits_30s_us"),
+        "acks_all_waits_1s_silent_seconds": _seconds_score("acks_all_waits_1s_silent_us"),
+        "acks_all_wait_unknown_seconds": _seconds_score("acks_all_wait_unknown_us"),
+        "acks_all_wait_ms_max": "max(acks_all_wait_max_us) / 1e3",
         "loss_exposed_seconds": _seconds_score("loss_exposed_us"),
         "loss_records_max": "max(loss_records_max)",
         "high_watermark_decreases": "sum(high_watermark_decreases)",
@@ -95,6 +105,7 @@ AGGREGATES: Final = {
         "visibility_age_ms_mean": "sum(visibility_age_area) / nullif(sum(frozen_us), 0) * 1e9",
         "hidden_record_seconds": _seconds_score("hidden_record_us"),
     },
+    "terms": {"no_leader_seconds": "CASE WHEN count_if(no_leader_us IS NULL) = 0 THEN sum(no_leader_us) / 1e6 END"},
     "followers": {
         "exposure_follower_hours": "sum(judged_us) / 3.6e9",
         "misses": "sum(misses)",
@@ -142,6 +153,11 @@ AGGREGATES: Final = {
         "acks_all_latency_ms_p50": _between("0.5"),
         "acks_all_latency_ms_p99": _between("0.99"),
     },
+    "waits": {
+        "acks_all_wait_ms_p50": _longest_of("0.5"),
+        "acks_all_wait_ms_p99": _longest_of("0.99"),
+        "acks_all_wait_ms_mean": "sum(wait_ms * time_us) / nullif(sum(time_us), 0)",
+    },
 }  # fmt: skip
 """The figures that are computed from each source: by source, the SQL aggregate of each figure by name."""
 DERIVED: Final = {
@@ -152,6 +168,11 @@ DERIVED: Final = {
     "early": "coalesce(early, 0)",
     "precision": "genuine / nullif(genuine + spurious, 0)",
     "recall": "timely / nullif(timely + misses, 0)",
+    **{
+        f"unavailable_{wait}_share": f"(under_min_isr_seconds + acks_all_waits_{wait}_seconds + no_leader_seconds) "
+        "/ nullif(exposure_partition_hours * 3600 + no_leader_seconds - acks_all_wait_unknown_seconds, 0)"
+        for wait in ("1s", "30s")
+    },
     "mistakes_per_partition_day_low": "coalesce(low, 0) / (exposure_partition_hours / 24)",
     "mistakes_per_partition_day_high": f"coalesce(high, {RULE_OF_THREE}) / (exposure_partition_hours / 24)",
 }
@@ -162,7 +183,7 @@ DERIVED: Final = {
 class Results:
     """The results of a replay, sweep or experiment from which scores are computed, by name of their table.
 
-    ``eligible_leaders`` is None for simulated clusters.
+    ``eligible_leaders`` and ``leader_epochs`` are None for simulated clusters, whose terms follow each other at once.
     """
 
     isr_changes: EngineRows
@@ -170,6 +191,7 @@ class Results:
     partition_scores: EngineRows
     replica_scores: EngineRows
     eligible_leaders: EngineRows | None = None
+    leader_epochs: EngineRows | None = None
 
 
 TABLES: Final = tuple(field.name for field in fields(Results))
@@ -190,10 +212,11 @@ def score_inputs(engine: LakeEngine, results: Results) -> Facts:
     A source is the name of a query in `SOURCES`, or a key of `BY_BROKER`.
     """
     tables = {name: rows for name, rows in vars(results).items() if rows is not None}
-    known = (source for source in SOURCES if not source.startswith("heirs"))
+    known = (source for source in SOURCES if not source.startswith(("heirs", "terms")))
     heirs = engine(SOURCES["heirs" if results.eligible_leaders is not None else "heirs_without_elr"], **tables)
+    terms = engine(SOURCES["terms" if results.leader_epochs is not None else "terms_without_gaps"], **tables)
     return (
-        {"heirs": heirs}
+        {"heirs": heirs, "terms": terms}
         | {source: engine(SOURCES[source], **tables) for source in known}
         | {source: changes_by_broker(engine, results.isr_changes, source) for source in BY_BROKER}
     )
@@ -222,7 +245,7 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
 
     def keys_of(source: str) -> list[str]:
         """Return those of ``keys`` that the rows of a source contain."""
-        dimensions = DIMENSIONS[:-1] if source in {"costs", "heirs", "latencies"} else DIMENSIONS
+        dimensions = DIMENSIONS[:-1] if source in {"costs", "heirs", "terms", *HISTOGRAMS} else DIMENSIONS
         return [name for name in keys if name in (dimensions[:-1] if source in BY_BROKER else dimensions)]
 
     def grouped(source: str, *more: str) -> str:
@@ -245,21 +268,21 @@ def scores(engine: LakeEngine, facts: Facts, groups: Sequence[Sequence[str]]) ->
     parts = {
         source: f"SELECT {side_by_side(source, AGGREGATES[source])} FROM {{{source}}} {grouped(source)}"
         for source in AGGREGATES
-        if source in facts and source != "latencies"
+        if source in facts and source not in HISTOGRAMS
     }
-    # A group has few buckets of latencies, so window functions can compute their percentiles cheaply.
-    of_partition = ", ".join(keys_of("latencies"))
-    parts["latencies"] = f"""
-        SELECT {side_by_side("latencies", AGGREGATES["latencies"])} FROM (
-          SELECT *, sum(appends) OVER (PARTITION BY {of_partition} ORDER BY latency_ms) AS upto,
-            sum(appends) OVER (PARTITION BY {of_partition}) AS total
-          FROM (
-            SELECT {of_partition}, latency_ms, sum(appends) AS appends
-            FROM {{latencies}} {grouped("latencies", "latency_ms")}
-          ) AS summed
-        ) AS placed
-        GROUP BY {of_partition}
-    """
+    # A group has few buckets, so window functions can compute their percentiles cheaply.
+    for source, (bucket, weight) in HISTOGRAMS.items():
+        of_partition = ", ".join(keys_of(source))
+        parts[source] = f"""
+            SELECT {side_by_side(source, AGGREGATES[source])} FROM (
+              SELECT *, sum({weight}) OVER (PARTITION BY {of_partition} ORDER BY {bucket}) AS upto,
+                sum({weight}) OVER (PARTITION BY {of_partition}) AS total
+              FROM (
+                SELECT {of_partition}, {bucket}, sum({weight}) AS {weight} FROM {{{source}}} {grouped(source, bucket)}
+              ) AS summed
+            ) AS placed
+            GROUP BY {of_partition}
+        """
     ends = {"low": "percentile(mistakes, 0.025)", "high": "percentile(mistakes, 0.975)"}
     parts["intervals"] = f"SELECT {side_by_side('intervals', ends)} FROM {{sums}} GROUP BY {', '.join(keys)}"
     sources = {**facts, "sums": _sums(engine, facts["verdicts"], keys, grouped("verdicts", "block"))}

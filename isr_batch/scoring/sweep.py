@@ -59,7 +59,9 @@ def sweep(lake: Lake, named: NamedGrid, elr: Elr = "auto") -> Sweep:
         classes = _classes_of_sweep(engine, named.grid)
         by_class = {
             source: _with_class(engine, rows, classes)
-            for source, rows in score_inputs(engine, Results(**tables)).items()
+            for source, rows in score_inputs(
+                engine, Results(**tables, leader_epochs=engine.table("leader_epochs"))
+            ).items()
         }
         scored = engine.listed(scores(engine, by_class, [("cluster_id", "topic")]))
         hours = _log_hours(engine)

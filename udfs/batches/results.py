@@ -12,8 +12,10 @@ from udfs.kernel.causes import CAUSES, VERDICT_OF_CAUSE
 from udfs.kernel.doubts import DEPENDS_ON
 from udfs.kernel.ledger import DAY_US
 from udfs.records import (
+    BUCKETS,
     CHANGE_COLUMNS,
     CHANGE_KINDS,
+    FIRST_SLOW_BUCKET,
     FOLLOWER_SCORE_COLUMNS,
     MADE_BY,
     PARTITION_COLUMNS,
@@ -41,6 +43,7 @@ STATE = "state"
 (``udfs.kernel.snapshot``)."""
 
 LATENCIES = pa.list_(pa.struct([("latency_ms", pa.float64()), ("appends", pa.int64())]))
+WAITS = pa.list_(pa.struct([("wait_ms", pa.float64()), ("time_us", pa.int64())]))
 Identity = Mapping[str, Any]
 _NULL_UNLESS = {
     "offsets_known": {"follower_log_end_offset", "leader_log_end_offset", "high_watermark", "acknowledged_offset"},
@@ -90,6 +93,7 @@ RESULT_SCHEMA = pa.schema(
         ("depends_on", pa.string()),
         ("measures", pa.list_(pa.int64())),  # for scores: MEASURES or FOLLOWER_MEASURES, in that order
         ("acks_all_latencies", LATENCIES),
+        ("acks_all_waits", WAITS),
         ("assigned", pa.list_(pa.int32())),  # for states, as are the columns after it
         ("params", pa.list_(pa.string())),
         ("state", pa.binary()),
@@ -274,7 +278,11 @@ def _named_result_columns(
         named["leader_silent_ms"] = pa.array(silent_ms, mask=silent_ms < 0)
         named.update(_result_verdicts(values.pop("causes")))
     if "latency" in values:
-        named["acks_all_latencies"] = _result_latencies(values.pop("latency"))
+        middle_us = middle_of_latency_bucket_us(np.arange(BUCKETS))
+        counts = values.pop("latency")
+        named["acks_all_latencies"] = _result_histograms(counts[:, :BUCKETS], middle_us, LATENCIES)
+        wait_us = np.append(0, middle_us[FIRST_SLOW_BUCKET:])  # waits of up to a second are not told apart
+        named["acks_all_waits"] = _result_histograms(counts[:, BUCKETS:], wait_us, WAITS)
     if result in {"score", "follower_score"}:
         names = list(values)
         measures = np.stack([values.pop(name) for name in names], axis=1)
@@ -325,12 +333,11 @@ def _result_verdicts(causes: Int64Array) -> dict[str, pa.Array]:
     }
 
 
-def _result_latencies(counts: Int64Array) -> pa.Array:
-    """Return each row's histogram of acks=all latencies: pairs of the latency in ms and the number of appends."""
+def _result_histograms(counts: Int64Array, of_bucket_us: Int64Array, histogram: pa.ListType) -> pa.Array:
+    """Return each row's histogram: pairs of a bucket's time in ms and what it counts, where that is not 0."""
     row, bucket = np.nonzero(counts)
     pairs = pa.StructArray.from_arrays(
-        [pa.array(middle_of_latency_bucket_us(bucket) / 1000.0), pa.array(counts[row, bucket])],
-        fields=list(LATENCIES.value_type),
+        [pa.array(of_bucket_us[bucket] / 1000.0), pa.array(counts[row, bucket])], fields=list(histogram.value_type)
     )
     offsets = np.searchsorted(row, np.arange(len(counts) + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pairs)

@@ -12,7 +12,7 @@ import numpy as np
 
 from udfs.jit import inlined, kernel
 from udfs.kernel.rule_calls import acknowledged_end
-from udfs.records import BUCKETS, Int64Array
+from udfs.records import BUCKETS, NEVER_US, Int64Array
 
 TIME, END, FIRST_RUN = 0, 1, 2
 """Columns of ``waits``: time and log end of each append. One column per rule run follows, with the number of the row's
@@ -53,6 +53,12 @@ def latency_bucket(latency_us):
             shift += step
         step >>= 1
     return min(16 * shift + (latency_us >> shift), BUCKETS - 1)
+
+
+@kernel
+def end_of_latency_bucket_us(bucket):
+    """Return the latency from which on the next bucket is used, of a bucket from 16 on; NEVER_US for the last one."""
+    return NEVER_US if bucket == BUCKETS - 1 else (17 + bucket % 16) << (bucket // 16 - 1)
 
 
 @kernel

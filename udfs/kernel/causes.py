@@ -13,7 +13,7 @@ import numpy as np
 from udfs.jit import kernel
 from udfs.kernel.excuses import HEARD, IN_FLIGHT_US, UNHEARD
 from udfs.kernel.follower_truth import settle_truth, true_lag_us
-from udfs.kernel.ledger import ledger_known_from_us
+from udfs.kernel.ledger_page import ledger_known_from_us
 from udfs.records import NEVER_US
 
 CAUSES = (

@@ -53,10 +53,11 @@ from udfs.kernel.ledger_page import (
     UNDER_REPLICATED_US,
     UNLESS_KNOWN,
     WAITED_UNTIL_US,
+    ledger_known_from_us,
 )
 from udfs.kernel.lost_records import look_at_heirs
 from udfs.kernel.timeline_rows import show_leader_in_timeline
-from udfs.kernel.unanswered import settle_waits
+from udfs.kernel.unanswered import end_waits, fill_bucket_of_short_waits, settle_waits
 from udfs.records import NEVER_US, Int64Array
 
 DAY_US = 86_400_000_000
@@ -67,7 +68,7 @@ class Ledger(NamedTuple):
     """All counters of the current day of one partition on one leader, for R rule runs and groups, and n replicas."""
 
     pages: Int64Array
-    """The counters of each rule run: MEASURES, then working entries, then latency buckets; shape (R, PLACES)."""
+    """The counters of each rule run: MEASURES, working entries, and buckets of latencies and waits; (R, PLACES)."""
     followers: npt.NDArray[np.void]
     """The counters of each rule run and follower: FOLLOWER_PAGE, shape (R, n)."""
     waits: Int64Array
@@ -78,17 +79,6 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
     """Return a ledger (the counters of all rule runs) with room for ``waits`` appends that wait for acknowledgement."""
     pages, followers = np.zeros((runs, PLACES), np.int64), np.zeros((runs, replicas), FOLLOWER_PAGE)
     return Ledger(pages, followers, new_ack_waits(runs, waits))
-
-
-@kernel
-def ledger_known_from_us(term, params):
-    """Return the time from which a rule run's state cannot depend on events before the log begins, in microseconds.
-
-    That is the start of the term if the log contains it, else a lag time and a check period after the log begins.
-    """
-    if term.begins_mid_term == 0:
-        return term.start_us
-    return term.start_us + (params.replica_lag_time_max_ms + params.check_period_ms + 1) * 1000
 
 
 @kernel
@@ -344,6 +334,7 @@ def produce_in_ledger(term, active, ledger, leaders, params, log_end_offset, now
 @kernel
 def _write_ledger(ledger, r, day, out):
     page = ledger.pages[r]
+    fill_bucket_of_short_waits(page)
     latencies = out.latency[out.filled[3]]
     for bucket in range(len(latencies)):
         latencies[bucket] = page[LATENCIES + bucket]
@@ -392,6 +383,7 @@ def end_ledger(state, now_us, out):
     last_us = now_us - IN_FLIGHT_US * state.term[0].ends_mid_term
     for r in range(state.term[0].runs):
         lag_us = state.params[r].replica_lag_time_max_ms * 1000
+        end_waits(state, r, now_us)
         state.ledger.pages[r][NEVER_ACKNOWLEDGED] = count_given_up_ack_waits(state.ledger.waits, r, now_us - lag_us)
         for p in range(state.term[0].replicas):
             if p != state.term[0].leader:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from udfs.records import BUCKETS, FOLLOWER_MEASURES, MEASURES, int64_record
+from udfs.jit import kernel
+from udfs.records import BUCKETS, FOLLOWER_MEASURES, MEASURES, WAIT_BUCKETS, int64_record
 
 NO_VIOLATION = np.int64(-1)
 
@@ -23,6 +24,10 @@ NO_VIOLATION = np.int64(-1)
     ACKS_ALL_LATENCY_MAX_US,
     ACKS_ALL_WAITS_1S_US,
     ACKS_ALL_WAITS_30S_US,
+    ACKS_ALL_WAITS_1S_SILENT_US,
+    ACKS_ALL_WAIT_MAX_US,
+    ACKS_ALL_WAIT_UNKNOWN_US,
+    ACKS_ALL_UNANSWERED_US,
     LOST_BY_HEIR_MAX,
     LOST_BY_FIRST_ACTIVE_MAX,
     LOST_BY_LONGEST_LOG_MAX,
@@ -41,8 +46,11 @@ records that a member of the ISR lacks; the time up to which waits of acks=all r
 which requests were answered then (``udfs.kernel.unanswered``)."""
 LATENCIES = len(MEASURES) + 4
 """Index of a page's first latency bucket. A bucket counts acknowledged acks=all appends by their latency."""
-PLACES = LATENCIES + BUCKETS
-EXTREMES = (LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US)
+WAITS = LATENCIES + BUCKETS
+"""Index of a page's first bucket of waits. A bucket holds the time in which a request with acks=all would wait so long:
+WAIT_BUCKETS, of which the first, for waits of up to a second, is only filled when a page is written."""
+PLACES = WAITS + WAIT_BUCKETS
+EXTREMES = (LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US, ACKS_ALL_WAIT_MAX_US)
 """Indices of the entries that are maxima."""
 UNLESS_KNOWN = (
     LOST_BY_HEIR_MAX, LOST_BY_FIRST_ACTIVE_MAX, LOST_BY_LONGEST_LOG_MAX, FIRST_VIOLATION_US, FIRST_VIOLATION,
@@ -69,3 +77,14 @@ FOLLOWER_PAGE = int64_record(
     "doubt_until_us",  # a fetch that arrived by then may have preceded the check that dropped it; 0: none can
 )
 """One follower's counters of the current day under one rule run."""
+
+
+@kernel
+def ledger_known_from_us(term, params):
+    """Return the time from which a rule run's state cannot depend on events before the log begins, in microseconds.
+
+    That is the start of the term if the log contains it, else a lag time and a check period after the log begins.
+    """
+    if term.begins_mid_term == 0:
+        return term.start_us
+    return term.start_us + (params.replica_lag_time_max_ms + params.check_period_ms + 1) * 1000

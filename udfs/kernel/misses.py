@@ -11,13 +11,8 @@ from udfs.kernel.active_runs import active_run
 from udfs.kernel.causes import CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, UNKNOWN, causes_of_shrink
 from udfs.kernel.excuses import count_early
 from udfs.kernel.follower_truth import true_miss_at_us, truly_late_at_us
-from udfs.kernel.ledger import (
-    ledger_known_from_us,
-    look_at_risk_for_ledger,
-    settle_ledger,
-    settle_ledger_of_follower,
-)
-from udfs.kernel.ledger_page import AT_RISK
+from udfs.kernel.ledger import look_at_risk_for_ledger, settle_ledger, settle_ledger_of_follower
+from udfs.kernel.ledger_page import AT_RISK, ledger_known_from_us
 from udfs.kernel.shared_runs import join_shared_runs, part_shared_run, part_shared_runs, shared_runs_part_at_us
 from udfs.records import NEVER_US
 

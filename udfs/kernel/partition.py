@@ -187,6 +187,7 @@ def take_in_row(state, rows, i, out):
         take_in_append(state, rows.offset[i], rows.code[i], now_us, out)
         return
     if kind in (SILENCE, IDLE):
+        unanswered.settle_waits_of_all(state, now_us)
         follower_truth.truth_before_pause(state, kind, now_us, rows.until_us[i])
         for p in range(term.replicas if kind == IDLE else 0):
             unanswered.wait_for_no_fetch(state, p, rows.until_us[i], now_us)

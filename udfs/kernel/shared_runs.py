@@ -324,7 +324,9 @@ def _may_join_group(state, r, now_us):
         fetch, mine = state.fetches[p], state.ledger.followers[r, p]
         if mine.judged == 0 or mine.settled_us > now_us or mine.looked_at_us != NEVER_US or mine.missed != 0:
             return False
-        if max(mine.let_go_us, state.ledger.pages[r, ledger_page.ANSWERED_US]) > fetch.had_until_us:
+        answered_us = state.ledger.pages[r, ledger_page.ANSWERED_US]
+        known_us = ledger_page.ledger_known_from_us(term, state.params[r])
+        if max(mine.let_go_us, answered_us, known_us) > fetch.had_until_us:
             return False
         # After leadership is given up, members return without a fetch. So a later fetch may still show that a shrink is
         # not certain.

@@ -3,7 +3,12 @@
 Requests of the log do not show this, because producers whose requests are not answered stop sending. An instant counts
 if a request that was sent a second (or 30 s) before would still be unanswered. Requests are answered in the order in
 which they are sent, so the time up to which they are answered is enough: the least ``had_until_us`` of the followers
-in the ISR. It never moves back.
+in the ISR. It never moves back. Where it jumps at an instant, the requests in between are answered at that instant.
+This gives the histogram of latency over time: in each bucket, for how many microseconds requests would be sent that
+wait so long. They count on the day on which they are answered.
+
+Waits of up to a second are in one bucket. They could not be told from the wait of a fetch for data, up to
+replica.fetch.wait.max.ms, which a request would end; and only longer waits make ``settle_waits`` necessary at a fetch.
 
 A follower has what the leader had appended until ``had_until_us``, or would have appended: the answer to a fetch could
 contain everything until the leader read its log for it, or until its wait for data ended. The follower's next fetch
@@ -17,10 +22,24 @@ are not waited for, although some releases let the high watermark wait for them 
 """
 
 from udfs.jit import inlined, kernel
+from udfs.kernel.ack_latency import end_of_latency_bucket_us, latency_bucket
 from udfs.kernel.active_runs import active_run
-from udfs.kernel.ledger_page import ACKS_ALL_WAITS_1S_US, ACKS_ALL_WAITS_30S_US, ANSWERED_US, WAITED_UNTIL_US
+from udfs.kernel.ledger_page import (
+    ACKS_ALL_UNANSWERED_US,
+    ACKS_ALL_WAIT_MAX_US,
+    ACKS_ALL_WAIT_UNKNOWN_US,
+    ACKS_ALL_WAITS_1S_SILENT_US,
+    ACKS_ALL_WAITS_1S_US,
+    ACKS_ALL_WAITS_30S_US,
+    ANSWERED_US,
+    EXPOSURE_US,
+    UNDER_MIN_ISR_US,
+    WAITED_UNTIL_US,
+    WAITS,
+    ledger_known_from_us,
+)
 from udfs.kernel.rule_calls import ACKNOWLEDGE_EARLY, RULES, acknowledged_end, outvoted, rule_bits
-from udfs.records import NEVER_US, UNKNOWN
+from udfs.records import FIRST_SLOW_BUCKET, NEVER_US, UNKNOWN, WAIT_BUCKETS
 from udfs.rules.base import LACKS_NOTHING, never_outvoted
 
 SECOND_US = 1_000_000
@@ -145,28 +164,96 @@ def _is_outvoted_in_time(state, r, p):
 
 @kernel
 def settle_waits(state, r, now_us):
-    """Add the time up to ``now_us`` in which requests have waited for more than a second, and for more than 30 s.
+    """Add how long requests have waited up to ``now_us``, for rule run ``r``.
 
     The caller calls this before it changes the ISR of rule run ``r``, or anything else on which the waits depend. The
     times are UNKNOWN if the log has only one time per fetch: then it does not show how long a fetch waited for data.
     """
-    page, leader, params = state.ledger.pages[r], state.leaders[r], state.params[r]
-    if leader.isr_size < min(params.min_insync_replicas, leader.replicas):
-        page[ANSWERED_US] = now_us
-    else:
-        page[ANSWERED_US] = _answered_until_us(state, r, now_us)
+    page, leader, params, term = state.ledger.pages[r], state.leaders[r], state.params[r], state.term[0]
+    refused = leader.isr_size < min(params.min_insync_replicas, leader.replicas)
+    _note_answered(page, now_us if refused else _answered_until_us(state, r, now_us), term, params)
+    if not refused:
         longest_us = params.replica_lag_time_max_ms * 1000 if DROP_BY_TRUE_LAG >> state.codes[r] & 1 else NEVER_US
-        _add_waits(page, ACKS_ALL_WAITS_1S_US, SECOND_US, longest_us, now_us)
-        _add_waits(page, ACKS_ALL_WAITS_30S_US, TIMEOUT_US, longest_us, now_us)
+        since_us = page[WAITED_UNTIL_US]
+        if longest_us >= SECOND_US:
+            from_us = max(since_us, page[ANSWERED_US] + SECOND_US)
+            page[ACKS_ALL_WAITS_1S_US] += max(0, now_us - from_us)
+            page[ACKS_ALL_WAITS_1S_SILENT_US] += _overlap_us(from_us, now_us, term.silent_from_us, term.silent_until_us)
+        if longest_us >= TIMEOUT_US:
+            page[ACKS_ALL_WAITS_30S_US] += max(0, now_us - max(since_us, page[ANSWERED_US] + TIMEOUT_US))
+        if leader.isr_size > 1:
+            page[ACKS_ALL_WAIT_UNKNOWN_US] += _overlap_us(since_us, now_us, term.idle_from_us, term.idle_until_us)
+        if page[ANSWERED_US] < now_us - longest_us:
+            _note_dropped_for(page, longest_us, now_us, term, params)
     page[WAITED_UNTIL_US] = max(page[WAITED_UNTIL_US], now_us)
-    if state.term[0].held_unknown:
-        page[ACKS_ALL_WAITS_1S_US] = page[ACKS_ALL_WAITS_30S_US] = UNKNOWN
+    if term.held_unknown:
+        page[ACKS_ALL_WAITS_1S_US] = page[ACKS_ALL_WAITS_30S_US] = page[ACKS_ALL_WAITS_1S_SILENT_US] = UNKNOWN
+        page[ACKS_ALL_WAIT_MAX_US] = page[ACKS_ALL_WAIT_UNKNOWN_US] = page[ACKS_ALL_UNANSWERED_US] = UNKNOWN
 
 
 @inlined
-def _add_waits(page, place, wait_us, longest_us, now_us):
-    if wait_us <= longest_us:
-        page[place] += max(0, now_us - max(page[WAITED_UNTIL_US], page[ANSWERED_US] + wait_us))
+def _overlap_us(from_us, until_us, other_from_us, other_until_us):
+    return max(0, min(until_us, other_until_us) - max(from_us, other_from_us))
+
+
+@inlined
+def _note_answered(page, until_us, term, params):
+    """Store that requests are answered (or refused) that were sent up to ``until_us``.
+
+    Those of them that have waited for more than a second were answered by what changed just after the last call.
+    """
+    from_us, answered_us = page[ANSWERED_US], page[WAITED_UNTIL_US]
+    page[ANSWERED_US] = until_us
+    if from_us < min(until_us, answered_us - SECOND_US):
+        from_us = max(from_us, ledger_known_from_us(term, params))
+        _fill_buckets_of_waits(page, max(answered_us - until_us, SECOND_US), answered_us - from_us)
+
+
+@kernel
+def _note_dropped_for(page, longest_us, now_us, term, params):
+    """Store that each request has waited for ``longest_us``, and then for the follower no more that lacked it."""
+    sent_us = now_us - longest_us - max(page[ANSWERED_US], ledger_known_from_us(term, params))
+    page[ANSWERED_US] = now_us - longest_us
+    if longest_us > SECOND_US and sent_us > 0:
+        page[WAITS + 1 + latency_bucket(longest_us) - FIRST_SLOW_BUCKET] += sent_us
+        page[ACKS_ALL_WAIT_MAX_US] = max(page[ACKS_ALL_WAIT_MAX_US], longest_us)
+
+
+@kernel
+def _fill_buckets_of_waits(page, least_us, longest_us):
+    """Count requests that have waited for ``least_us`` to ``longest_us``: one per microsecond."""
+    bucket = latency_bucket(least_us)
+    if least_us < longest_us:
+        page[ACKS_ALL_WAIT_MAX_US] = max(page[ACKS_ALL_WAIT_MAX_US], longest_us)
+    while least_us < longest_us:
+        end_us = min(longest_us, end_of_latency_bucket_us(bucket))
+        page[WAITS + 1 + bucket - FIRST_SLOW_BUCKET] += end_us - least_us
+        least_us, bucket = end_us, bucket + 1
+
+
+@kernel
+def settle_waits_of_all(state, now_us):
+    """Call ``settle_waits`` for all rule runs."""
+    for k in range(state.term[0].active):
+        settle_waits(state, active_run(state.active, k), now_us)
+
+
+@kernel
+def end_waits(state, r, now_us):
+    """At the end of a term, count the time in which the requests were sent that are not answered then."""
+    settle_waits(state, r, now_us)
+    page = state.ledger.pages[r]
+    known_us = max(page[ANSWERED_US], ledger_known_from_us(state.term[0], state.params[r]))
+    page[ACKS_ALL_UNANSWERED_US] = max(0, now_us - known_us)
+
+
+@kernel
+def fill_bucket_of_short_waits(page):
+    """Set a page's bucket of waits of up to a second: the time that is left, without time in which all are refused."""
+    unknown_us = page[ACKS_ALL_WAIT_UNKNOWN_US] + page[ACKS_ALL_UNANSWERED_US]
+    page[WAITS] = page[EXPOSURE_US] - page[UNDER_MIN_ISR_US] - unknown_us
+    for bucket in range(1, WAIT_BUCKETS):
+        page[WAITS] -= page[WAITS + bucket]
 
 
 @kernel

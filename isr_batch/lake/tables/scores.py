@@ -43,6 +43,13 @@ PARTITION_SCORES = Table(
             "one was sent or not; without the time under min.insync.replicas, in which requests are refused; "
             "null if the log has one instant per fetch",
             acks_all_waits_30s_us="the same for a request sent 30 s before, the default of request.timeout.ms",
+            acks_all_waits_1s_silent_us="part of acks_all_waits_1s_us in which the leader itself was silent",
+            acks_all_wait_max_us="longest wait of an acks=all request that is answered on this day, whether one was "
+            "sent or not; 0 if it is at most 1 s",
+            acks_all_wait_unknown_us="time in which no fetch is known, so that it is not known for how long an "
+            "acks=all request would wait",
+            acks_all_unanswered_us="for how long acks=all requests would be sent that are unanswered when the term "
+            "ends",
             lost_by_heir_max="most acknowledged records, also of acks=0 and 1, that the first active member of the ISR "
             "lacked while the ISR was under min.insync.replicas, or while the rule acknowledged records above the high "
             "watermark; -1 if none is known",
@@ -65,6 +72,10 @@ PARTITION_SCORES = Table(
             first_violation STRING -- name of the column that counts the violation at first_violation_time
             acks_all_latencies ARRAY<STRUCT<latency_ms: DOUBLE, appends: BIGINT>> -- number of acks=all appends that the
                 -- high watermark reached, by latency, in buckets no wider than a sixteenth of the latency
+            acks_all_waits ARRAY<STRUCT<wait_ms: DOUBLE, time_us: BIGINT>> -- latency over time: for how long acks=all
+                -- requests would be sent that wait for wait_ms and are answered on this day, in the same buckets, but
+                -- with waits of up to 1 s in one of 0 ms; without the time under min.insync.replicas,
+                -- acks_all_wait_unknown_us and acks_all_unanswered_us; null if the log has one instant per fetch
         """),
     ),
     {
@@ -184,13 +195,28 @@ _SCORES = (
         high_watermark_stalled_seconds="time with the high watermark below the log end",
         refused_or_stalled_seconds="time with fewer in-sync replicas than min.insync.replicas, or with the high "
         "watermark below the log end, or both",
-        acks_all_latency_ms_p50="time from append to acknowledgement of acks=all appends, median",
-        acks_all_latency_ms_p99="time from append to acknowledgement of acks=all appends, 99th percentile",
+        acks_all_latency_ms_p50="time from append to acknowledgement of acks=all appends, median over requests",
+        acks_all_latency_ms_p99="time from append to acknowledgement of acks=all appends, 99th percentile over "
+        "requests",
         acks_all_latency_ms_max="time from append to acknowledgement of acks=all appends, maximum",
         acks_all_waits_1s_seconds="time in which an acks=all request would wait for more than 1 s, whether one was "
         "sent or not; without the time under min.insync.replicas, in which requests are refused",
         acks_all_waits_30s_seconds="time in which an acks=all request would wait for more than 30 s, the default of "
         "request.timeout.ms; without the time under min.insync.replicas",
+        acks_all_waits_1s_silent_seconds="part of acks_all_waits_1s_seconds in which the leader itself was silent",
+        acks_all_wait_unknown_seconds="time in which no fetch is known, so that it is not known for how long an "
+        "acks=all request would wait",
+        no_leader_seconds="time between a leader's term and the next one, the same under every rule; null if the logs "
+        "do not show when a leader stopped, when the next one began, or a term in between",
+        unavailable_1s_share="share of time in which an acks=all request would be refused, would wait for more than "
+        "1 s, or would find no leader; without acks_all_wait_unknown_seconds; null if part of it is null",
+        unavailable_30s_share="the same, with waits of more than 30 s",
+        acks_all_wait_ms_p50="for how long an acks=all request would wait, median over time, whether one was sent or "
+        "not; 0 if at most 1 s. Time in which requests are refused, or in which it is not known, does not count",
+        acks_all_wait_ms_p99="for how long an acks=all request would wait, 99th percentile over time; 0 if at most 1 s",
+        acks_all_wait_ms_mean="for how long an acks=all request would wait, mean over time; waits of up to 1 s "
+        "count as 0",
+        acks_all_wait_ms_max="for how long an acks=all request would wait, maximum; 0 if at most 1 s",
         loss_exposed_seconds="time in which a member of the ISR lacked records below the high watermark",
         unclean_needed_seconds="time in which no replica could lead cleanly if the leader died, and one could "
         "uncleanly; null if partly unknown; in experiments, the time with the leader alone",

@@ -12,6 +12,7 @@ from isr_batch.lake.duckdb_engine import InProcess
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.spark_engine import BySpark
 from isr_batch.lake.tables.heirs import ELIGIBLE_LEADERS
+from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from isr_batch.lake.tables.outputs import ISR_CHANGES, SHRINK_VERDICTS
 from isr_batch.lake.tables.scores import PARTITION_SCORES, REPLICA_SCORES, RULE_SCORES
 from isr_batch.scoring.notified_changes import notified_at_us
@@ -61,7 +62,13 @@ def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
             "acks_all_latency_max_us": 2_050_000,
             "acks_all_waits_1s_us": 1_500_000,
             "acks_all_waits_30s_us": 500_000,
+            "acks_all_waits_1s_silent_us": 250_000,
+            "acks_all_wait_unknown_us": 600_000_000,
             "acks_all_latencies": [{"latency_ms": 10.0, "appends": 98}, {"latency_ms": 2000.0, "appends": 2}],
+            "acks_all_wait_max_us": 10_300_000,
+            "acks_all_waits": [
+                {"wait_ms": 0.0, "time_us": 90}, {"wait_ms": 2000.0, "time_us": 8}, {"wait_ms": 10_000.0, "time_us": 2},
+            ],
             # At the same instant as another, whose name comes first whatever the order of rows.
             "first_violation": "passed_within_lag_time", "first_violation_time": at(7),
         },
@@ -93,8 +100,14 @@ def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
             ("u", 0, 9, [1], None, None, None),
         )
     ]  # fmt: skip
+    terms = [
+        {**RUN, "topic": topic, "leader_epoch": epoch, "start_time": at(start), "end_time": at(end),
+         "begins_mid_term": epoch == 0, "ends_mid_term": epoch == 1}
+        for topic, epoch, start, end in (("t", 0, 0, 10), ("t", 1, 14, 600), ("u", 1, 10, 600))
+    ]  # fmt: skip
     lake = Lake(spark_session, str(tmp_path_factory.mktemp("scores")), "test")
     for table, of_table in (
+        (LEADER_EPOCHS, terms),
         (ELIGIBLE_LEADERS, heirs),
         (ISR_CHANGES, (*SHRINKS, *expands)),
         (SHRINK_VERDICTS, SHRINKS),
@@ -166,6 +179,15 @@ def test_a_total_of_two_topics(rows: list[dict[str, Any]]) -> None:
         "acks_all_latency_ms_max": 2050.0,
         "acks_all_waits_1s_seconds": 1.5,
         "acks_all_waits_30s_seconds": 0.5,
+        "acks_all_waits_1s_silent_seconds": 0.25,
+        "acks_all_wait_unknown_seconds": 600.0,
+        "no_leader_seconds": 4.0,
+        "unavailable_1s_share": (5 + 1.5 + 4) / (36 * 3600 + 4 - 600),
+        "unavailable_30s_share": (5 + 0.5 + 4) / (36 * 3600 + 4 - 600),
+        "acks_all_wait_ms_p50": 0.0,  # up to 1 s
+        "acks_all_wait_ms_p99": 10_000.0,
+        "acks_all_wait_ms_mean": 360.0,
+        "acks_all_wait_ms_max": 10_300.0,
         "loss_records_max": 5,
         "loss_exposed_seconds": 2.0,
         "isr_members_below_high_watermark": 1,

@@ -1,6 +1,7 @@
 """For how long requests with acks=all wait: by hand, and forwards as backwards."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from tests.kernel_ledger import LedgerOf, in_buckets, ledgers
 from tests.naive_ledger import Bookkeeper, days, ledger
 from tests.naive_rules import RULES
-from tests.naive_truth import APPEND, FETCH, REMOVED, Row, Term
+from tests.naive_truth import APPEND, FETCH, IDLE, REMOVED, SILENCE, Row, Term
 from tests.strategies import Log, Setting, cases_of_all_rules, logs_over_midnight, slowed
 
 SECOND_US = 1_000_000
@@ -57,6 +58,31 @@ def test_an_idle_partition_with_a_dead_follower(
     (found,) = ledger_of(IDLE_AND_DEAD, Setting(rule, 10_000)).scores
     assert (found.acks_all_waits_1s_us, found.acks_all_waits_30s_us) == (us(over_second), us(over_timeout))
     assert found.latencies == ()
+
+
+def test_latency_over_time(ledger_of: LedgerOf) -> None:
+    """A request of this example waits for up to w in the share (19.9 + 7 w) / 60 of time, if w is 1 to 5 s."""
+    fetches = [fetch(0, 2, 100, waited=0.4), *IDLE_AND_DEAD.terms[0].rows]
+    (found,) = ledger_of(log(fetches), Setting("kafka-3.7", 10_000)).scores
+    assert (found.acks_all_wait_max_us, found.acks_all_unanswered_us) == (us(10.1), 0)
+    ends = [us(1), *(n + 1 << shift for shift in range(15, 20) for n in range(16, 32) if n + 1 << shift > us(1))]
+    for end, upto_us in zip(ends, accumulate(found.waits), strict=False):
+        w = min(end / SECOND_US, 10.1)
+        assert upto_us == us(19.9 + 7 * w if w <= 5 else 19.9 + 35 + w - 5)
+    median, p99 = (next(n for n, upto in enumerate(accumulate(found.waits)) if upto >= us(60 * q)) for q in (0.5, 0.99))
+    assert ends[median - 1] < us(1.443) <= ends[median]
+    assert ends[p99 - 1] < us(9.5) <= ends[p99]
+
+
+def test_requests_that_are_not_answered(ledger_of: LedgerOf) -> None:
+    """The term ends at 32 s, when requests since 30 s wait; and no fetch is known from 2 to 5 s."""
+    rows = [*IDLE_AND_DEAD.terms[0].rows, Row(us(2), IDLE, until_us=us(5)), Row(us(22), SILENCE, until_us=us(23))]
+    rows = [row for row in rows if not (row.kind == FETCH and us(2) <= row.time_us < us(5))]
+    (found,) = ledger_of(log(rows, seconds=32), Setting("kafka-3.7", 10_000)).scores
+    assert (found.acks_all_wait_unknown_us, found.acks_all_unanswered_us) == (us(3), us(2))
+    assert found.acks_all_waits_1s_us == us(9.1 + 1)
+    assert found.acks_all_waits_1s_silent_us == us(1)
+    assert sum(found.waits) == us(32 - 5)
 
 
 def test_requests_that_are_refused_do_not_wait(ledger_of: LedgerOf) -> None:
