@@ -230,6 +230,7 @@ def validate_command(
 ) -> None:  # fmt: skip
     """Compare the replay of the brokers' own rule with the ISR changes that the brokers logged."""
     job = open_job(Output(quiet=quiet, as_json=as_json), settings_of_job(env), lake, catalog)
+    from isr_batch.lake.observers import sentences_on_observers
     from isr_batch.nightly import stale_days
     from isr_batch.phrases import count_of
     from isr_batch.scoring.broker_check import predict_broker_changes, require_match
@@ -252,7 +253,7 @@ def validate_command(
         if stale and too_few:  # stale days explain the bad match, and replaying them may improve it
             return
         if not job.out.as_json:
-            job.out.text([match_sentence(matches, least)])
+            job.out.text([*sentences_on_observers(matches.of_observers), match_sentence(matches, least)])
         require_match(matches, least)
 
 

@@ -33,6 +33,7 @@ def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, nothing: "No
     from isr_batch.evidence.questions import answer_questions
     from isr_batch.ingest.folder.folder_warnings import brokers_with_logs, listing_sentences
     from isr_batch.lake.arrow_read import read_columns
+    from isr_batch.lake.observers import changes_of_others, left_out_of_clusters
     from isr_batch.report.evidence_page import write_evidence_page
 
     with recorded_job(job, "run") as done:
@@ -50,9 +51,11 @@ def run_evidence_command(job: Job, logs: LogsOfCommand, file: Path, nothing: "No
             if not has_broker_logs and not found.of_kind(METADATA):
                 missing[name] = listing_sentences(found)
             elif not has_broker_logs or not evidence[name].num_rows:
-                of_change = ("kind", "made_by", "change_time")
-                changes = read_columns(job.lake, "observed_isr_changes", of_change, {"cluster_id": name}).to_pylist()
+                changes = changes_of_others(job.lake, name)
                 missing[name] += returns_alone(changes) if has_broker_logs else metadata_alone(changes)
+        for name, left_out in left_out_of_clusters(job.lake).items():
+            if name in missing:
+                missing[name].append(left_out)
         answers = {
             name: evidence_answer(rows, missing=missing[name], notes=notes_of_brokers(job.lake, name, rows))
             for name, rows in evidence.items()

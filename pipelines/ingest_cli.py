@@ -69,13 +69,14 @@ class LogsOfCommand:
         `look` prints the same warnings, but only knows the first and last lines of each file. The tables of the lake
         may name more brokers that have no logs.
         """
-        from isr_batch.ingest.broker_logs import brokers_in_tables, warnings_of_unread_lines
+        from isr_batch.ingest import broker_logs as logs
         from isr_batch.ingest.folder.folder_warnings import folder_warnings
 
         return {
             name: [
-                *folder_warnings(found, *brokers_in_tables(lake, name)),
-                *warnings_of_unread_lines(lake, name),
+                *folder_warnings(found, *logs.brokers_in_tables(lake, name)),
+                *logs.warnings_of_unread_lines(lake, name),
+                *logs.warnings_of_observers(lake, name, found.given.observers),
             ]
             for name, (_, found) in self.clusters.items()
         }
@@ -217,6 +218,7 @@ def look_command(
 def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
     """Ingest the logs of all clusters. For each, print how its lines were used, and which values were assumed."""
     from isr_batch.ingest.broker_logs import ingest_broker_logs, ingested_clusters, require_clean_broker_logs
+    from isr_batch.lake.observers import left_out_of_clusters
 
     known = ingested_clusters(job.lake)
     if known and not known & {*logs.clusters}:
@@ -233,8 +235,11 @@ def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
             job.out.details(f"Lines of {name}", [vars(tally) for tally in ingest.account], ACCOUNT_COLUMNS)
         else:
             job.out.say(cluster=name, ingest="nothing new")
-        if ingest.notes:
-            job.out.details(f"Assumptions about {name}", [note._asdict() for note in ingest.notes], NOTE_COLUMNS)
+        notes = [note._asdict() for note in ingest.notes]
+        if left_out := left_out_of_clusters(job.lake).get(name) if found.given.observers else None:
+            notes.append({"about": "observers", "found": left_out, "next_time": ""})
+        if notes:
+            job.out.details(f"Assumptions about {name}", notes, NOTE_COLUMNS)
         require_clean_broker_logs(job.lake, name, counts, job.settings.ingest.max_quarantine_ratio)
 
 
@@ -346,6 +351,7 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
     from isr_batch.ingest.own_table.ingest import ingest_own_table
     from isr_batch.ingest.own_table.mapped_clusters import lacking_input
     from isr_batch.lake.lease import leased
+    from isr_batch.lake.observers import left_out_of_clusters
 
     # The lease is held until all tables derived from the rows are up to date, so that no other command interferes.
     with leased(job.lake):
@@ -376,6 +382,8 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
                 )
         with job.out.step("terms of leaders"):
             derive_tables(job.lake)
+        for name, left_out in left_out_of_clusters(job.lake).items():
+            job.out.say(observers_of=name, left_out=left_out)
         missing = lacking_input(job.lake)
         if missing:
             job.out.table("Missing input", missing, LACKING_COLUMNS)

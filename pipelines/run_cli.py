@@ -68,8 +68,8 @@ CAUSE_COLUMNS = (
     "caught_up", "keeping_pace", "slow_leader", "unacked_only",
 )  # fmt: skip
 MATCH_COLUMNS = (
-    "cluster_id", "kind", "leader_id", "matched", "missing", "extra", "unknown", "races", "within_100_ms",
-    "caught_up_within_1_ms", "caught_up_within_2_ms", "offsets_equal",
+    "cluster_id", "kind", "leader_id", "matched", "missing", "extra", "unknown", "of_observers", "races",
+    "within_100_ms", "caught_up_within_1_ms", "caught_up_within_2_ms", "offsets_equal",
 )  # fmt: skip
 
 
@@ -169,7 +169,8 @@ def match_sentence(summary: "BrokerCheckSummary", least: float) -> str:
     """
     changes = sum(row["matched"] + row["missing"] + row["extra"] for row in summary.rows)
     if not changes:
-        return "The brokers logged no ISR change, and the replay makes none: there is nothing to compare."
+        other = "other " if summary.of_observers else ""
+        return f"The brokers logged no {other}ISR change, and the replay makes none: there is nothing to compare."
     share = f"{summary.matched:,} of {count_of(changes, 'ISR change')}"
     if summary.matched_ratio >= least:
         return f"The replay agrees with the brokers on {share}: the verdicts can be trusted."

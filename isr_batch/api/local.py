@@ -12,6 +12,7 @@ from isr_batch.api.replayed import facts_of, frames_read, results_of, timelines_
 from isr_batch.api.stored import folder_of, rows_where, save
 from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.ingest.own_table.in_memory import RowsHere
+from isr_batch.ingest.own_table.leader_epochs import require_known_observers
 from isr_batch.ingest.own_table.mapping import TableMapping
 from isr_batch.lake.arrow_read import contract_of, read_columns
 from isr_batch.lake.lake import Lake
@@ -68,6 +69,7 @@ class LocalTables:
             self._tables = frames_read(sql, frames, mapping)
             _require_fetches(self._tables)
             self._facts = facts_of(sql, self._tables)
+            require_known_observers(self._tables)
             for table, rows in results_of(sql, self._tables, self._facts, runs).items():
                 self._tables.put(table, rows)
 

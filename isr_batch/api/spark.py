@@ -26,6 +26,7 @@ from isr_batch.ingest.own_table.added_rows import DAY_US
 from isr_batch.ingest.own_table.broker_days import FetchDay
 from isr_batch.ingest.own_table.derived_tables import broker_days_of, put_days
 from isr_batch.ingest.own_table.in_memory import RowsHere
+from isr_batch.ingest.own_table.leader_epochs import require_known_observers
 from isr_batch.ingest.own_table.mapping import TableMapping, mapped_columns
 from isr_batch.ingest.own_table.read_source import inputs_of_sources, read_input
 from isr_batch.ingest.own_table.spark_source import SparkRows, rows_as_structs
@@ -164,6 +165,7 @@ class SparkTables:
             lake.put(FETCH_DAYS, days)
             lake.put(BROKER_DAYS, brokers)
             facts = facts_of(sql, lake)
+            require_known_observers(lake)
             return facts, {table: read_columns(lake, table.name, table.column_names) for table in OF_BROKERS}
 
     def _fetch_log(self) -> DataFrame:

@@ -1,13 +1,15 @@
 """Make, write and read the rows of table shrink_evidence."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
 
 from isr_batch.evidence.lines import FoundLines, printed_lag_time
-from isr_batch.evidence.shrinks import shrinks
+from isr_batch.evidence.shrinks import Shrink, shrinks
 from isr_batch.evidence.suspects import SuspectedShrink, weigh_suspects
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_rows import arrow_schema
@@ -18,12 +20,15 @@ from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.evidence import SHRINK_EVIDENCE
 
 SCHEMA: Final = arrow_schema(SHRINK_EVIDENCE)
+TERM_COLUMNS: Final = ("start_time", "topic", "partition_id", "leader_id", "isr_at_start", "observers")
+"""Columns of leader_epochs that `evidence_rows` uses. The first must be a timestamp in microseconds."""
 
 
-def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
+def evidence_rows(found: FoundLines, cluster_id: str, terms: pa.Table | None = None) -> pa.Table:
     """Return the rows of table shrink_evidence, one per replica that left an ISR, in chronological order.
 
-    Each row names the suspected broker and the reason. Observers that left an ISR are left out.
+    Each row names the suspected broker and the reason. Listed observers that left an ISR are left out, unless they were
+    in it when the leader's term began.
 
     Parameters
     ----------
@@ -31,8 +36,11 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
         Lines of all brokers of a cluster.
     cluster_id : str
         Value of the column cluster_id in every row.
+    terms : pa.Table, optional
+        The cluster's rows of table leader_epochs, with `TERM_COLUMNS`. Without them, no observers are known.
     """
-    evidence = weigh_suspects([one for one in shrinks(found) if one.replica_id not in found.observers], found)
+    left = shrinks(found)
+    evidence = weigh_suspects(left if terms is None else _shrinks_of_others(left, terms), found)
     storms: dict[int, int] = {}
     pairs: dict[tuple[int, int], set[int]] = defaultdict(set)
     for one in evidence:
@@ -44,6 +52,20 @@ def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
         for one in evidence
     ]
     return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _shrinks_of_others(left: Sequence[Shrink], terms: pa.Table) -> list[Shrink]:
+    """Return the shrinks without those of observers that were outside the ISR when the leader's term began."""
+    begun: dict[tuple[str, int, int], list[tuple[int, set[int]]]] = defaultdict(list)
+    for row in terms.set_column(0, TERM_COLUMNS[0], terms[TERM_COLUMNS[0]].cast(pa.int64())).to_pylist():
+        outside = {*(row["observers"] or ())} - {*row["isr_at_start"]}
+        begun[row["topic"], row["partition_id"], row["leader_id"]].append((row["start_time"], outside))
+
+    def observes(one: Shrink) -> bool:
+        before = [term for term in begun[*one.partition, one.leader_id] if term[0] <= one.at_us]
+        return bool(before) and one.replica_id in max(before, key=itemgetter(0))[1]
+
+    return [one for one in left if not observes(one)]
 
 
 def write_evidence_table(small: SmallTables, cluster_id: str, evidence: pa.Table, found: FoundLines) -> int:

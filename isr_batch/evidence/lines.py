@@ -1,6 +1,5 @@
 """Classes for log lines in server.log and state-change.log that are evidence about ISR shrinks."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -130,8 +129,6 @@ class FoundLines:
         Times and positions of the lines that show the creation of a log or its first term, by topic and partition.
     elections : dict
         Times at which another broker became the leader, by topic and partition. The first known leader counts too.
-    observers : collection of int
-        Brokers that the operator listed as observers. They join and leave ISRs by other rules than Kafka's.
     """
 
     attempts: list[AttemptLine] = field(default_factory=list)
@@ -148,7 +145,6 @@ class FoundLines:
     process_starts: dict[int, list[tuple[int, EvidencePosition]]] = field(default_factory=dict)
     server_us: dict[int, tuple[int, int]] | None = None
     span_us: dict[int, tuple[int, int]] = field(default_factory=dict)
-    observers: Collection[int] = ()
 
 
 def lag_time_in_lines(found: FoundLines, broker_id: int) -> int | None:

@@ -15,7 +15,9 @@ from isr_batch.incidents.absences import (
 )
 from isr_batch.lake.arrow_read import read_columns
 from isr_batch.lake.arrow_sql import ArrowSql, quoted, without_zones
+from isr_batch.lake.duckdb_engine import answered
 from isr_batch.lake.lake import Lake
+from isr_batch.lake.observers import OF_OBSERVERS, OF_OTHERS
 from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.contract import SET_KEY
 from udfs.rules import BASELINE
@@ -51,16 +53,6 @@ COLUMNS: Final = {
 """Names of the lake's tables that are read, with the columns that are needed."""
 SLOTS: Final = 400
 """Number of slots into which a picture divides its time axis. A slot is two or three pixels wide."""
-_OF_OTHERS: Final = f"""
-SELECT * FROM observed_isr_changes
-ANTI JOIN (
-    FROM (SELECT {", ".join(SET_KEY)}, isr_at_start, unnest(observers) AS replica_id FROM leader_epochs)
-    WHERE NOT coalesce(list_contains(isr_at_start, replica_id), false)
-) USING ({", ".join(_OF_SHRINK)})
-"""
-"""SQL for the brokers' own changes without those of observers, which no rule of Kafka makes.
-
-A replica in isr_at_start is replayed as any other, also if it is listed as an observer."""
 _PACKAGE: Final = "isr_batch.incidents"
 VERDICTS: Final = ("spurious", "genuine", "excluded", "unknown")
 Row = dict[str, Any]
@@ -134,7 +126,9 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
             "SELECT cluster_id FROM observed_isr_changes UNION SELECT cluster_id FROM coverage WHERE log = 'server'",
             **tables,
         )
-        known = {**tables, "brokers_logs": brokers_logs, "observed_isr_changes": sql(_OF_OTHERS, **tables)}
+        of_observers = answered(sql, OF_OBSERVERS, **tables)
+        others = answered(sql, OF_OTHERS, of_observers=of_observers, **tables)
+        known = tables | {"brokers_logs": brokers_logs, "of_observers": of_observers, "observed_isr_changes": others}
         known["dropped"] = sql(text_of(_PACKAGE, "dropped", rule=quoted(rule), key=", ".join(SET_KEY)), **known)
         known["dropped"] = find_undelivered(sql, known, fetches_of)
         drops = sql(text_of(_PACKAGE, "drops"), who=who_was_absent(sql, known, fetches_of), **known)

@@ -22,6 +22,7 @@ from isr_batch.incidents.incident_story import (
 from isr_batch.incidents.own_shrinks import VERDICTS, OwnShrinks, Row
 from isr_batch.incidents.uncovered_time import sentence_of_no_drop
 from isr_batch.ingest.folder.folder_warnings import assumed_lag_time_sentence, release_not_logged_sentence
+from isr_batch.lake.observers import sentences_on_observers
 from isr_batch.phrases import brokers_text, count_of, largest_parts, listed, seconds_text
 from isr_batch.shown_times import time_text, zone_name
 
@@ -137,10 +138,10 @@ def _sentences_of_what_happened(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def _sentences_of_assumptions(cluster: Row) -> list[str]:
-    """Return a sentence for each value that had to be assumed because logs are missing."""
+    """Say what is left out because it concerns observers, and which values were assumed because logs are missing."""
+    said = sentences_on_observers(cluster["of_observers"])
     if cluster["of_table"]:
-        return _assumed_sentences_of_table(cluster)
-    said = []
+        return said + _assumed_sentences_of_table(cluster)
     if cluster["unlogged"]:
         theirs = brokers_text(cluster["unlogged"])
         said.append(f"server.log of {theirs} is missing: a removal that the replay makes too is attributed to them.")

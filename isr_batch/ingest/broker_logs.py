@@ -13,10 +13,11 @@ from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.broker_lines.unread import UNREAD_ISR, UNREAD_SHRINK
 from isr_batch.errors import UsageError
 from isr_batch.evidence.broker_troubles import broker_troubles, write_broker_troubles
-from isr_batch.evidence.evidence_table import evidence_rows, write_evidence_table
+from isr_batch.evidence.evidence_table import TERM_COLUMNS, evidence_rows, write_evidence_table
 from isr_batch.ingest.engine.engine import Engine, ingest_engine_for
 from isr_batch.ingest.engine.in_spark import InSpark, packets_at_once
 from isr_batch.ingest.folder.folder_warnings import unread_sentence
+from isr_batch.ingest.folder.listed_observers import EVERY, Observers, require_known_names, sentences_on_idle_observers
 from isr_batch.ingest.folder.log_folder import REQUEST, LogFolder
 from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.ingested_files import (
@@ -184,6 +185,12 @@ def _read_and_write_broker_logs(
         )
         account = logs.account()
         read = ReadFiles(work, logs.times())
+    listed = work.found.given.observers
+    if listed.keys() - {EVERY}:
+        stored = read_columns(lake, LEADER_EPOCHS.name, ["topic", "partition_id"], {"cluster_id": cluster_id})
+        tables = (engine.collect(logs.tables[LEADER_EPOCHS.name]), stored)
+        terms = (row for table in tables for row in table.select(["topic", "partition_id"]).to_pylist())
+        require_known_names(listed, ((row["topic"], row["partition_id"]) for row in terms), "cluster.yaml")
     with uncounted("writes tables"):
         rows_out, broken = _write(small, logs, read, earlier, cluster_id)
     _write_evidence(small, logs.read_lines, logs.lines, cluster_id)
@@ -208,7 +215,8 @@ def _read_and_write_broker_logs(
 def _write_evidence(small: SmallTables, read: LinesOfInterest, every: LinesOfInterest | None, cluster_id: str) -> None:
     """Find the lines that show why replicas were dropped from the ISR, and write them to table shrink_evidence."""
     found = find_evidence(small.sql, read, every)
-    write_evidence_table(small, cluster_id, evidence_rows(found, cluster_id), found)
+    terms = read_columns(small.lake, LEADER_EPOCHS.name, TERM_COLUMNS, {"cluster_id": cluster_id})
+    write_evidence_table(small, cluster_id, evidence_rows(found, cluster_id, terms), found)
 
 
 def _known_broker_logs(lake: Lake, cluster_id: str) -> list[IngestedFile]:
@@ -296,6 +304,16 @@ def _is_append(row: Mapping[str, Any]) -> str:
     same = [line, *(f"{name} = {row[name]}" for name in ("leader_id", "partition_id", "base_offset")),
             *(f"{name} = {sql_literal(row[name])}" for name in ("topic", "source_file"))]  # fmt: skip
     return f"({' AND '.join(same)})"
+
+
+def warnings_of_observers(lake: Lake, cluster_id: str, listed: Observers) -> list[str]:
+    """Return a sentence on the brokers that ``cluster.yaml`` lists as observers in vain; else an empty list."""
+    terms = (
+        read_columns(lake, LEADER_EPOCHS.name, ["observers", "isr_at_start"], {"cluster_id": cluster_id})
+        if listed
+        else None
+    )
+    return sentences_on_idle_observers(listed, terms.to_pylist() if terms else ())
 
 
 def ingested_clusters(lake: Lake) -> set[str]:

@@ -21,6 +21,7 @@ from isr_batch.lake.engines import engine_for
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.lake_engine import LakeEngine, Rows
 from isr_batch.lake.lease import leased
+from isr_batch.lake.observers import OF_OBSERVERS
 from isr_batch.lake.sql_files import text_of
 from isr_batch.lake.tables.contract import SET_KEY
 from isr_batch.lake.tables.outputs import DEPENDS_ON, ISR_CHANGES, REPLAY_CHECK, SHRINK_VERDICTS
@@ -70,8 +71,8 @@ class BrokerCheckSummary:
     """Outcome of a comparison: one row of counts per cluster, leader and kind of change.
 
     A row counts changes that are ``matched``, ``missing`` (only logged) or ``extra`` (only replayed). ``races`` counts
-    unmatched changes near a fetch or append whose order the log does not show, and ``unknown`` counts changes at times
-    that no log covers.
+    unmatched changes near a fetch or append whose order the log does not show, ``unknown`` counts changes at times that
+    no log covers, and ``of_observers`` counts logged changes of listed observers, which are not compared.
     Four more columns count matched changes whose figures agree: ``within_100_ms`` (their times),
     ``caught_up_within_1_ms`` and ``caught_up_within_2_ms`` (lastCaughtUpTimeMs), and ``offsets_equal``. The last three
     are null if no log line contains the figure.
@@ -83,6 +84,11 @@ class BrokerCheckSummary:
     def matched(self) -> int:
         """Number of changes that are both logged and replayed."""
         return sum(row["matched"] for row in self.rows)
+
+    @property
+    def of_observers(self) -> int:
+        """Number of logged changes that are not compared, because no rule changes listed observers."""
+        return sum(row["of_observers"] for row in self.rows)
 
     @property
     def matched_ratio(self) -> float:
@@ -181,6 +187,7 @@ def compared(engine: LakeEngine, lake: Lake, changes: Rows | None = None) -> dic
     tables["leaders"] = engine.keep(ask_broker_check(engine, "leaders", tables))
     tables["own_terms"] = engine.keep(ask_broker_check(engine, "own_terms", tables))
     tables["parameters"] = _parameters(engine, tables)
+    tables["of_observers"] = engine.keep(engine(OF_OBSERVERS, **tables))
     # Later queries use each of these tables several times, and Spark would compute it again each time.
     for name in ("logged", "replayed", "late_spans", "pairs", "side_by_side", "doubted"):
         tables[name] = engine.keep(ask_broker_check(engine, name, tables))

@@ -61,13 +61,14 @@ def test_timelines_are_no_picture(capsys: pytest.CaptureFixture[str]) -> None:
     assert "written as Parquet files, into a folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("matched", "missing", "said"), [
-    (3, 0, "on 3 of 3 ISR changes: the verdicts can be trusted."),
-    (3, 1, "on only 3 of 4 ISR changes, and the limit is 90%: do not trust the verdicts."),
-    (0, 0, "there is nothing to compare."),
+@pytest.mark.parametrize(("matched", "missing", "of_observers", "said"), [
+    (3, 0, 0, "on 3 of 3 ISR changes: the verdicts can be trusted."),
+    (3, 1, 5, "on only 3 of 4 ISR changes, and the limit is 90%: do not trust the verdicts."),
+    (0, 0, 0, "logged no ISR change, and the replay makes none: there is nothing to compare."),
+    (0, 0, 5, "logged no other ISR change, and the replay makes none: there is nothing to compare."),
 ])  # fmt: skip
-def test_validate_ends_with_a_sentence(matched: int, missing: int, said: str) -> None:
-    summary = BrokerCheckSummary([{"matched": matched, "missing": missing, "extra": 0}])
+def test_validate_ends_with_a_sentence(matched: int, missing: int, of_observers: int, said: str) -> None:
+    summary = BrokerCheckSummary([{"matched": matched, "missing": missing, "extra": 0, "of_observers": of_observers}])
     assert match_sentence(summary, 0.9).endswith(said)
 
 

@@ -4,6 +4,7 @@
 -- without_requests (the leader has no request log).
 -- min_isr_changes: settings of min.insync.replicas that differ from the one before.
 -- unseen: brokers with replicas whose server.log is missing, although other brokers have one.
+-- of_observers: changes that the brokers made to listed observers, which are in no other count.
 -- refused_files: files of logs that were refused as a whole.
 WITH unlogged AS (
   SELECT cluster_id, list(DISTINCT broker_id ORDER BY broker_id) AS unlogged
@@ -58,6 +59,7 @@ SELECT
     AS changes,
   (SELECT mode(c.rule ORDER BY c.rule) FROM replay_check AS c WHERE c.cluster_id = t.cluster_id) AS rule,
   t.cluster_id IN (SELECT cluster_id FROM brokers_logs) AS logged,
+  (SELECT count(*) FROM of_observers AS o WHERE o.cluster_id = t.cluster_id) AS of_observers,
   any_value(u.unlogged) AS unlogged,
   any_value(n.unseen) AS unseen,
   (SELECT count(DISTINCT q.source_file) FROM quarantine AS q

@@ -16,7 +16,7 @@ FROM (
   SELECT *, observed_follower_log_end_offset = replayed_follower_log_end_offset
     AND observed_leader_log_end_offset = replayed_leader_log_end_offset
     AND observed_high_watermark = replayed_high_watermark AS equal
-  FROM replay_check
+  FROM replay_check WHERE status <> 'observer'
 )
 GROUP BY ALL
 ORDER BY cluster_id, kind, leader_id

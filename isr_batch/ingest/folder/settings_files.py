@@ -1,12 +1,13 @@
 """Read the settings next to the logs: a broker's server.properties, and the user's cluster.yaml."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
 from isr_batch.errors import UsageError
+from isr_batch.ingest.folder.listed_observers import Observers, parse_observers
 from isr_batch.ingest.log_files.content import content_chunks
 from isr_batch.ingest.log_files.events import EventFields
 
@@ -41,15 +42,15 @@ class ClusterSettings:
     min_insync_replicas: int | None = None
     num_replica_fetchers: int | None = None
     replica_fetch_wait_max_ms: int | None = None
-    observers: tuple[int, ...] = ()
-    """Ids of brokers whose replicas fetch but never join an ISR."""
+    observers: Observers = field(default_factory=dict)
+    """Brokers whose replicas fetch but never join an ISR."""
     events: EventFields | None = None
 
 
 def read_cluster_settings(path: Path) -> ClusterSettings:
     """Read ``cluster.yaml``.
 
-    The file may contain ``release``, settings under their Kafka names, ``observers`` (a list of brokers), and
+    The file may contain ``release``, settings under their Kafka names, ``observers`` (see `parse_observers`), and
     ``events``, which names the fields of JSON events.
 
     Raises
@@ -75,8 +76,7 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
         )
     mistakes = [f"{name}: unknown setting" for name in stated if name not in {*names, EVENTS, OBSERVERS}]
     values: dict[str, Any] = {EVENTS: _event_fields(stated.get(EVENTS))}
-    values[OBSERVERS], wrong = _listed_brokers(stated.get(OBSERVERS, []))
-    mistakes += wrong
+    values[OBSERVERS] = _listed_observers(stated.get(OBSERVERS, {}), mistakes)
     if EVENTS in stated and not values[EVENTS]:
         mistakes.append(f"{EVENTS}: expected {{time: FIELD, message: FIELD, logger: FIELD}}")
     for name, field_name in names.items():
@@ -95,11 +95,13 @@ def read_cluster_settings(path: Path) -> ClusterSettings:
     return ClusterSettings(**values)
 
 
-def _listed_brokers(stated: object) -> tuple[tuple[int, ...], list[str]]:
-    """Parse ``observers`` in ``cluster.yaml``. Return the brokers and, if it is not a list of ids, a mistake."""
-    ids = [int_setting(str(each)) for each in stated] if isinstance(stated, list) else [None]
-    wrong = [] if None not in ids else [f"{OBSERVERS}: expected a list of broker ids, such as [4, 5]"]
-    return tuple(sorted({each for each in ids if each is not None})), wrong
+def _listed_observers(stated: object, mistakes: list[str]) -> Observers:
+    """Parse ``observers`` in ``cluster.yaml``. If it is wrong, add the reason to ``mistakes``."""
+    try:
+        return parse_observers(stated)
+    except ValueError as error:
+        mistakes.append(f"{OBSERVERS}: {error}")
+        return {}
 
 
 def _event_fields(stated: object) -> EventFields | None:

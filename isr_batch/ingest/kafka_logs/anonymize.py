@@ -1,5 +1,6 @@
 """Copy a folder of logs with made-up names (command `anonymize`). Lines that an ingest skips lose their text."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 from isr_batch.broker_lines.forms import LAG_TIME, MIN_ISR
 from isr_batch.broker_lines.kinds import BROKER_KINDS, GC, METADATA, REQUEST, SERVER, STATE_CHANGE, LogKindFinder
 from isr_batch.ingest.folder.lines import Selection, lines_of_file
+from isr_batch.ingest.folder.listed_observers import EVERY
 from isr_batch.ingest.folder.log_folder import SNAPSHOT, LogFile, LogFolder
 from isr_batch.ingest.folder.settings_files import FETCH_WAIT, FETCHERS, OBSERVERS
 from isr_batch.ingest.kafka_logs.lines_of_interest import read_as_log_lines
@@ -60,7 +62,7 @@ def write_copy(found: LogFolder, names: MadeUpNames, out: Path) -> int:
                 for line, is_kept in zip(lines.to_pylist(), kept.to_pylist(), strict=True):
                     stream.write(f"{names.replaced(line) if is_kept else line}\n")
                 count += len(lines)
-    _write_settings_of_copy(found, out)
+    _write_settings_of_copy(found, names, out)
     return count
 
 
@@ -109,12 +111,13 @@ def _anonymized_empty_lines(values: pa.StringArray, log: pa.StringArray) -> pa.S
     return pc.fill_null(pc.binary_join_element_wise(head, loggers, ""), "")
 
 
-def _write_settings_of_copy(found: LogFolder, out: Path) -> None:
+def _write_settings_of_copy(found: LogFolder, names: MadeUpNames, out: Path) -> None:
     """Write cluster.yaml and one server.properties per broker, with only the settings that a replay needs."""
     given = found.given
     stated = {"release": given.release, LAG_TIME: given.replica_lag_time_max_ms, MIN_ISR: given.min_insync_replicas,
               FETCHERS: given.num_replica_fetchers, FETCH_WAIT: given.replica_fetch_wait_max_ms}  # fmt: skip
-    stated |= {OBSERVERS: str([*given.observers]) if given.observers else None}
+    listed = {names.replaced(f"topic {name}").removeprefix("topic "): ids for name, ids in given.observers.items()}
+    stated |= {OBSERVERS: json.dumps(listed.get(EVERY, listed)) if listed else None}
     if lines := [f"{name}: {value}\n" for name, value in stated.items() if value is not None]:
         (out / "cluster.yaml").write_text("".join(lines))
     for broker in found.brokers.values():

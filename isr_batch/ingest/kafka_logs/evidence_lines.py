@@ -35,7 +35,6 @@ def find_evidence(sql: ArrowSql, read: LinesOfInterest, every: LinesOfInterest |
         _widen_evidence_span(span_us, broker_id, first_us, last_us)
     found = find_lines(sql, pa.concat_tables(lines), span_us)
     found.settings |= read.settings
-    found.observers = read.observers
     found.server_us = {}
     for file in (every or read).files.to_pylist():
         if file["kind"] == SERVER and file["informs"]:

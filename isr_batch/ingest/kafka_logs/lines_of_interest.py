@@ -88,8 +88,6 @@ class LinesOfInterest:
         lines with a timestamp.
     settings : dict of (int, str) to int
         Settings in files next to the logs, by broker and name of the setting in Kafka.
-    observers : tuple of int
-        Brokers that the operator listed as observers.
     """
 
     server: pa.Table
@@ -101,7 +99,6 @@ class LinesOfInterest:
     kept: pa.Table
     used: dict[str, int]
     settings: dict[tuple[int, str], int] = field(default_factory=dict)
-    observers: tuple[int, ...] = ()
 
 
 def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> LinesOfInterest:
@@ -124,7 +121,7 @@ def read_lines_of_interest(engine: Engine, sql: ArrowSql, found: LogFolder) -> L
         _other_lines_by_file(sql, figures, records),
         sql("SELECT broker_id, unnest(active_us) AS at_us FROM figures", figures=figures),
         chosen.filter(pc.and_(pc.is_valid(chosen["message"]), pc.is_in(chosen["kind"], _KEPT)))
-        .select(KEPT_LINES.names), used, _settings_next_to_logs(found), found.given.observers,
+        .select(KEPT_LINES.names), used, _settings_next_to_logs(found),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from isr_batch.ingest.engine.engine import Engine, Rows
 from isr_batch.ingest.engine.input_rows import with_input_columns
 from isr_batch.ingest.folder import lines, log_folder, partition_listing
 from isr_batch.ingest.folder.broker_ids import Refused
+from isr_batch.ingest.folder.listed_observers import mark_observers
 from isr_batch.ingest.folder.log_options import LogOptions
 from isr_batch.ingest.kafka_logs import last_requests
 from isr_batch.ingest.kafka_logs.assumptions import Note, assumptions, unnamed_topics
@@ -255,8 +256,7 @@ def read_kafka_logs(  # noqa: PLR0913, PLR0915 the last three are for an ingest,
     followers = mid_term_rows.as_followers(earlier.with_followers(seen))
     known = leader_epochs.leader_epochs(sources, starts, mid_term_rows.as_begun(begun), followers, processes)
     rows = mid_term_rows.vouched_for(known.to_pylist(), stretches, evidence)
-    for row in rows:
-        row["observers"] = [replica for replica in row["assigned"] if replica in found.given.observers]
+    mark_observers(rows, found.given.observers)
     mid_term_rows.end_in_pauses(rows, pauses, sources)
     releases.with_releases(rows, releases.oldest_release(by_file), found.given.release)
     sessions = fetch_log.requests_in_sessions(engine, said["fetches"], stretches)

@@ -19,7 +19,7 @@ from isr_batch.broker_lines.log_sql import log_sql
 from isr_batch.ingest.own_table.broker_days import FetchDay
 from isr_batch.ingest.own_table.checks import checks_of_changes, silences_until_changes
 from isr_batch.ingest.own_table.growth_of_logs import with_growth_of_logs
-from isr_batch.ingest.own_table.leader_epochs import GAP_US, leader_epochs_of_own_table
+from isr_batch.ingest.own_table.leader_epochs import GAP_US, leader_epochs_of_own_table, require_known_observers
 from isr_batch.ingest.own_table.mapping import INSTANTS
 from isr_batch.ingest.own_table.silences import leader_silences
 from isr_batch.lake.arrow_read import contract_schema, open_columns, read_columns
@@ -57,6 +57,7 @@ def derive_tables(lake: Lake) -> None:
                 _replace_derived_days(
                     lake, sql, table, clusters, [day], _derived_rows(table, rows, now.get(day, ""), day)
                 )
+    require_known_observers(lake)
     with log_sql() as sql:
         terms, events = _terms_and_events(lake, sql, clusters, stale)
         _replace_changed_days(lake, sql, LEADER_EPOCHS, clusters, terms)

@@ -4,11 +4,18 @@ Fetches are summed up by day in table ``fetch_days``, from which terms are deriv
 the fetches of days that it changes. Fetches of later days can change the end of a term, but never its start.
 """
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from isr_batch.ingest.folder.listed_observers import (
+    EVERY,
+    observers_from_json,
+    observers_of_partition,
+    require_known_names,
+)
 from isr_batch.lake.arrow_read import contract_schema, read_columns
 from isr_batch.lake.arrow_sql import ArrowSql, without_zones
 from isr_batch.lake.lake import Lake
@@ -21,6 +28,8 @@ UNKNOWN_EPOCH: Final = -1
 HOLE_US: Final = 3_600_000_000
 """If no fetches from a leader are known for this long, in microseconds, it is unknown which partitions it led in that
 time."""
+_PARTITION: Final = ["cluster_id", "topic", "partition_id"]
+_LISTED: Final = pa.field("listed", pa.list_(pa.int32()))
 GAP_US: Final = 2_000_000
 """A gap in a leader's fetches that is shorter than this, in microseconds, does not end its term, even if another leader
 has fetches in the gap. When leadership moves, fetches of both leaders may interleave, because their clocks differ."""
@@ -75,29 +84,67 @@ def look_up_epochs(sql: ArrowSql, terms: pa.Table, rows: pa.Table, time: str) ->
 
 def leader_epochs_of_own_table(lake: Lake, sql: ArrowSql) -> pa.Table:
     """Return the rows of ``leader_epochs`` for all clusters from users' tables."""
+    mapped_clusters = read_columns(lake, MAPPED_CLUSTERS.name, MAPPED_CLUSTERS.column_names)
     clusters = sql(
         """
         SELECT cluster_id, replica_lag_time_max_ms, min_insync_replicas, broker_version,
-          coalesce(observers, []) AS listed,
           CASE WHEN lag_time_is_given THEN 'given' ELSE 'default' END AS lag_time_source,
           json_exists(mapped, '$.epochs') AS has_epochs,
           coalesce(list_contains(json_extract_string(mapped, '$.epochs[*]'), 'previous_leader_id'), false)
             AS has_previous
         FROM mapped_clusters
         """,
-        mapped_clusters=read_columns(lake, MAPPED_CLUSTERS.name, MAPPED_CLUSTERS.column_names),
+        mapped_clusters=mapped_clusters,
     )
     names = clusters["cluster_id"].to_pylist()
     tables = {
         table.name: without_zones(read_columns(lake, table.name, table.column_names, {"cluster_id": names}))
         for table in (FETCH_DAYS, GIVEN_TERMS)
     }
+    tables |= {"clusters": clusters, "observing": _observing(mapped_clusters, tables.values())}
     parts = [
-        sql(text_of("isr_batch.ingest.own_table", name, gap_us=GAP_US, hole_us=HOLE_US), clusters=clusters, **tables)
+        sql(text_of("isr_batch.ingest.own_table", name, gap_us=GAP_US, hole_us=HOLE_US), **tables)
         for name in ("given_terms", "inferred_terms")
     ]
     schema = contract_schema(LEADER_EPOCHS.name, LEADER_EPOCHS.column_names)
     return pa.concat_tables(_conformed_terms(part, schema) for part in parts)
+
+
+def require_known_observers(lake: Lake) -> None:
+    """Raise an error if the mapping of a cluster lists observers of a topic or partition without any row.
+
+    Raises
+    ------
+    UsageError
+        The message names the topic or partition.
+    """
+    mapped_clusters = read_columns(lake, MAPPED_CLUSTERS.name, ["cluster_id", "observers"])
+    listed = {row["cluster_id"]: observers_from_json(row["observers"]) for row in mapped_clusters.to_pylist()}
+    named = {name: of_cluster for name, of_cluster in listed.items() if of_cluster.keys() - {EVERY}}
+    if not named:
+        return
+    names, wanted = (FETCH_DAYS.name, GIVEN_TERMS.name), {"cluster_id": [*named]}
+    rows = _partitions(read_columns(lake, name, _PARTITION, wanted) for name in names)
+    for name, of_cluster in named.items():
+        partitions = ((row["topic"], row["partition_id"]) for row in rows if row["cluster_id"] == name)
+        require_known_names(of_cluster, partitions, f"the mapping of {name}")
+
+
+def _observing(mapped_clusters: pa.Table, tables: Iterable[pa.Table]) -> pa.Table:
+    """Return the partitions that occur in ``tables``, with the brokers that observe by the mapping (``listed``)."""
+    of_cluster = {row["cluster_id"]: observers_from_json(row["observers"]) for row in mapped_clusters.to_pylist()}
+    rows = [
+        row | {"listed": observers_of_partition(of_cluster[row["cluster_id"]], row["topic"], row["partition_id"])}
+        for row in _partitions(tables)
+    ]
+    return pa.Table.from_pylist(rows, contract_schema(FETCH_DAYS.name, _PARTITION).append(_LISTED))
+
+
+def _partitions(tables: Iterable[pa.Table]) -> list[dict[str, Any]]:
+    """Return each distinct (cluster, topic, partition) in tables, as a dict with the names in `_PARTITION`."""
+    every = pa.concat_tables(rows.select(_PARTITION) for rows in tables)
+    found: list[dict[str, Any]] = every.group_by(_PARTITION).aggregate([]).to_pylist()
+    return found
 
 
 def _conformed_terms(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from isr_batch.errors import UsageError
+from isr_batch.ingest.folder.listed_observers import observers_as_json, observers_from_json, sentences_on_idle_observers
 from isr_batch.ingest.own_table.column_values import can_be_read
 from isr_batch.ingest.own_table.mapping import INSTANTS, ColumnSource, MappedTable, TableMapping, mapped_columns
 from isr_batch.ingest.own_table.read_source import Input
@@ -17,6 +18,7 @@ from isr_batch.lake.duckdb_engine import replace_arrow
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.small_tables import SmallTables
 from isr_batch.lake.tables.inputs import INGESTED_FILES
+from isr_batch.lake.tables.leaders import LEADER_EPOCHS
 from isr_batch.lake.tables.own_tables import MAPPED_CLUSTERS
 
 _SECTIONS = ("fetches", "appends", "epochs", "changes")
@@ -131,7 +133,7 @@ def mapped_cluster(mapping: TableMapping, before: Mapping[str, Any] | None = Non
         "min_insync_replicas": mapping.min_insync_replicas,
         "min_isr_is_given": "min_insync_replicas" in given,
         "broker_version": mapping.broker_version,
-        "observers": mapping.observers,
+        "observers": observers_as_json(mapping.observers),
     }
 
 
@@ -161,7 +163,17 @@ def lacking_input(lake: Lake) -> list[dict[str, Any]]:
         ``cluster_id``, ``missing``, ``what_the_results_lack``.
     """
     rows = read_columns(lake, MAPPED_CLUSTERS.name, MAPPED_CLUSTERS.column_names).to_pylist()
-    return [lack for row in sorted(rows, key=lambda row: row["cluster_id"]) for lack in _lacks_of_cluster(row)]
+    found = [lack for row in sorted(rows, key=lambda row: row["cluster_id"]) for lack in _lacks_of_cluster(row)]
+    for row in rows:
+        if listed := observers_from_json(row["observers"]):
+            terms = read_columns(
+                lake, LEADER_EPOCHS.name, ["observers", "isr_at_start"], {"cluster_id": row["cluster_id"]}
+            ).to_pylist()
+            found += [
+                {"cluster_id": row["cluster_id"], "missing": "observers", "what_the_results_lack": said}
+                for said in sentences_on_idle_observers(listed, terms)
+            ]
+    return found
 
 
 def _lacks_of_cluster(cluster: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, ValidationError, model_validator
 
 from isr_batch.errors import UsageError
+from isr_batch.ingest.folder.listed_observers import parse_observers
 from isr_batch.lake.addresses import is_address, is_table_name
 from isr_batch.phrases import did_you_mean
 from isr_batch.shipped_files import examples
@@ -281,7 +282,7 @@ class TableMapping(_Section):
     """Lag time, in ms, of terms that the tables give none for; min_insync_replicas and broker_version are alike."""
     min_insync_replicas: int = Field(default=1, ge=1)
     broker_version: str | None = None
-    observers: list[StrictInt] = []
+    observers: Annotated[Any, AfterValidator(parse_observers)] = {}
 
 
 HINT: Final = f"docs/own-tables.md describes the mapping; {examples('conf/mappings')} has examples"
@@ -302,10 +303,8 @@ def load_mapping(file: Path, cluster_id: str | None = None) -> TableMapping:
     UsageError
         If the file cannot be read or contains mistakes. The message lists all.
     """
-    tree = read_mapping(file)
-    return mapping_of(
-        _mapping_with_paths(tree | ({} if cluster_id is None else {"cluster_id": cluster_id}), file.parent), file
-    )
+    tree = read_mapping(file) | ({} if cluster_id is None else {"cluster_id": cluster_id})
+    return mapping_of(_mapping_with_paths(tree, file.parent), file)
 
 
 def read_mapping(file: Path) -> dict[str, Any]:
@@ -374,8 +373,7 @@ def _mistakes_across_sections(tree: dict[str, Any]) -> list[str]:
         columns = tree[section].get("columns") if isinstance(tree.get(section), dict) else None
         return columns if isinstance(columns, dict) else {}
 
-    mistakes = []
-    fetches, appends = mapped("fetches"), mapped("appends")
+    mistakes, fetches, appends = [], mapped("fetches"), mapped("appends")
     if fetches and not {"handled_time", "arrival_time"} & set(fetches):
         mistakes.append("fetches.columns: handled_time or arrival_time is required")
     if appends and not tree.get("epochs") and ("leader_epoch" in fetches) != ("leader_epoch" in appends):

@@ -152,9 +152,10 @@ REPLAY_CHECK = Table(
         *columns("""
             replica_id INT NOT NULL -- replica that left or joined the ISR
             kind STRING NOT NULL -- shrink or expand
-            status STRING NOT NULL -- matched, missing (only logged), extra (only replayed), or unknown: the change has
-                -- no counterpart, but the request log does not cover its time, or began less than a lag time and a
-                -- check period before it, or its day is not replayed
+            status STRING NOT NULL -- matched, missing (only logged), extra (only replayed), unknown (the change has no
+                -- counterpart, but the request log does not cover its time, or began less than a lag time and a check
+                -- period before it, or its day is not replayed), or observer (the broker changed a listed observer,
+                -- which no rule does: it is not compared)
             observed_time TIMESTAMP -- change_time of the logged change; null if extra
             replayed_time TIMESTAMP -- change_time of the replayed change; null if missing
             time_error_ms DOUBLE -- replayed_time minus observed_time; null without both
@@ -173,9 +174,9 @@ REPLAY_CHECK = Table(
     {
         **KEY_CHECKS,
         "kind_known": "kind IN ('shrink', 'expand')",
-        "status_known": "status IN ('matched', 'missing', 'extra', 'unknown')",
+        "status_known": "status IN ('matched', 'missing', 'extra', 'unknown', 'observer')",
         "times_fit_status": "status = 'unknown' OR (observed_time IS NULL) = (status = 'extra') "
-        "AND (replayed_time IS NULL) = (status = 'missing')",
+        "AND (replayed_time IS NULL) = (status IN ('missing', 'observer'))",
     },
     ("event_date",),
     change_feed=True,

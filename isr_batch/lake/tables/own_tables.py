@@ -21,8 +21,8 @@ MAPPED_CLUSTERS = Table(
                 -- default
             broker_version STRING -- Kafka version of terms for which the tables give none; null if the mapping gives
                 -- none either
-            observers ARRAY<INT> -- brokers that the mapping lists as observers: their replicas fetch but never join an
-                -- ISR
+            observers STRING -- brokers that the mapping lists as observers, whose replicas fetch but never join an ISR:
+                -- JSON with a list for each topic (t) or partition (t-0), or one list with an empty name for all
             ingest_run STRING NOT NULL -- run_id of the ingest that wrote this row
         """),
     ),

@@ -1,5 +1,5 @@
 -- Changes that the leaders logged. A cluster without a known release, such as a fleet under a proposal, is left out, and so
--- are changes of observers, which no rule of Kafka makes. A replica in isr_at_start is replayed, also if it is listed.
+-- are changes of observers.
 SELECT
   cluster_id, topic, partition_id, leader_id, replica_id, kind,
   leader_epoch, unix_micros(change_time) AS at_us, last_caught_up_time_ms,
@@ -8,10 +8,5 @@ SELECT
     PARTITION BY cluster_id, topic, partition_id, leader_id, replica_id, kind ORDER BY change_time, leader_epoch
   ) AS number
 FROM {observed_isr_changes}
-LEFT JOIN (
-  SELECT DISTINCT cluster_id, topic, partition_id, leader_id, leader_epoch, replica_id, true AS observes FROM (
-    SELECT *, explode(observers) AS replica_id FROM {leader_epochs}
-  ) AS listed
-  WHERE NOT coalesce(array_contains(isr_at_start, replica_id), false)
-) AS observers USING (cluster_id, topic, partition_id, leader_id, leader_epoch, replica_id)
-WHERE observes IS NULL AND made_by = 'leader' AND cluster_id IN (SELECT cluster_id FROM {leaders})
+ANTI JOIN {of_observers} USING (cluster_id, topic, partition_id, leader_epoch, leader_id, replica_id)
+WHERE made_by = 'leader' AND cluster_id IN (SELECT cluster_id FROM {leaders})

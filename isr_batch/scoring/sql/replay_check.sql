@@ -1,4 +1,5 @@
 -- Rows of replay_check. A replayed change contains what it depends on; a logged shrink that was not replayed may be from a race.
+-- No rule makes the changes of observers.
 SELECT
   cluster_id, topic, partition_id, leader_epoch, leader_id, rule, params_json, replica_id, kind, status,
   timestamp_micros(observed_us) AS observed_time,
@@ -15,3 +16,10 @@ SELECT
 FROM {doubted} AS doubted
 LEFT JOIN {races} AS races USING (cluster_id, topic, partition_id, leader_id, replica_id, at_us)
 LEFT JOIN {words} AS words USING (depends_on)
+UNION ALL
+SELECT
+  cluster_id, topic, partition_id, leader_epoch, leader_id, ran, '{{}}', replica_id, kind, 'observer', change_time, NULL, NULL, NULL,
+  follower_log_end_offset, NULL, leader_log_end_offset, NULL, high_watermark, NULL,
+  'the replica was listed as an observer and not in the ISR when the term began', CAST(change_time AS DATE)
+FROM {of_observers} AS of_observers JOIN {leaders} AS leaders USING (cluster_id, leader_id)
+WHERE made_by = 'leader'

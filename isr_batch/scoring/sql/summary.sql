@@ -5,7 +5,8 @@ SELECT
   count(CASE WHEN status = 'missing' THEN 1 END) AS missing,
   count(CASE WHEN status = 'extra' THEN 1 END) AS extra,
   count(CASE WHEN status = 'unknown' THEN 1 END) AS unknown,
-  count(CASE WHEN status <> 'matched' AND (note LIKE 'race%' OR note LIKE 'possible%') THEN 1 END) AS races,
+  count(CASE WHEN status = 'observer' THEN 1 END) AS of_observers,
+  count(CASE WHEN status IN ('missing', 'extra', 'unknown') AND (note LIKE 'race%' OR note LIKE 'possible%') THEN 1 END) AS races,
   count(CASE WHEN status = 'matched' AND abs(time_error_ms) <= $close_ms THEN 1 END) AS within_100_ms,
   CASE WHEN count(caught_up_error_ms) > 0 THEN count(CASE WHEN caught_up_error_ms <= $near_ms THEN 1 END) END
     AS caught_up_within_1_ms,

@@ -72,7 +72,8 @@ def test_the_same_in_pandas(sample_lake: Lake) -> None:
 def test_every_view_says_the_same_in_both(sample_lake: Lake) -> None:
     spark, db = by_spark(sample_lake), by_duckdb(sample_lake)
     for view in {*sample_lake.names()} & {
-        "fetches", "days_to_replay", "evidence_storms", "spurious_shrinks", "spurious_by_leader", "worst_partitions",
+        "changes_of_observers", "fetches", "days_to_replay", "evidence_storms", "spurious_shrinks",
+        "spurious_by_leader", "worst_partitions",
     }:  # fmt: skip
         columns, _ = db(f"SELECT * FROM {view} LIMIT 0")
         kinds = dict(db(f"SELECT column_name, column_type FROM (DESCRIBE {view})")[1])

@@ -167,6 +167,7 @@ def _verdicts(lake: Lake) -> None:
 def test_views_by_bare_name(lake: Lake) -> None:
     _verdicts(lake)
     assert set(lake.register_views()) == {"replayed_days", "shrink_verdicts", *sql_texts()} - {
+        "changes_of_observers",
         "days_to_replay",
         "elections_by_day",
         "evidence_and_verdicts",

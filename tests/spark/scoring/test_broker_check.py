@@ -87,7 +87,7 @@ def edges(lake: Lake) -> Lake:
     # Broker 3 has no server.log, and that of broker 4 begins late.
     terms += [term(7 + leader, 0, 1200) | {"leader_id": leader, "assigned": [leader, 2], "isr_at_start": [leader, 2]}
               for leader in (3, 4)]  # fmt: skip
-    # Nothing is said about an observer that the leader took out.
+    # An observer that the leader took out is not compared.
     terms += [term(12, 0, 1200, observers=[2]) | {"isr_at_start": [1]}]
     write(lake, LEADER_EPOCHS, terms)
     write(lake, COVERAGE, [
@@ -139,6 +139,7 @@ STORY: Mapping[int, list[tuple[str, str | None]]] = {
     10: [("unknown", "no server.log of the leader covers this time: the change may not be the leader's")],
     11: [("unknown", "no server.log of the leader covers this time: the change may not be the leader's"),
          ("extra", None)],
+    12: [("observer", "the replica was listed as an observer and not in the ISR when the term began")],
 }  # fmt: skip
 
 
@@ -181,6 +182,11 @@ def test_the_table_has_it(edges: Lake) -> None:
     assert (first["caught_up_within_1_ms"], first["caught_up_within_2_ms"], first["within_100_ms"]) == (0, 1, 1)
     assert first["offsets_equal"] is None  # no line has two of its figures
     assert (summary.matched, edges.read(REPLAY_CHECK.name).count()) == (2, sum(map(len, STORY.values())))
+    assert summary.of_observers == 1
+    logged = edges.read(OBSERVED_ISR_CHANGES.name).where("made_by = 'leader'").count()
+    counts = (sum(row[name] for row in summary.rows) for name in ("matched", "missing", "of_observers"))
+    unknown = edges.read(REPLAY_CHECK.name).where("status = 'unknown' AND observed_time IS NOT NULL").count()
+    assert sum(counts) + unknown == logged
 
 
 def marked(seconds: float, line: str = "any") -> dict[str, Any]:

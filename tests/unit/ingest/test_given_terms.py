@@ -14,8 +14,10 @@ BEGIN = datetime(2026, 11, 28)  # noqa: DTZ001 as the query has them
 OF_PARTITION = {"cluster_id": "c", "topic": "t", "partition_id": 0, "leader_epoch": 0, "leader_id": 1}
 CLUSTERS = pa.Table.from_pylist([{
     "cluster_id": "c", "replica_lag_time_max_ms": 4000, "min_insync_replicas": 1, "broker_version": "3.9.1",
-    "lag_time_source": "given", "has_epochs": True, "has_previous": False, "listed": [3],
+    "lag_time_source": "given", "has_epochs": True, "has_previous": False,
 }])  # fmt: skip
+
+OBSERVING = pa.Table.from_pylist([{"cluster_id": "c", "topic": "t", "partition_id": 0, "listed": [3]}])
 
 
 def terms(sql: ArrowSql, starts: list[int], last: int, offsets: dict[int, int], **given: Any) -> list[dict[str, Any]]:
@@ -36,7 +38,7 @@ def terms(sql: ArrowSql, starts: list[int], last: int, offsets: dict[int, int], 
         for table, of_table in ((GIVEN_TERMS, rows), (FETCH_DAYS, fetched))
     }  # fmt: skip
     text = text_of("isr_batch.ingest.own_table", "given_terms", gap_us=1, hole_us=1)
-    return list(sql(text, clusters=CLUSTERS, **tables).to_pylist())
+    return list(sql(text, clusters=CLUSTERS, observing=OBSERVING, **tables).to_pylist())
 
 
 def spans(sql: ArrowSql, starts: list[int], last: int) -> list[tuple[int, int]]:

@@ -2,7 +2,6 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,7 +31,7 @@ from tests.made_up_tables import MAPPING, MIDNIGHT_MS, NOON_MS, made_up_table, p
 TABLES = (
     FETCH_LOG, APPEND_LOG, GIVEN_TERMS, OBSERVED_ISR_CHANGES, FETCH_DAYS, BROKER_DAYS, LEADER_EPOCHS, BROKER_EVENTS
 )  # fmt: skip
-LAG_US = 30_000_000
+LAG_US, NAMES = 30_000_000, ("orders-0", "orders-1", "orders-0-2")  # two topics and a partition
 
 
 def no_spark() -> NoReturn:
@@ -112,13 +111,14 @@ def test_equal_rows_are_found(rows: list[tuple[Any, ...]], seed: int) -> None:
             assert shuffled.index(shuffled[place]) == place
 
 
-def naive_terms(table: pa.Table, observers: Collection[int] = ()) -> list[tuple[Any, ...]]:
+def naive_terms(table: pa.Table, listed: dict[str, list[int]]) -> list[tuple[Any, ...]]:
     """Topic, partition, leader, first millisecond, followers, those in the ISR, those that observe: within one day."""
     rows_of = defaultdict(list)
     for row in table.to_pylist():
         rows_of[row["topic"], row["partition"]].append((row["ts_ms"], row["leader"], row["follower"]))
     found = []
     for (topic, partition), rows in rows_of.items():
+        observers = listed.get(f"{topic}-{partition}", listed.get(topic, []))
         for leader in {row[1] for row in rows}:
             own = sorted(row for row in rows if row[1] == leader)
             spans = [[own[0]]]
@@ -137,13 +137,13 @@ def naive_terms(table: pa.Table, observers: Collection[int] = ()) -> list[tuple[
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(10, 10_000), observers=st.lists(st.integers(1, 4), max_size=2, unique=True))
-def test_terms_are_those_of_the_text(seed: int, observers: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
+@given(seed=st.integers(10, 10_000), listed=st.dictionaries(st.sampled_from(NAMES), st.lists(st.integers(1, 4))))
+def test_terms_of_the_text(seed: int, listed: dict[str, list[int]], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("terms")
     table = made_up_table(seed, partitions=3, seconds=150)
     pq.write_table(table, folder / "t.parquet")
     lake = lake_in(folder / "lake")
-    ingest(lake, mapping_in(folder, f"{MAPPING}observers: {observers}\n"), folder / "t.parquet")
+    ingest(lake, mapping_in(folder, f"{MAPPING}observers: {listed}\n"), folder / "t.parquet")
     derive_tables(lake)
     terms = read_columns(lake, LEADER_EPOCHS.name, LEADER_EPOCHS.column_names).to_pylist()
     found = [
@@ -151,7 +151,7 @@ def test_terms_are_those_of_the_text(seed: int, observers: list[int], tmp_path_f
          row["assigned"][1:], row["isr_at_start"][1:], row["observers"])
         for row in terms
     ]  # fmt: skip
-    assert sorted(found) == naive_terms(table, observers)
+    assert sorted(found) == naive_terms(table, listed)
     assert all(row["assigned"][0] == row["leader_id"] == row["isr_at_start"][0] for row in terms)
     assert all(row["start_time"] <= row["end_time"] for row in terms)
 

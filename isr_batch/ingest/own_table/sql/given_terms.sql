@@ -4,7 +4,7 @@ WITH every AS (
     max(last_time) AS last_time, arg_min(first_offset, first_time) AS first_offset
   FROM fetch_days WHERE replica_id <> leader_id GROUP BY ALL
 ), followers AS (
-  SELECT every.*, list_contains(listed, replica_id) AS observes FROM every JOIN clusters USING (cluster_id)
+  SELECT every.*, list_contains(listed, replica_id) AS observes FROM every JOIN observing USING (cluster_id, topic, partition_id)
 ), seen AS (
   SELECT cluster_id, topic, partition_id, leader_epoch, leader_id, max(last_time) AS last_time,
     min(first_offset) FILTER (NOT observes) AS first_offset, list(replica_id ORDER BY replica_id) AS followers
@@ -47,7 +47,7 @@ SELECT cluster_id, topic, partition_id, leader_epoch, leader_id, start_time,
   coalesce(check_origin_source, CASE WHEN check_origin_ms IS NOT NULL THEN 'given' END, 'unknown')
     AS check_origin_source,
   CAST(start_time AS DATE) AS event_date
-FROM terms JOIN clusters USING (cluster_id)
+FROM terms JOIN clusters USING (cluster_id) JOIN observing USING (cluster_id, topic, partition_id)
 LEFT JOIN seen USING (cluster_id, topic, partition_id, leader_epoch, leader_id)
 LEFT JOIN log_ends USING (cluster_id, leader_id)
 WHERE has_epochs

@@ -3,8 +3,9 @@ WITH days AS (
   SELECT *, dense_rank() OVER (ORDER BY cluster_id, topic, partition_id, leader_epoch, leader_id) AS set_no,
     dense_rank() OVER (ORDER BY cluster_id, topic, partition_id) AS partition_no
   FROM fetch_days
-    JOIN (SELECT cluster_id, replica_lag_time_max_ms AS lag_time_ms, listed FROM clusters WHERE NOT has_epochs)
+    JOIN (SELECT cluster_id, replica_lag_time_max_ms AS lag_time_ms FROM clusters WHERE NOT has_epochs)
     USING (cluster_id)
+    JOIN observing USING (cluster_id, topic, partition_id)
 ), leader_days AS (
   SELECT cluster_id, leader_id, event_date, min(first_time) AS first_time, max(last_time) AS last_time
   FROM fetch_days GROUP BY ALL
@@ -90,4 +91,4 @@ SELECT cluster_id, topic, partition_id, leader_epoch, leader_id, start_time,
   replica_lag_time_max_ms, lag_time_source, min_insync_replicas, broker_version,
   CASE WHEN broker_version IS NOT NULL THEN 'given' END AS broker_version_source,
   0 AS check_origin_ms, 'unknown' AS check_origin_source, CAST(start_time AS DATE) AS event_date
-FROM whole JOIN clusters USING (cluster_id)
+FROM whole JOIN clusters USING (cluster_id) JOIN observing USING (cluster_id, topic, partition_id)
