@@ -41,8 +41,9 @@ _SAYS: Final = """
 A shrink is a *mistake* if the follower should have stayed. *By lag*, a follower belongs in the ISR while its true lag,
 the age of the oldest record that it lacks, is at most T; *by blame*, while its delay is not its own fault. So dropping
 the follower of a slow leader can be right by lag and is a mistake by blame. Dropping a stopped follower that lacks only
-young records is right by blame and a mistake by lag. The time in which a rule is right by lag is the time in which it
-agrees with the rule `true-lag`.
+young records is right by blame and a mistake by lag. A rule is right by lag while it agrees with the rule `true-lag`.
+It is wrong by blame after a mistake until the follower is back, during a miss, and while a follower that has caught up
+again is still outside.
 
 - A *miss* is a failed follower left in the ISR: its true lag exceeds 1.5 T, for a reason that would make its shrink
   genuine. It is counted once until the follower is within T again. Since 0.10.2 Kafka checks every T/2, so a

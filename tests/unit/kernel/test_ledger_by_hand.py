@@ -12,7 +12,7 @@ from tests import naive_ledger
 from tests.kernel_ledger import LedgerOf
 from tests.naive_ledger import DAY_US
 from tests.naive_ledger_rows import Ledger, Score
-from tests.naive_truth import REMOVED, Row
+from tests.naive_truth import ELIGIBLE, REMOVED, Row
 from tests.naive_waits import bucket
 from tests.strategies import MIDNIGHT_US, Log, Setting, shifted
 from tests.unit.kernel.test_invariants_naive import MS, START_US, append, by, fetch, log_of
@@ -177,6 +177,17 @@ def test_a_follower_that_never_fetches_is_judged_after_the_lag_time(ledger_of: L
     log = log_of(start_offset=5, start_high_watermark=5)
     assert by_lag(ledger_of(log, by("kafka-3.7"))) == [(2, 0, 899_000, 850_000, 0)]
     assert by_lag(ledger_of(log, by("true-lag"))) == [(2, 0, 899_000, 899_000, 0)]
+
+
+@pytest.mark.parametrize("rule", ["kafka-2.1", "kafka-3.7"])
+def test_a_follower_that_is_fenced_is_not_judged(ledger_of: LedgerOf, rule: str) -> None:
+    """From 10 to 60 ms it may not join, whatever it has. Under 2.1 it joins at 20 ms, under 3.7 at 70."""
+    fenced = [Row(START_US + 10 * MS, kind, 2, code=0) for kind in (REMOVED, ELIGIBLE)]
+    rows = fetch(0, 2, 0), *fenced, fetch(20 * MS, 2, 0), Row(START_US + 60 * MS, ELIGIBLE, 2, code=1)
+    found = ledger_of(log_of(*rows, fetch(70 * MS, 2, 0), end_us=100 * MS), by(rule))
+    right_us = 50_000 if rule == "kafka-2.1" else 40_000  # outside without reason from 60 to 70 ms
+    assert by_lag(found) == [(2, 0, 50_000, right_us, 0)]
+    assert [follower.agreed_by_blame_us for follower in found.followers] == [right_us]
 
 
 def test_a_removed_follower_is_not_judged_until_its_next_fetch(ledger_of: LedgerOf) -> None:
