@@ -322,7 +322,7 @@ def _file_swallows(file: LogFile, span: Span, record: IngestedFile) -> bool:
 
 
 def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
-    """Assign each instant to one of a broker's request logs, and return the periods of the logs that are read.
+    """Assign each instant to a request log of the broker, and return the periods of the logs that are read.
 
     Time that several logs cover belongs to those that are read. Time between two logs belongs to the later one, because
     a term begins before its first request. Time before or after all logs belongs to the first or last one.
