@@ -154,7 +154,8 @@ def _conf_folder() -> Path | None:
 def _settings_layers(env: str | None, options: Tree, conf: Path | None, mistakes: list[str]) -> list[tuple[str, Tree]]:
     """Return all layers as (name for messages, tree), lowest priority first. Mistakes are appended to ``mistakes``.
 
-    ``env`` is the environment, ``options`` the values of command-line options, and ``conf`` the folder of the files.
+    ``env`` is the environment, ``options`` are the values of command-line options, and ``conf`` is the folder of the
+    files.
     """
     layers = []
     for path in [conf / "base.yaml", *([conf / f"{env}.yaml"] if env else [])] if conf else []:

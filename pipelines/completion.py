@@ -28,7 +28,7 @@ def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_broker(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the ids of brokers that lead a partition in the lake, as far as they begin with ``incomplete``."""
+    """Return each id that begins with ``incomplete``, of the brokers that lead a partition in the lake."""
     return _completions_of_terms(context, "leader_id", incomplete)
 
 

@@ -55,7 +55,7 @@ class Wording(NamedTuple):
 
     @property
     def pattern(self) -> str:
-        """The regular expression to match with a line: `text`, with ``<<`` and ``>>`` replaced by a group."""
+        """The regular expression for a line: `text`, in which ``<<`` becomes ``(?:`` and ``>>`` becomes ``)``."""
         return self.text.replace("<<", "(?:").replace(">>", ")")
 
     @property

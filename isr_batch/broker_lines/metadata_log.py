@@ -215,8 +215,9 @@ def metadata_partitions(sql: ArrowSql, metadata: pa.Table, topic_names: pa.Table
 def with_deletions(sql: ArrowSql, logged: pa.Table, metadata: pa.Table, topic_names: pa.Table) -> pa.Table:
     """Return the deletions of replicas that brokers logged, and those that only the metadata log shows.
 
-    ``logged`` holds the deletions in server.log (the lines of the form `forms.DELETED`), ``metadata`` the records from
-    `parse_metadata`, and ``topic_names`` the columns topic_id and topic. The result has the columns of ``logged``.
+    ``logged`` holds the deletions in server.log (the lines of the form `forms.DELETED`), ``metadata`` is the records
+    from `parse_metadata`, and ``topic_names`` has the columns topic_id and topic. The result has the columns of
+    ``logged``.
     """
     return sql(
         f"""

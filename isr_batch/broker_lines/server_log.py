@@ -136,7 +136,7 @@ def process_starts(sql: ArrowSql, server: pa.Table) -> pa.Table:
 def brokers_without_processes(sql: ArrowSql, server: pa.Table, settings: pa.Table) -> pa.Table:
     """Return the brokers that logged nothing at INFO in server.log, so that the starts of their processes are unknown.
 
-    ``settings`` holds, in column broker_id, the brokers to consider, and ``server`` the lines of server.log.
+    ``settings`` holds, in column broker_id, the brokers to consider, and ``server`` has the lines of server.log.
     """
     return sql(
         """

@@ -74,8 +74,9 @@ def _near_checks(one: tuple[int, int], other: tuple[int, int], within: int) -> b
 class ExpirationCheck:
     """A check (run of isr-expiration) in which a leader dropped replicas.
 
-    ``rows`` holds the shrinks that the check made, ``bursts`` the same shrinks grouped by follower. ``late_ms`` is how
-    late the check ran. ``number`` counts the checks of the cluster from 0, and ``storm`` is the number of its storm.
+    ``rows`` holds the shrinks that the check made, and ``bursts`` are the same shrinks grouped by follower. ``late_ms``
+    is how late the check ran. ``number`` counts the checks of the cluster from 0, and ``storm`` is the number of its
+    storm.
     """
 
     leader_id: int

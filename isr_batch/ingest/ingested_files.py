@@ -255,11 +255,11 @@ class ReadFiles:
         return (str(days[0]), str(days[1])) if days and not self.overlaps else None
 
     def small_logs_since(self, begins: Mapping[int, datetime]) -> dict[int, datetime]:
-        """Return, by broker, the time from which this ingest derives events and ISR changes again.
+        """Return, for each broker, the time from which this ingest derives its events and ISR changes again.
 
         It is the latest of three times, because rows before any of them cannot be derived again:
 
-        - the first timestamp in the logs that were read of this broker or of the controllers, except request logs;
+        - the first timestamp that was read in the broker's logs, except request logs, or in the metadata log;
         - the time in ``begins``, if other logs of the broker have left the folder;
         - the end of any ingested metadata log that has left the folder.
 
@@ -322,7 +322,7 @@ def _file_swallows(file: LogFile, span: Span, record: IngestedFile) -> bool:
 
 
 def time_covered_by_files(read: list[Span], gone: list[Span]) -> list[tuple[datetime | None, datetime | None]]:
-    """Divide the time between a broker's request logs, and return the periods of those that are read.
+    """Assign each instant to a request log of the broker, and return the periods of the logs that are read.
 
     Time that several logs cover belongs to those that are read. Time between two logs belongs to the later one, because
     a term begins before its first request. Time before or after all logs belongs to the first or last one.

@@ -175,7 +175,7 @@ def read_earlier_logs(lake: Lake, work: PlanOfFiles, cluster_id: str) -> Earlier
 def _known_brokers(kept: Iterable[str], found: Mapping[int, Broker]) -> dict[int, Broker]:
     """Return the settings of all brokers, by broker id. Settings that ``found`` lacks are taken from ``kept``.
 
-    ``found`` are the settings in the folder, and ``kept`` those that earlier ingests stored, as JSON.
+    ``found`` are the settings in the folder, and ``kept`` are those that earlier ingests stored, as JSON.
     """
     brokers = dict(found)
     for text in kept:

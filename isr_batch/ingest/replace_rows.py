@@ -244,7 +244,7 @@ def _store_for_workers(small: SmallTables, table: Table, replaced: _Replaced) ->
 def _written_by_workers(where: Mapping[str, str], share: tuple[Table, Spread, Store]) -> list[FileOfWorker] | None:
     """Have Spark workers write the rows of a table to files, and return these files.
 
-    ``share`` is (table, rows, store), and ``where`` the SQL condition that a table's rows must meet, by table name.
+    ``share`` is (table, rows, store), and ``where`` is the SQL condition that a table's rows must meet, by table name.
 
     If a row violates the contract, the files are deleted and None is returned. Spark must then write the table, without
     the invalid rows.

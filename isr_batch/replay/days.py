@@ -52,7 +52,7 @@ class InputFingerprints:
         return self.by_day.get(max((given for given in self.by_day if given <= day), default=day), "")
 
     def days(self, window: Window = Window()) -> list[date]:  # noqa: B008 frozen
-        """Return the days from the first to the last day with input, as far as they are in the window.
+        """Return the days of ``window`` from the first to the last day with input.
 
         Gaps of more than `HOLE_DAYS` days are left out.
         """

@@ -177,8 +177,8 @@ def _segments_in_window(engine: LakeEngine, window: Window, where: str) -> Rows:
 def _states_at_begin(engine: LakeEngine, kept: Rows, window: Window) -> Rows:
     """Return the stored states from which a window's replay continues, as rows of the kernel's input.
 
-    Each row contains when the term of its state ends as far as is known now. A restarted leader may begin another term
-    with the same epoch; a state belongs to the last term that began before the window.
+    Each row contains the end of the term of its state, by the terms that are in the lake now. A restarted leader may
+    begin another term with the same epoch; a state belongs to the last term that began before the window.
     """
     ends = f"""
         SELECT {_KEY}, max_by(unix_micros(end_time), start_time) AS end_us,

@@ -71,8 +71,8 @@ def _screen(
 ) -> dict[str, Any]:
     """Return the variables that ``report.html.j2`` needs for one cluster.
 
-    ``scores`` are the rows of rule_scores, ``worst`` the cluster's incidents, the worst first, and ``cells`` the
-    variables for each incident.
+    ``scores`` are the rows of rule_scores, ``worst`` are the cluster's incidents, the worst first, and ``cells`` are
+    the variables for each incident.
     """
     name = cluster["cluster_id"]
     listed = {

@@ -142,7 +142,7 @@ class _Term:
         self.followers = [p for p, replica in enumerate(identity["assigned"]) if replica != identity["leader_id"]]
 
     def choose(self, rows: Rows, chosen: Chosen, *, ended: bool) -> None:
-        """Add the next rows of the term, and append to ``chosen`` those around shrinks, as far as this is decided.
+        """Add the next rows of the term, and append to ``chosen`` those around shrinks that are already decided.
 
         A row is decided once the spans of all shrinks that are still to come begin after it.
         """

@@ -17,8 +17,8 @@ say which election they assume. With min.insync.replicas = 1, acks=all is acks=1
 A member counts from the time at which its joining is committed until its leaving is requested. Appends that were
 acknowledged stay acknowledged, even if members leave. With the parameter ``quorum``, requests wait for this number of
 members, as in KIP-250, whatever min.insync.replicas is; while the ISR is smaller, they wait. With ``counted`` =
-assigned, copies outside the ISR are also enough. No clean election chooses such a replica, so its copy may be worth
-nothing.
+assigned, copies outside the ISR count like those of members, so the leader may be the only member with the records. But
+no clean election chooses a replica outside the ISR, so its copy may be worth nothing.
 
 In a replay, producers send what was recorded: under this rule they wait less, but they do not send more. If the leader
 died, the heir (the replica that would be elected) could lack acknowledged records above the high watermark. The column

@@ -15,8 +15,9 @@ follower that lacks nothing was not considered stuck, even if it did not fetch; 
 selects that behaviour.
 
 isr-expiration, the task that checks the ISR, runs once per lag time (replica.lag.time.max.ms). These releases do not
-keep a lastCaughtUpTimeMs. In its place, the tables have the time of the follower's last fetch, from whatever offset
-(logEndOffsetUpdateTimeMs): column last_caught_up_time_ms. So lag_ms is the time since that fetch.
+keep a lastCaughtUpTimeMs. Whether a follower is stuck depends on the time of its last fetch, from whatever offset
+(logEndOffsetUpdateTimeMs). So in the tables and below, a follower is considered caught up at each of its fetches:
+last_caught_up_time_ms is the time of its last fetch, and lag_ms is the time since then.
 
 Source: KafkaApis.handleFetchRequest of 0.8.0 and 0.8.1.1; ReplicaManager.readMessageSets,
 Partition.getOutOfSyncReplicas of 0.8.2.2.

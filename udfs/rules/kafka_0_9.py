@@ -22,9 +22,10 @@ from udfs.rules.base import ADVANCE_HIGH_WATERMARK, NEVER, TRY_TO_JOIN, Rule, ne
 
 @kernel
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
-    """A leader that did not lead in the term before sets the log end offsets of all followers to unknown.
+    """The leader keeps each follower's last-caught-up time, and sets it to now only if the follower has none.
 
-    Last-caught-up times are not reset: each follower keeps its own, and gets the present time only if it has none.
+    If the leader did not lead in the term before, it sets the log end offsets of all followers to unknown; otherwise it
+    keeps them.
     """
     if leader_is_new:
         follower.log_end_offset = -1

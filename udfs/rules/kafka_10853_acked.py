@@ -33,8 +33,9 @@ def largest_acknowledged_offset(leader):
 def begin_term(follower, leader, in_isr, leader_is_new, now_ms, params):
     """The leader treats followers as in kafka-3.7, with one exception.
 
-    A leader that stays the leader compares a follower's next fetch with the largest acknowledged offset at the start of
-    the term. In kafka-3.7, it compares the fetch with its own log end at that time.
+    If the leader stays the leader, a follower is considered caught up at its last fetch if its next fetch shows that it
+    has every record acknowledged by the start of the term. In kafka-3.7, it needs every record that the leader had
+    then.
     """
     kafka_3_7_begin_term(follower, leader, in_isr, leader_is_new, now_ms, params)
     if not leader_is_new:

@@ -162,7 +162,7 @@ def _warnings_of_missing_logs(found: LogFolder) -> list[str]:
 
 
 def listing_sentences(found: LogFolder) -> list[str]:
-    """Return a sentence for each listing of partitions in a folder: which replicas were outside the ISR."""
+    """Return a sentence for each file with output of kafka-topics --describe: which replicas are out of the ISR."""
     return [listing_sentence(file.name, read_listing(file.path)[0]) for file in found.of_kind(SNAPSHOT)]
 
 

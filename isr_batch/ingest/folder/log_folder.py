@@ -123,7 +123,10 @@ class LogFolder:
         return [file for file in self.files if file.kind == kind]
 
     def seen(self, file: LogFile) -> SeenByLook:
-        """Return what the first and last lines of a file show, using only the lines of ``file.source``."""
+        """Return what the first and last lines of a file show.
+
+        If several containers or hosts wrote the file, only the lines of ``file.source`` are used.
+        """
         look = look_at(file.path, file.default, self.stamp_format, self.given.events)
         return look.sources.get(file.source, SeenByLook())
 
@@ -343,7 +346,8 @@ def with_lines(files: Iterable[LogFile], counts: dict[tuple[str, str | None], Co
     files : iterable of LogFile
         Files with fingerprints.
     counts : dict
-        For path and source of a file, the number of its lines by kind of log.
+        The number of lines by kind of log. A key is the path of a file and the container or host that wrote the lines,
+        or None for all lines of the file.
     """
     listed: list[LogFile] = []
     seen: set[tuple[str, str | None]] = set()

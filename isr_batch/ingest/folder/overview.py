@@ -40,7 +40,8 @@ class Capability(NamedTuple):
 def file_rows(found: LogFolder) -> list[dict[str, Any]]:
     """Return a row for each file that a run reads, with the keys `FILE_COLUMNS`.
 
-    ``from`` and ``until`` are the times of the first and last line, as far as they were examined.
+    ``from`` and ``until`` are the first and the last time in the lines that were examined; empty if these have no time.
+    If the end of the file was not examined, because it is compressed, ``until`` is "after" and that last time.
     """
     rows = []
     kinds: dict[str, list[str]] = defaultdict(list)

@@ -139,9 +139,9 @@ def _settings_next_to_logs(found: LogFolder) -> dict[tuple[int, str], int]:
 
 
 def with_earlier_lines(sql: ArrowSql, read: LinesOfInterest, earlier: EarlierLogs) -> LinesOfInterest:
-    """Return the lines of interest together with the stored lines of earlier logs, without duplicates.
+    """Add the lines of earlier logs that the lake stores to the lines of interest in ``read``, and drop duplicates.
 
-    If there are stored lines, rows about lines that could not be read are dropped.
+    If the lake stores any, rows about lines that could not be read are only in ``read``, and not in the result.
     """
     if not earlier.lines.num_rows:
         return read

@@ -249,7 +249,7 @@ def _of_batch(each: object) -> list[Event] | None:
 def _events_of_export_table(each: object) -> list[Event] | None:
     """Return the rows of an Azure table as events; None for any other object.
 
-    In such a table, ``rows`` contains lists of values, and ``columns`` the names of the values.
+    In such a table, ``rows`` contains lists of values, and ``columns`` contains the names of the values.
     """
     if not isinstance(each, dict):
         return None

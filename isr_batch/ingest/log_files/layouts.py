@@ -122,7 +122,7 @@ class Layout:
 
     @property
     def is_local(self) -> bool:
-        """Whether, by its name, the field with the time is in local time, although no time zone was given."""
+        """Whether the time is in a field such as "timestamp [local time]", and the user gave no time zone for it."""
         return self.arrangement == JSON and self.zone is None and "[local" in EventFields(*self.fields).stamp.lower()
 
     def __str__(self) -> str:

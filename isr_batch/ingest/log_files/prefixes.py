@@ -186,7 +186,10 @@ def begins_with_time(text: str) -> bool:
 
 
 def envelope_prefix(lines: Sequence[str]) -> str:
-    """Return the name of the prefix of lines in JSON envelopes. The name includes the paths of the fields to use."""
+    """Return the name by which `strip_prefix` removes the JSON object around each log line (`ENVELOPE`).
+
+    The name contains the paths of the fields with the log line and, where they are needed, its container and time.
+    """
     fields = _envelope_fields(lines)
     assert fields is not None
     return f"{ENVELOPE} {json.dumps(fields)}"

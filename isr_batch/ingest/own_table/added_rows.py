@@ -47,7 +47,16 @@ class Account:
         return self.new.total() + self.known.total() + self.left_out + self.refused
 
     def count(self, day: str, given: dict[int, int], new: dict[int, int]) -> None:
-        """Add a day's numbers of rows by leader: ``given`` in the source, and ``new`` those that the lake lacked."""
+        """Count the rows of a day.
+
+        Parameters
+        ----------
+        day : str
+        given : dict of int to int
+            By leader, the number of rows in the source.
+        new : dict of int to int
+            By leader, the number of these rows that the lake did not have yet.
+        """
         for leader, rows in given.items():
             added = new.get(leader, 0)
             self.new[day, leader] += added
@@ -185,7 +194,7 @@ class AddedRows:
         return with_dictionaries(rows, self.target.checked)
 
     def commit(self) -> None:
-        """Replace the days with changed rows, and then add the written files to the table."""
+        """Write to the table: replace each day whose stored rows have changed, and add the new rows of other days."""
         name = self.table.name
         for day, rows in self._days_again.items():
             where = f"cluster_id = {sql_literal(self.target.cluster_id)} AND event_date = DATE'{day}'"

@@ -20,7 +20,7 @@ _CHECK: Final = ("broker_id", "kind", "event_us", "end_us")
 
 
 def silences_until_changes(sql: ArrowSql, silences: pa.Table, changes: pa.Table) -> pa.Table:
-    """If a leader changed ISRs during a silence, end the silence at the first of these changes.
+    """End each silence (a period without fetches from a leader) when the leader first changes an ISR in it.
 
     A leader that wakes up may run a check and change an ISR before it handles the first fetch.
 

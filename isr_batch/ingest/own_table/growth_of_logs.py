@@ -20,9 +20,11 @@ _COLUMNS = ("leader_id", "topic", "partition_id", "handled_time", "fetch_offset"
 def with_growth_of_logs(
     lake: Lake, sql: ArrowSql, cluster: str, silences: pa.Table, stale: Collection[date]
 ) -> pa.Table:  # fmt: skip
-    """Reclassify silences of leaders as quiet periods where the leader's log grew meanwhile.
+    """Change the kind of silences from ``silent`` to ``quiet`` where the leader's log grew meanwhile.
 
-    If none of a silence's days has changed, its fetches are not read again, and its kind in the lake is kept.
+    A silence is a period without fetches from the leader. Its kind is ``silent`` if the leader was stopped or out of
+    reach, and ``quiet`` if the reason is unknown. If none of a silence's days has changed, its fetches are not read
+    again, and its kind in the lake is kept.
 
     Parameters
     ----------

@@ -66,9 +66,10 @@ def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
 
     - ``silent``: at least two of its followers went on fetching from other leaders. The leader was stopped, or its
       followers could not reach it.
-    - No row: all its followers were stopped, because they did not fetch from other leaders either.
-    - ``quiet``: the reason is unknown. No follower fetched from any leader, or another leader took over partitions of
-      this one, or there were too few followers to decide.
+    - No row: all its followers also stopped fetching from other leaders, while other brokers went on. So the followers
+      were stopped.
+    - ``quiet``: the reason is unknown. No broker fetched from any other leader, or another leader took over partitions
+      of this one, or there were too few followers to decide.
 
     Parameters
     ----------
@@ -97,7 +98,7 @@ def leader_silences(broker_days: pa.Table, terms: pa.Table) -> pa.Table:
 
 
 def quiet_where_logs_grew(sql: ArrowSql, silences: pa.Table, fetches: pa.Table | ds.Dataset | ArrowView) -> pa.Table:
-    """Reclassify silences as quiet periods where the leader's log grew more than half as fast as before.
+    """Change the kind of silences from ``silent`` to ``quiet`` where the leader's log grew over half as fast as before.
 
     A leader whose log grew was running. Its followers could not reach it, or rows are missing.
 

@@ -217,9 +217,9 @@ def _append_log_rows(  # noqa: PLR0913, PLR0917 all that names a log end offset
 ) -> pa.Table:  # fmt: skip
     """Derive the rows of append_log for some partitions, using all lines that show a log end offset.
 
-    ``rows`` are the produce requests in the new logs, and ``before`` those in earlier logs. ``fetched`` are the
-    fetches in the new logs, and ``asked_before`` those in earlier logs. ``known`` are log end offsets that earlier logs
-    show. The other parameters are those of `named_offsets` and `ranges_of_offsets`.
+    ``rows`` are the produce requests in the new logs, and ``before`` are those in earlier logs. ``fetched`` are the
+    fetches in the new logs, and ``asked_before`` are those in earlier logs. ``known`` are log end offsets that earlier
+    logs show. The other parameters are those of `named_offsets` and `ranges_of_offsets`.
     """
     once = meeting(sql, pa.concat_tables([rows, before.cast(rows.schema)]), "NOT repeated")
     once = once.append_column("place", pa.array(np.arange(once.num_rows)))
@@ -257,7 +257,7 @@ def _append_log_rows(  # noqa: PLR0913, PLR0917 all that names a log end offset
 def _appends_with_base_offset(sql: ArrowSql, once: pa.Table, between: pa.Table) -> pa.Table:
     """Return the appends whose base offset is logged.
 
-    ``once`` are the produce requests, each of them once, and ``between`` the ranges of records from
+    ``once`` are the produce requests, each of them once, and ``between`` are the ranges of records from
     `ranges_of_offsets`. If no later offset is known, an append is assumed to have one record.
 
     A leader appends records immediately after it picks up a produce request from the queue (measured for ADR 4).

@@ -120,9 +120,10 @@ def stretches_of(
     gaps : iterable of (int, int)
         Periods of at least `GAP_US` without any line.
     spanned : sequence of (int, int)
-        Periods in which no lines are missing, because a follower's request numbers continue.
+        Periods in which no lines are missing: each is from a follower's request to one with the next number (session
+        epoch or correlation id).
     breaks : iterable of (int or None, int)
-        Periods in which lines of a follower are missing. None is an unknown start.
+        Periods in which lines of a follower are missing, because the number jumps. None is an unknown start.
     """
     whole = [gap for gap in sorted(gaps) if not _is_gap_spanned(gap, spanned)]
     holes: set[tuple[int, int]] = set()
@@ -147,9 +148,9 @@ def stretches_of(
 
 
 def with_process_starts(stretches: Iterable[Stretch], files: pa.Table, settings: pa.Table) -> list[Stretch]:
-    """Return the periods, with ``from_start`` set to false unless server.log confirms it.
+    """Set ``from_start`` (no earlier lines are missing) of periods to false if server.log does not confirm it.
 
-    It does so if the period and the broker's server.log both begin when the broker was first started. For a broker
+    The log confirms it if the period and the log itself both begin when the broker was first started. For a broker
     without server.log, ``from_start`` stays unchanged.
 
     Parameters
@@ -292,7 +293,10 @@ def last_numbers(engine: Engine, numbers: Rows) -> pa.Table:
 
 
 def request_number_signs(engine: Engine, numbers: Rows, before: pa.Table = NO_NUMBERS) -> pa.Table:
-    """Find the times between consecutive requests of a follower in which lines are missing, or certainly not missing.
+    """Find the times between two logged requests of a follower in which lines are missing, or certainly not missing.
+
+    A follower numbers its requests: by session epoch or, before Kafka 1.1, by correlation id. If the number jumps, the
+    lines of the requests between are missing.
 
     Parameters
     ----------

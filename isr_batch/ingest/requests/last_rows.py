@@ -63,8 +63,9 @@ class LastRows:
     def open_appends(self) -> list[dict[str, Any]]:
         """Return the appends in earlier logs whose end offset the new logs may show more exactly.
 
-        The end offset is not final if no fetch in the earlier logs is from beyond the append, or if the produce request
-        of the next append is not in them. The response to that request shows the end offset, as its base offset.
+        An append ends where the next append begins, at the base offset in the response to the next produce request. So
+        its end offset is not final if that request is not in the earlier logs, or if no fetch in them is from beyond
+        the append.
         """
         rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]
         unanswered = {(key, row["base_offset"]) for key, row in rows if row["acks"] is None}
@@ -88,10 +89,10 @@ class LastRows:
     def named_offsets(self) -> pa.Table:
         """Return the log end offsets that earlier and later logs show, with the columns of `NAMED`.
 
-        ``named_in`` is the kind of line that shows the offset. If the offset is the base offset of an append without a
-        known request, this is the kind of line that shows the end of the append before. A row in which ``named_in`` is
-        null only adds times: either no kind is known, or the new logs contain the request and thus show the offset
-        themselves. ``reached`` is the highest fetch offset in the term.
+        ``named_in`` is the kind of line that shows the offset. For the base offset of an append whose produce request
+        is unknown, it is the kind of line that shows the end of the append before, or null if that is unknown too. It
+        is also null if the produce request is in the new logs. These then show the offset, and the row only bounds the
+        time at which the log reached it. ``reached`` is the highest fetch offset in the term.
         """
         named = [(*key, offset, "fetches", self.begins_us[key[0]], None) for key, offset in self.reached.items()]
         rows = [(tuple(row[name] for name in _OF_TERM), row) for row in self.appends.to_pylist()]

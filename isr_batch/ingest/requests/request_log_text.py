@@ -218,7 +218,7 @@ def _durations_in_text(times: str) -> str:
 def _problem_of_text_line(text: str, said: str, *, is_old_fetch: bool) -> str | None:
     """Return the reason why a line cannot be used although its form is known; None if the line can be used.
 
-    ``text`` is the line after ``Completed request:``, and ``said`` the request in it.
+    ``text`` is the line after ``Completed request:``, and ``said`` is the request in it.
     """
     header_end = _OLD_REPLICA if text.startswith(_OLD) else _MESSAGE
     if any(text.count(mark) > 1 for mark in (_TIMES, _CONNECTION, _ANSWER, header_end)):

@@ -144,7 +144,8 @@ def _pauses_in_requests(
 ) -> pa.Table:  # fmt: skip
     """Return the rows of `request_pauses` for some brokers, given the buckets of activity (``parts``).
 
-    ``starts`` are the process starts of each broker, and ``before_us`` the last completion in its earlier logs.
+    ``starts`` are the process starts of each broker, and ``before_us`` is, by broker, the last completion in its
+    earlier logs.
     """
     ends = [
         {"broker_id": broker_id, "bucket": before_us[broker_id] // BUCKET_US}

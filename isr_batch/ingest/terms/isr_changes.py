@@ -35,10 +35,9 @@ def isr_shrinks_by_term(sources: ParsedLogs, terms: pa.Table, stretches: Sequenc
     """Return the parsed Shrinking lines with their terms: leader_id, leader_epoch, at_us, answered_us and so on.
 
     ``answered_us`` is the time at which the leader learned that its ISR write had succeeded. It is the time of the line
-    "ISR updated" or, where a shrink begins a new term (KRaft up to 3.6), the start of that term. A starved leader may
-    learn of the change from the controller's record first. If this record is more than a second after the shrink,
-    ``answered_us`` is the time of the record. In all other cases, ``answered_us`` is null. Lines about retries after a
-    failed write to ZooKeeper are skipped.
+    "ISR updated" or, where a shrink begins a new term (KRaft up to 3.6), the start of that term. If neither is logged,
+    it is the time of the controller's record of the change, provided that the record is more than a second after the
+    shrink. In all other cases it is null. Lines about retries after a failed write to ZooKeeper are skipped.
     """
     lines = sources.sql(
         f"""
