@@ -234,8 +234,7 @@ def _settle_doubt(state, r, p, now_us, out):
 def note_returns(state, p, now_us):
     """In each rule run that does not know when follower ``p`` returned to the ISR, store that it was now at the latest.
 
-    The caller has recorded the follower's first fetch since that return. An unknown time is a ``joined_us`` of
-    NEVER_US.
+    The present fetch is the follower's first since that return. An unknown time is a ``joined_us`` of NEVER_US.
     """
     state.fetches[p].is_back = 1
     for k in range(state.term[0].active):

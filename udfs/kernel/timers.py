@@ -118,9 +118,9 @@ def _find_giving_up_timer(term, due_us, r, leader, fetches, params, code, now_us
 
 @inlined
 def await_rule_timer(term, due_us, r, at_us):
-    """Take into account that a timer of rule run ``r`` was set to ``at_us``: no timer fires before ``due_us[r]``.
+    """Lower ``due_us[r]``, before which no timer of rule run ``r`` fires, to the time ``at_us`` of a timer just set.
 
-    ``due_us[r]`` may be too early, because it is not raised when a timer is set to a later time.
+    ``due_us[r]`` is not raised if that timer was due earlier before. `reset_timer` makes it exact again.
     """
     due_us[r] = min(due_us[r], at_us)
     term.rules_due_us = min(term.rules_due_us, at_us)
