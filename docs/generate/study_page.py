@@ -45,9 +45,9 @@ _INTRODUCTION: Final = """\
 
 <!-- made by `python -m docs.generate.study` -->
 
-This study compares the {rules} rules that `all` replays and {more} later versions of them, {many} in all, on
-{recorded}, {stories}, and {hours:,.0f} simulated hours under each rule ({seeds} seeds), with isr-batch {version}. T is
-the lag time, `replica.lag.time.max.ms`. A mistake is a spurious shrink. Mistakes are counted by [two
+This study compares the {rules} rules that are replayed by default and {more} later versions of them ({many} in all)
+on {recorded}, {stories}, and {hours:,.0f} simulated hours under each rule ({seeds} seeds), with isr-batch {version}. T
+is the lag time, `replica.lag.time.max.ms`. A mistake is a spurious shrink. Mistakes are counted by [two
 standards](verdicts.md#by-blame-not-by-lag): *by lag*, dropping a follower is a mistake if its true lag is at most T;
 *by blame*, it is a mistake if the delay is not the follower's own fault. Intervals in brackets are 95 % intervals.
 

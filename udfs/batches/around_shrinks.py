@@ -99,9 +99,10 @@ class AroundShrinks:
         ----------
         out : KernelOutput
             The chunk.
-        marks : sequence of (copy of ``out.filled``, identity of a term)
-            Where the rows of each term end in ``out``, as for ``udfs.batches.results.named_results``. The identities
-            also contain ``lag_times_us``, ``from_us`` and ``until_us``.
+        marks : sequence of (number of rows, term)
+            One entry per term: the number of rows in each array of ``out`` up to the end of the term, and a dict that
+            describes the term. See ``udfs.batches.results.named_results``; the dict also contains ``lag_times_us``,
+            ``from_us`` and ``until_us``.
         goes_on : bool
             Whether the next chunk may contain more rows of the last term.
         """

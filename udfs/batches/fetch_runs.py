@@ -49,10 +49,10 @@ class RequestsForRuns(NamedTuple):
 
 
 def requests_for_runs(batch: pa.RecordBatch) -> RequestsForRuns:
-    """Decide for each request of a batch whether its fetches may be stored together with those of the previous request.
+    """Decide for each request of a batch whether its fetches may continue the runs of the previous request.
 
-    Such a row is a run: a fetch, and the fetches after it that differ only in their times (see the module). A run only
-    contains fetches whose requests follow each other in a fetch session and in a log file, on one day.
+    A run is a fetch and the fetches after it that differ only in their times; it is stored in one row. The requests of
+    a run follow each other in a fetch session and in a log file, on one day.
 
     Parameters
     ----------

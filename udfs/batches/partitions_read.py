@@ -217,7 +217,8 @@ def sessions_read(batches: Iterator[pa.RecordBatch], members: Members) -> Iterat
     batches : record batches of requests
         As for `partitions_read`. Their times are first corrected by `udfs.batches.sessions.session_requests_in_turn`.
     members : mapping
-        Partitions that sessions contained before their first request in these batches. That request reads them too.
+        For each session that began before these batches: the partitions that it contained by then. The session's first
+        request in these batches reads them too, even if it does not list them.
     """
     reader = _SessionReader()
     for batch in session_requests_in_turn(batches):

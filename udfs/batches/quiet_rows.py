@@ -130,18 +130,18 @@ def kernel_rows(batch: pa.RecordBatch) -> Rows:
 
 
 def fetches_from_below(rows: Rows, passed: QuietRows) -> bool:
-    """Whether a fetch in ``rows`` shows that a follower has lost records since the skipped stretch ``passed``.
+    """Whether a fetch in ``rows`` shows that a follower lost records after the quiet stretch that was skipped.
 
-    Its fetch offset is then below the log end that all followers had after the stretch.
+    The fetch offset is then below the log end that all followers had at the end of this stretch (``passed``).
     """
     offsets = rows.offset[(rows.kind == FETCH) & (rows.code == 0) & (rows.offset >= 0)]
     return bool(len(offsets)) and int(offsets.min()) < int(passed.around.quiet["log_end_at_end"][0])
 
 
 def recall_appends(history: AppendHistory, passed: Iterable[QuietRows]) -> None:
-    """Put the appends of the skipped stretches ``passed`` back into the history.
+    """Put the appends of quiet stretches that were skipped (``passed``) back into the history.
 
-    Until now, the history contains a single append in place of those of each skipped stretch.
+    When a stretch was skipped, all of its appends were merged into one.
     """
     first, end = history.used
     ends, times_us = history.log_end_offset[first:end].copy(), history.time_us[first:end].copy()

@@ -118,7 +118,10 @@ class SetReplay:
             self.around.go_on(self.identity, shown_around_shrinks(self.state, since_us))
 
     def begin_term(self, start_us: int, start_offset: int, term: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """Begin the term that ``term`` (TERM_FIELDS of a TERM_STARTS row) describes, and yield results if needed."""
+        """Begin the term that ``term`` (TERM_FIELDS of a TERM_STARTS row) describes.
+
+        If the output buffer may be too full for the first results of the term, yield its contents before.
+        """
         promoted = {self.key and self.key[3], *term["isr_at_start"]}
         observers = set(term["observers"] or ()) - promoted
         order = sorted(range(len(term["assigned"])), key=lambda p: term["assigned"][p] in observers)

@@ -136,10 +136,10 @@ def named_results(
     Parameters
     ----------
     out : KernelOutput
-    marks : sequence of (copy of ``out.filled``, identity of a term)
-        Which rows belong to which term, in the order of the rows: the number of rows in each array up to the term's
-        end, and a dict with the term's SET_COLUMNS, ``leader_epoch``, ``assigned``, and ``params_json`` (a list with
-        one text per rule run).
+    marks : sequence of (number of rows, term)
+        One entry per term, in the order of the rows: the number of rows in each array of ``out`` up to the end of the
+        term (a copy of ``out.filled``), and a dict with the term's SET_COLUMNS, ``leader_epoch``, ``assigned``, and
+        ``params_json`` (a list with one text per rule run).
     rules : sequence of str
         The rule of each rule run.
     kinds : collection of str

@@ -138,9 +138,9 @@ def pack_segments(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     Yields
     ------
     RecordBatch
-        Rows with the schema SEGMENTS. A segment contains at most SEGMENT_ROWS events, all of one leader epoch. All
-        their times ``time_us`` (of a fetch: its arrival) are on one UTC day. All are stored under one ``day`` (of a
-        fetch: the day on which it was handled, which may be the next day).
+        Rows with the schema SEGMENTS. A segment contains at most SEGMENT_ROWS events. They have the same leader epoch
+        and the same ``day``, and their times ``time_us`` are on one UTC day. For a fetch, ``time_us`` is when it
+        arrived, and ``day`` the day on which it was handled, which may be the next day.
     """
     number = _SegmentNumber()
     rest: Events | None = None

@@ -49,8 +49,8 @@ def is_late_no_more(late_at_us, now_us):
 def note_lateness_for_doubts(term, from_us, until_us, now_us):
     """Update the leader's largest recent delay: it has delayed a fetch from ``from_us`` to ``until_us``.
 
-    Time in which the leader handled no request at all (a silence) is subtracted. A larger delay stays in effect for
-    LATE_FOR_US.
+    Time in which the leader handled no request at all (a silence) is subtracted. An earlier delay that is larger is
+    kept instead for LATE_FOR_US.
     """
     late_us = until_us - from_us - overlap_of_spans(from_us, until_us, term.silent_from_us, term.silent_until_us)
     if late_us >= term.late_us or is_late_no_more(term.late_at_us, now_us):
@@ -142,9 +142,9 @@ def begin_doubt(mine, follower, leader, term, fetch, params, now_us, ran_late):
 def doubt_is_over(mine, fetch, now_us):
     """Whether neither ``fetch`` nor a later one can show that the follower's last shrink is not certain.
 
-    That is so if ``fetch`` arrived after ``doubt_until_us``, or if the shrink was on an earlier day, because each day's
-    results are stored separately. If a log line shows the shrink, it is also so for a fetch from the log end: the line
-    proves that no such fetch came before the check.
+    There are three such cases. First, ``fetch`` arrived after ``doubt_until_us``. Second, the shrink was on an earlier
+    day (each day's results are stored separately). Third, a log line shows the shrink, and ``fetch`` is from the log
+    end: the line proves that no such fetch came before the check.
     """
     at_log_end = fetch.stage >= READ and fetch.error_code == 0 and fetch.fetch_offset >= fetch.leader_log_end_offset
     later = fetch.arrival_us > mine.doubt_until_us or (mine.named != 0 and at_log_end)
@@ -155,7 +155,8 @@ def doubt_is_over(mine, fetch, now_us):
 def what_doubt_depends_on(mine, term, fetch):
     """Return why a shrink is not certain, given that ``fetch`` would have prevented it if it came before the check.
 
-    The result is EVENT_ORDER, CHECK_TIME or CHECK_PHASE.
+    The result is EVENT_ORDER if the two are so close that the error of timestamps hides which came first. Otherwise the
+    time of the check is uncertain: CHECK_PHASE if the log does not show the phase of periodic checks, else CHECK_TIME.
     """
     if fetch.arrival_us <= mine.order_until_us:
         return EVENT_ORDER

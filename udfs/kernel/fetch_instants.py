@@ -45,7 +45,7 @@ def _end_wait(state, now_us):
 def take_in_append(state, log_end_offset, acks, now_us, out):
     """Process an append to the leader's log: update the true state of followers, and the state under every rule run.
 
-    ``acks`` is that of the produce request (ALL, 0 or 1), or NOBODY_WAITS.
+    ``acks`` is that of the produce request (ALL, 0 or 1), or NOBODY_WAITS if no produce request or no acks is logged.
     """
     term = state.term[0]
     if acks == ALL:

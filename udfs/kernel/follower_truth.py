@@ -193,9 +193,9 @@ def truth_after_read(fetch, term, now_us):
 
 @kernel
 def truth_after_record(fetch):
-    """Store the log end that the leader had when it read its log for this fetch, which is recorded now.
+    """Store at which log end, and when, the leader read its log for this fetch. Called when the fetch is recorded.
 
-    The next fetch is compared with it. Failed fetches are ignored.
+    The next fetch is compared with these values. A failed fetch is ignored.
     """
     if fetch.error_code == 0:
         fetch.previous_leader_log_end_offset = fetch.leader_log_end_offset

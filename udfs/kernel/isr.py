@@ -209,7 +209,7 @@ def _write_isr(state, r, isr, now_us):
 
 @kernel
 def _settle_doubt(state, r, p, now_us, out):
-    """If the present fetch of follower ``p`` may have prevented its last shrink, mark the shrink as not certain.
+    """Mark the last shrink of follower ``p`` as not certain if a check after its present fetch would have kept it.
 
     The fetch may have been recorded as soon as it was handled, and the check may have run right after that.
     """
@@ -232,10 +232,9 @@ def _settle_doubt(state, r, p, now_us, out):
 
 @kernel
 def note_returns(state, p, now_us):
-    """Store that follower ``p`` is back in the ISR by now, in each rule run in which the time of its return is unknown.
+    """In each rule run that does not know when follower ``p`` returned to the ISR, store that it was now at the latest.
 
-    It is called when the follower's first fetch since its return to an ISR is recorded. An unknown time is a
-    ``joined_us`` of NEVER_US.
+    The present fetch is the follower's first since that return. An unknown time is a ``joined_us`` of NEVER_US.
     """
     state.fetches[p].is_back = 1
     for k in range(state.term[0].active):
@@ -246,7 +245,7 @@ def note_returns(state, p, now_us):
 
 @kernel
 def settle_doubts(state, p, now_us, out):
-    """In each rule run, mark the last shrink of follower ``p`` as not certain if this fetch may have prevented it."""
+    """In each rule run, mark the last shrink of follower ``p`` as not certain if its present fetch shows that."""
     for k in range(state.term[0].active):
         r = active_run(state.active, k)
         if state.ledger.followers[r, p].doubt_until_us != 0:

@@ -108,8 +108,8 @@ def clear_ledger(page, followers):
 def begin_ledger(state, isr_at_start):
     """Reset the ledger at the start of a term.
 
-    The time for which a rule run is right about a follower is counted from the follower's first fetch on; for a member
-    of the ISR, from one lag time after the start on if that is earlier.
+    Whether a rule run is right about a follower counts from the follower's first fetch on. If a member of the ISR does
+    not fetch within one lag time after the start of the term, it counts from the end of that lag time on.
     """
     ledger, term = state.ledger, state.term[0]
     clear_ack_waits(ledger.waits)
@@ -194,11 +194,11 @@ def _sum_up_accuracy(mine, fetch, follower, high_watermark, params, now_us):
 
 @kernel
 def settle_ledger_of_follower(state, r, p, now_us):
-    """Update two sums of how long rule run ``r`` was right to have follower ``p`` in its ISR, or not to have it.
+    """Update how long rule run ``r`` was right to have follower ``p`` in the ISR or outside it, by lag and by blame.
 
-    ``agreed_us``: the rule `true-lag` agrees, or the follower is outside and below the high watermark.
-    ``agreed_by_blame_us``: differs in the ISR, where the rule is wrong only once a miss is counted (`misses`), and
-    after a spurious shrink, when it is wrong until the follower is back. Neither sum grows while it is fenced.
+    Right by lag (``agreed_us``): a member whose true lag is within the lag time; an outsider whose true lag is not, or
+    that is below the high watermark. By blame (``agreed_by_blame_us``): a member until a miss is counted (`misses`); an
+    outsider as by lag, but not after a spurious shrink. Time in which the follower is fenced is left out.
     """
     mine, high_watermark = state.ledger.followers[r, p], state.leaders[r].shown_high_watermark
     _sum_up_accuracy(mine, state.fetches[p], state.followers[r, p], high_watermark, state.params[r], now_us)

@@ -75,8 +75,9 @@ def may_pass_over(state, quiet, latest):
 def pass_over(state, quiet, latest, latencies, out):
     """Advance the state to the end of ``quiet``, a quiet stretch (record QUIET), without replaying its rows.
 
-    ``latest`` contains the last two fetches of each follower in the stretch, in chronological order. ``latencies`` is
-    the histogram of acks=all latencies in the stretch: rows of BY_ARRIVAL or BY_RECORD, bucket, and number of appends.
+    ``latest`` contains the last two fetches of each follower in the stretch, in chronological order. ``latencies`` has
+    two histograms of acks=all latencies in the stretch, as rows (histogram, bucket, number of appends). Histogram
+    BY_ARRIVAL is for rules under which a fetch moves the high watermark when it arrives, BY_RECORD for all others.
     """
     term = state.term[0]
     late_us, late_at_us = term.late_us, term.late_at_us

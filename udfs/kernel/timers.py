@@ -36,7 +36,10 @@ def reset_timer(due_us, leaders, r):
 
 @kernel
 def schedule_check(state, r, after_us):
-    """Set rule run ``r``'s timer to its first check after ``after_us``, or to when a silence of the leader ends."""
+    """Set rule run ``r``'s timer to its first periodic check after ``after_us``.
+
+    If the check is due during a silence of the leader, the timer is set to the end of the silence.
+    """
     leader = state.leaders[r]
     period_us = state.params[r].check_period_ms * 1000
     if period_us == 0:
@@ -115,6 +118,9 @@ def _find_giving_up_timer(term, due_us, r, leader, fetches, params, code, now_us
 
 @inlined
 def await_rule_timer(term, due_us, r, at_us):
-    """Note in ``due_us``, the lower bounds of timers, that a timer of rule run ``r`` was set to ``at_us``."""
+    """Lower ``due_us[r]``, before which no timer of rule run ``r`` fires, to the time ``at_us`` of a timer just set.
+
+    ``due_us[r]`` is not raised if that timer was due earlier before. `reset_timer` makes it exact again.
+    """
     due_us[r] = min(due_us[r], at_us)
     term.rules_due_us = min(term.rules_due_us, at_us)

@@ -53,16 +53,20 @@ DROP_BY_TRUE_LAG = rule_bits(rule.no_lag_while == LACKS_NOTHING for rule in RULE
 
 @inlined
 def note_fetch_in_answer(fetch):
-    """Set ``answer_until_us`` when the next fetch arrives: the last answer could contain all appends until then."""
+    """Set ``answer_until_us``: the answer to the last fetch contained all appends up to this time.
+
+    Called when the next fetch arrives, which shows that the follower received the answer.
+    """
     until_us = fetch.released_us if fetch.released_us > fetch.processed_us else fetch.handled_us
     fetch.answer_until_us = max(fetch.answer_until_us, min(until_us, fetch.completed_us))
 
 
 @inlined
 def note_read_for_waits(follower, log_end, now_us):
-    """Set ``shows_until_us`` when a fetch is read in a quiet stretch: the follower has all appends until then.
+    """Set ``shows_until_us``: a fetch in a quiet stretch shows that the follower has all appends up to this time.
 
-    If the fetch is from the log end, this is the exact time (``had_until_us``). If not, the follower may have more.
+    Called when the leader reads its log for the fetch. If the fetch is from the log end, the time is exact. If not, the
+    follower may also have later appends.
     """
     if follower.offset >= log_end:
         follower.shows_until_us = follower.answer_until_us
@@ -73,7 +77,7 @@ def note_read_for_waits(follower, log_end, now_us):
 
 @inlined
 def note_what_it_had(state, p, now_us):
-    """Set ``had_until_us`` when a fetch of follower ``p`` is recorded: the follower has all appends until then."""
+    """Set ``had_until_us``: follower ``p`` has all appends up to this time. Called when a fetch of it is recorded."""
     fetch = state.fetches[p]
     if fetch.error_code == 0:
         until_us = min(fetch.answer_until_us, fetch.missing_since_us)
@@ -258,7 +262,11 @@ def fill_bucket_of_short_waits(page):
 
 @kernel
 def let_go(state, r, dropped, now_us):
-    """End the waits for followers ``dropped`` (bits), which a check would drop if one more record were in the log."""
+    """Let requests that were sent before ``now_us`` no longer wait for the followers ``dropped`` (bits).
+
+    A check would drop these followers now if such a request had appended a record. The rule keeps them in the ISR only
+    because the recorded log ends where theirs do.
+    """
     settle_waits(state, r, now_us)
     for p in range(state.term[0].replicas):
         if dropped >> p & 1:

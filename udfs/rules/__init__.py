@@ -62,7 +62,7 @@ def _import_rule_file(file: str, taken: list[str]) -> ModuleType:
 
 
 def module_of(rule: str) -> str:
-    """Return the name of the module that defines the rule with this id, which is the id with underscores."""
+    """Return the name of a rule's module: the rule's id, with underscores for hyphens and dots."""
     return re.sub(r"\W", "_", rule)
 
 

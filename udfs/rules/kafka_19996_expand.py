@@ -27,7 +27,7 @@ from udfs.rules.kafka_3_7 import may_join as kafka_3_7_may_join
 
 @kernel
 def may_join(follower, leader, fetch, now_ms, params):
-    """Whether kafka-3.7 lets the follower join, and it is caught up if the ISR is below min.insync.replicas."""
+    """Whether the follower may join: as in kafka-3.7, but below min.insync.replicas only if it is caught up."""
     return kafka_3_7_may_join(follower, leader, fetch, now_ms, params) and (
         may_advance(leader, params) or caught_up(follower, leader, now_ms, params)
     )
