@@ -23,7 +23,8 @@ SCHEMA: Final = arrow_schema(SHRINK_EVIDENCE)
 def evidence_rows(found: FoundLines, cluster_id: str) -> pa.Table:
     """Return the rows of table shrink_evidence, one per replica that left an ISR, in chronological order.
 
-    Each row names the suspected broker and the reason. Observers that left an ISR are left out.
+    Each row names the suspected broker and the reason. There are no rows for observers: replicas that fetch like
+    followers, but are not meant to join an ISR.
 
     Parameters
     ----------
