@@ -23,11 +23,12 @@ class _NoPandas(MetaPathFinder):
 
 
 def use_arrow_alone() -> None:
-    """Make Arrow look for pandas once, while pandas is hidden, so that Arrow never imports it later.
+    """Keep Arrow from importing pandas in this process: make it look for pandas once, and not find it.
 
     Without this, Arrow imports pandas when it converts its first Python value, in order to recognise pandas' objects.
-    After this call, Arrow no longer recognises single null values of pandas, so only commands may call it, and not a
-    library that users import. Conversion of frames still works. If pandas is already imported, nothing changes.
+    Afterwards Arrow no longer recognises single null values of pandas. Therefore call this only in a process that runs
+    an ``isr-batch`` command, not when users' Python code imports isr_batch. Conversion of frames still works. If pandas
+    is already imported, nothing changes.
     """
     hides = _NoPandas()
     sys.meta_path.insert(0, hides)

@@ -38,7 +38,7 @@ def take_in_rule_file(file: Path | None) -> None:
 
 
 def rule_names_sort_key(run: str) -> tuple[int, str]:
-    """Return a key that sorts rule runs (names that begin with the rule's) by release, unknown rules last."""
+    """Return a key that sorts texts that begin with a rule's name: by the rule's release, unknown rules last."""
     from udfs.rules import REGISTRY
 
     rule = run.partition(" ")[0]

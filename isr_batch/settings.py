@@ -98,7 +98,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use only the values that `load_settings` passes, because `load_settings` names the layer of each mistake."""
+        """Ignore variables and files. `load_settings` reads them, so that it knows where each mistake came from."""
         return (init_settings,)
 
     @property

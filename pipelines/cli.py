@@ -113,7 +113,9 @@ app.add_typer(export_app, name="export")
 @app.command("generate", epilog="Example: isr-batch generate paused-follower --partitions 20 --lake build/generated")
 def generate_command(
     scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="Name of a scenario; an unknown name lists all.")],
-    partitions: Annotated[int, typer.Option(min=1, help="Number of partitions, if the scenario is a fleet.")] = 100,
+    partitions: Annotated[
+        int, typer.Option(min=1, help="Number of partitions, if the scenario is a fleet (many groups of brokers).")
+    ] = 100,
     hours: Annotated[float, typer.Option(min=0.01, help="Hours to simulate.")] = 0.5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 1,
     rule: Annotated[

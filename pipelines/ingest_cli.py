@@ -192,7 +192,8 @@ def look_command(
     logs: Annotated[
         list[str],
         typer.Argument(
-            metavar="DIR", help="Folder with one cluster's logs, or with one folder per cluster; or as in `run --logs`."
+            metavar="DIR",
+            help="Folder with one cluster's logs, or with such a folder per cluster; or what `run --logs` takes.",
         ),
     ],
     cluster: Cluster = None, stamp_format: StampFormat = None, time_zone: TimeZone = None,
@@ -245,7 +246,14 @@ def ingest_logs_of_command(job: Job, done: "Run", logs: LogsOfCommand) -> None:
 
 @ingest_app.command("kafka-logs", epilog="Example: isr-batch ingest kafka-logs data/samples --lake build/lake")
 def ingest_kafka_logs_command(
-    logs: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with one folder per broker.")],
+    logs: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="Folder that contains a folder of logs per broker; for several clusters, a folder per cluster with "
+            "such folders.",
+        ),
+    ],
     lake: LakePath = None, catalog: Catalog = None, cluster: Cluster = None, release: Release = None,
     stamp_format: StampFormat = None, time_zone: TimeZone = None,
     engine: EngineOf = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,

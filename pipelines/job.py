@@ -52,7 +52,6 @@ EngineOf = Annotated[
         help="Engine: Spark or this process; by default Spark for large input, or if a Spark session exists.",
     ),
 ]
-Logs = Annotated[Path, typer.Option("--logs", help="Folder with one folder per broker, or per cluster.")]
 Cluster = Annotated[
     str | None, typer.Option("--cluster", help="Name of the cluster; by default the name of its folder.")
 ]

@@ -185,7 +185,8 @@ def run_command(
         typer.Option(
             "--logs",
             metavar="DIR|-|NAME=FILE",
-            help="Folder or address with one folder of logs per broker, or of these per cluster; or named streams.",
+            help="Folder or address that contains a folder of logs per broker; for several clusters, a folder per "
+            "cluster with such folders; or named streams.",
         ),
     ] = None,
     tables: Annotated[

@@ -36,7 +36,10 @@ def sweep_command(
     rule_file: RuleFile = None, engine: EngineOf = None,
     lake: LakePath = None, catalog: Catalog = None, env: Env = None, quiet: Quiet = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Replay many parameter sets in one pass, and recommend the smallest lag time that keeps within the budgets."""
+    """Replay many parameter sets in one pass, and recommend the smallest lag time within your budgets.
+
+    The budgets are upper limits for mistakes and detection time, in the file of --grid.
+    """
     take_in_rule_file(rule_file)
     require_lake_of_job(lake, catalog)
     from isr_batch.scoring.sweep_grid import load_grid, require_lag_times_in_grid

@@ -27,9 +27,9 @@ class Tables(Protocol[F_co]):
         """Return the table or view ``name``. ``where`` maps column names to the values that returned rows must have."""
 
     def lake(self) -> AbstractContextManager[Lake]:
-        """Yield a lake (a set of Delta tables) with the caller's rows, the results of their replay, and the scores.
+        """Yield a lake (a set of Delta tables) with the caller's rows, and each rule's ISR changes, accuracy and cost.
 
-        If the brokers' own ISR changes are known, it also holds a comparison of the replay with them.
+        If the ISR changes that the brokers made are known, the lake also compares the changes of their rule with them.
         """
 
     def save(self, lake: str) -> None:
@@ -57,7 +57,11 @@ class Analysis(Generic[F]):
 
     @cached_property
     def shrinks(self) -> F:
-        """The table ``shrink_verdicts``: one row per replica that a rule dropped from the ISR, with its verdict."""
+        """The table ``shrink_verdicts``: one row per replica that a rule dropped from the ISR.
+
+        Column ``verdict`` says whether it was right to drop the replica. A rule is an algorithm that decides which
+        replicas are in the ISR.
+        """
         return self._tables.frame("shrink_verdicts")
 
     @cached_property
@@ -72,12 +76,18 @@ class Analysis(Generic[F]):
 
     @cached_property
     def replica_timeline(self) -> F:
-        """The state of each follower under each rule, one row per change: a large frame that needs another replay."""
+        """The state of each follower under each rule, one row per change. The frame is large.
+
+        When it is computed, the input is replayed again, unless the analysis was opened from a lake.
+        """
         return self._tables.frame("replica_timeline")
 
     @cached_property
     def partition_timeline(self) -> F:
-        """The state of each partition under each rule, one row per change: a large frame that needs another replay."""
+        """The state of each partition under each rule, one row per change. The frame is large.
+
+        When it is computed, the input is replayed again, unless the analysis was opened from a lake.
+        """
         return self._tables.frame("partition_timeline")
 
     @cached_property

@@ -95,8 +95,8 @@ def frames_read(
     """Convert the caller's frames to the tables that a replay reads, in memory.
 
     ``frames`` is keyed by section of the mapping, such as ``fetches``. Tables that are derived from others, such as
-    silences of leaders, are not computed; `facts_of` does that. ``also`` lists clusters to include although ``frames``
-    may have no row of them.
+    that of the times in which a leader handled no request, are not computed; `facts_of` does that. ``also`` lists
+    clusters to include although ``frames`` may have no row of them.
     """
     sources = [(name, RowsHere(name, rows)) for name, rows in frames.items()]
     return input_tables(sql, inputs_of_sources(sources, mapping), mapping, also)

@@ -201,8 +201,8 @@ def answer_avoiding_lag_time(rows: Sequence[Row]) -> str:
 def answer_under_min_isr(rows: Sequence[Row]) -> str:
     """Return a sentence on how long shrinks left partitions with fewer in-sync replicas than min.insync.replicas.
 
-    ``rows`` are rows of table shrink_evidence. If the logs show for none of them whether this happened, the sentence
-    says so. If it did not happen, the result is empty.
+    ``rows`` are rows of table shrink_evidence. If the logs leave it open for every shrink whether it did so, the
+    sentence says that. Otherwise, if no shrink is known to have done so, the result is empty.
     """
     under = {(row["source_file"], row["source_line"]): row for row in rows if row["under_min_isr"]}
     unknown = sum(row["under_min_isr"] is None for row in rows)

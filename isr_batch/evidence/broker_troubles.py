@@ -174,7 +174,8 @@ def _paused_share(absence: Row) -> float:
 def pauses_in_words(absence: Row) -> str:
     """Say whether JVM pauses were the reason why a broker seemed to do nothing, and name the longest pause.
 
-    The text is empty if gc.log does not show this. ``absence`` is a dict from `troubles_of_absences`.
+    The text is empty if gc.log does not cover that time, and shows no pauses or only short ones. ``absence`` is a dict
+    from `troubles_of_absences`.
     """
     longest, jvm = _pause_length_text(absence["longest_us"]), f"the JVM of broker {absence['broker_id']}"
     of_jvm = is_of_jvm(absence)

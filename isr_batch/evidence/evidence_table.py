@@ -27,8 +27,8 @@ TERM_COLUMNS: Final = ("start_time", "topic", "partition_id", "leader_id", "isr_
 def evidence_rows(found: FoundLines, cluster_id: str, terms: pa.Table | None = None) -> pa.Table:
     """Return the rows of table shrink_evidence, one per replica that left an ISR, in chronological order.
 
-    Each row names the suspected broker and the reason. Listed observers that left an ISR are left out, unless they were
-    in it when the leader's term began.
+    Each row names the suspected broker and the reason. There are no rows for observers (replicas that fetch like
+    followers, but are not meant to join an ISR), unless they were in the ISR when the leader's term began.
 
     Parameters
     ----------

@@ -177,7 +177,7 @@ def _follower_of_shrink_text(story: ShrinkStory, follower: DroppedFollower) -> l
 
 
 def _uncertain_shrink_text(follower: DroppedFollower) -> list[str]:
-    """Say why the shrink is only possible, and by how much the check's time may be wrong; empty if neither matters."""
+    """Say why the shrink is not certain, and by how much the check's time may be wrong; empty if neither matters."""
     lines = []
     if follower.depends_on is not None:
         lines.append(f"  Possible, not certain: it depends on {DEPENDS_ON[follower.depends_on]}")

@@ -14,9 +14,9 @@ NAMED: Final = 3
 def better_rule(own: OwnShrinks, scores: Iterable[Row], cluster_id: str) -> list[str]:
     """Return a list with a sentence that recommends a rule for a cluster, and compares its costs with the brokers' own.
 
-    The rule must drop fewer healthy followers than the brokers' own rule, and must not have more drops that cannot be
-    judged. If leaders give up leadership under the rule, they may do so at most once for each healthy follower that the
-    rule keeps and the brokers' own drops. Rules that miss no more failures than the brokers' own rule are preferred.
+    The rule must drop fewer healthy followers than the brokers' own rule. Leaders may give up leadership under it at
+    most as many times as this difference. It must not have more drops that cannot be judged. Rules that miss no more
+    failures than the brokers' own rule are preferred.
 
     If no rule meets these conditions, the sentence says so. The list is empty if the brokers dropped no healthy
     follower, or if only one rule was replayed.

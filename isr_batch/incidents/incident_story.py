@@ -215,7 +215,10 @@ def why_healthy_in_story(incidents: Sequence[Row], number: int) -> str:
 
 
 def why_unreached_in_story(incidents: Sequence[Row]) -> str:
-    """Return a clause on the evidence that a leader could not be reached; empty if only its drops show this."""
+    """Return a clause on the evidence that a leader could not be reached.
+
+    It is empty if the only evidence is that the leader dropped its followers.
+    """
     if all(one["cut_off_went_on"] for one in incidents):
         return f", {_elsewhere_in_story(incidents[0])}"
     return ", according to server.log" if any(one["cut_off_by_lines"] for one in incidents) else ""

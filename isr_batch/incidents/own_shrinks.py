@@ -67,7 +67,7 @@ class OwnShrinks(NamedTuple):
     Attributes
     ----------
     rule : str
-        The rule that the brokers ran; the newest rule if that is unknown.
+        The rule that the brokers ran; the rule of Kafka's newest releases if that is unknown.
     tables : dict of str to pa.Table
         The tables in `COLUMNS`. shrink_verdicts only contains rows of the rules that brokers ran.
     drops : pa.Table
@@ -110,8 +110,8 @@ def own_shrinks_of_tables(tables: Tables, fetches_of: FetchesOfSpans | None = No
     Parameters
     ----------
     tables : dict of str to pa.Table
-        The tables in `COLUMNS`. shrink_verdicts must contain the rules in replay_check or, if that is empty, the newest
-        rule.
+        The tables in `COLUMNS`. shrink_verdicts must contain the rows of the rules that the brokers ran (column rule of
+        replay_check) or, if replay_check is empty, of the rule of Kafka's newest releases.
     fetches_of : callable, optional
         Reads the fetches that show which broker was at fault, see `isr_batch.incidents.absences.who_was_absent`.
     """

@@ -78,7 +78,7 @@ class RuleChoice(NamedTuple):
 
 
 def read_scores_for_choices(lake: Lake) -> list[Row]:
-    """Read the scores of each rule run for each whole cluster, sorted as in `order_scores_for_choices`."""
+    """Read each rule's scores in each cluster, over all days and topics, sorted as in `order_scores_for_choices`."""
     rows = read_columns(lake, "rule_scores", SCORES)
     whole = rows.filter(pc.and_(pc.is_null(rows["event_date"]), pc.is_null(rows["topic"])))
     return order_scores_for_choices(whole)

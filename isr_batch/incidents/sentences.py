@@ -39,7 +39,7 @@ NAMED: Final = 4
 
 
 def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return sentences on how many dropped followers were healthy, which broker was at fault, and how sure that is.
+    """Say how many dropped followers were healthy, which broker was at fault, how sure that is, and what was assumed.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def cluster_headline(own: OwnShrinks, cluster: Row) -> list[str]:
 
 
 def brief_headline(own: OwnShrinks, cluster: Row) -> list[str]:
-    """Return the first sentence (two, if it names no broker) of `cluster_headline`, and those on assumed values."""
+    """Return the first sentence of `cluster_headline` (the first two if it names no broker) and what was assumed."""
     said = _sentences_of_cluster(own, cluster)
     return said[: 1 if re.search(r"broker \d", said[0]) else 2] + _sentences_of_assumptions(cluster)
 

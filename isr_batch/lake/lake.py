@@ -115,7 +115,7 @@ class Lake:
         self._check(table)
 
     def require(self, tables: Iterable[Table]) -> None:
-        """Check that those of these tables that exist match their contracts, before a command computes rows for them.
+        """Compare these tables, if they exist, with their contracts, before a command computes rows for them.
 
         Raises
         ------

@@ -93,8 +93,8 @@ class LakeEngine(AbstractContextManager["LakeEngine"], Protocol):
     def only(self, rows: Rows, wanted: Rows, keys: Sequence[str]) -> Rows:
         """Return the rows whose values of ``keys`` occur in ``wanted``.
 
-        If the rows are from a view, its tables are filtered first, each by those of the keys that it contains. Thus the
-        view's other rows are not computed.
+        If the rows are from a view, the tables that it reads are filtered first, so that the view's other rows are not
+        computed. A table that has only some of the ``keys`` as columns is filtered by these.
         """
 
     def union(self, *rows: Rows) -> Rows:

@@ -274,7 +274,8 @@ def costs_chart(rows: Rows) -> Spec:
 def heat_map(rows: Rows) -> Spec:
     """Return a heat map with a line per follower, coloured by the time since it was caught up.
 
-    The rows have follower, from_ms, until_ms (milliseconds since 1970), and that time as age_s (s) and lag_times.
+    The rows have follower, from_ms and until_ms (milliseconds since 1970), and the time since the follower was caught
+    up: age_s in seconds, lag_times as a multiple of the lag time.
     """
     limits = list(AGE_COLOURS)[1:]
     colour = alt.Color(

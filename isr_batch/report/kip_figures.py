@@ -108,7 +108,10 @@ def stories_in(lake: Lake) -> list[Row]:
 
 
 def with_derived(row: Row) -> Row:
-    """Add lag time, min.insync.replicas, and the unavailable time: under min.insync.replicas, or waiting."""
+    """Add lag time, min.insync.replicas, and the time in which a partition was unavailable for acks=all requests.
+
+    It has fewer in-sync replicas than min.insync.replicas then, or such a request would wait too long (1 s or 30 s).
+    """
     row = row | {"lag_time_s": lag_time_of(row) / 1000}
     row["min_insync_replicas"] = json.loads(row["params_json"])["min_insync_replicas"]
     for limit in ("1s", "30s"):

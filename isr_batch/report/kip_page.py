@@ -173,7 +173,7 @@ def _params(lakes: Sequence[Lake], old: str, new: str) -> Iterator[tuple[str, Ro
 
 
 def rule_said(rule: str, params: Row) -> str:
-    """Say where a rule is from, which releases decide as these parameters do, and what the rule is or changed."""
+    """Describe a rule: the Kafka releases that have it, or its source; named values of parameters; and its summary."""
     its = REGISTRY[rule]
     if its.kind != "released":
         return f"(in no release of Kafka; {its.source}): {its.summary}"

@@ -33,8 +33,8 @@ def shrink_sentences(
         The rule that made the shrink in the replay. It is the one that the brokers ran.
     lag_time_ms : int
     stands : mapping of str to sequence of str
-        The replayed rules by what they decided at this shrink. The keys are those of `STANDS`: made, kept, out, or
-        apart if a rule did not decide the same about all dropped followers.
+        The replayed rules by what they decided on the dropped followers. The keys are those of `STANDS`: made (dropped
+        them too), kept (kept them in the ISR), out (had dropped them before), apart (not the same for all of them).
     """
     first = facts[0]
     lines = dict.fromkeys(f"{row['source_file']}:{row['source_line']}" for row in facts if row["source_file"])

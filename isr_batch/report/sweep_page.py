@@ -26,14 +26,14 @@ FIGURES = {
 
 
 def write_sweep_page(lake: Lake, named: NamedGrid, found: Sweep, out: Path) -> None:
-    """Write the HTML page of a sweep.
+    """Write the HTML page of a sweep, which is a replay with many parameter sets.
 
     Parameters
     ----------
     lake : Lake
         The lake in which the sweep was run.
     named : NamedGrid
-        The parameter sets and budgets of the sweep.
+        The parameter sets, and the upper limits for mistakes and detection time (budgets).
     found : Sweep
         Its results.
     out : Path

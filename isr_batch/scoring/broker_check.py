@@ -112,9 +112,9 @@ def can_be_compared(lake: Lake) -> bool:
 def validate(lake: Lake) -> BrokerCheckSummary:
     """Match the ISR changes that brokers logged with replayed ones, write ``replay_check``, and return its summary.
 
-    If the brokers did not log a change that their own rule makes in the replay, the change is not certain, even if the
-    timestamps allow no other result: its ``certainty`` is set to ``possible``. The same applies to the follower's
-    changes under other rules at that moment (same check or fetch). The scores are then updated.
+    If the brokers' own rule makes a change in the replay that the brokers did not log, ``certainty`` of this change is
+    set to ``possible``, even if the timestamps allow no other result. If other rules make the same change (shrink or
+    expand) of the same follower at the same moment, theirs is set too. The scores are then updated.
 
     Raises
     ------

@@ -156,12 +156,13 @@ _WORDS: Final = """
 
 
 def eligible_leader_cluster(words: Sequence[ControllerWord], facts: Mapping[str, Any], elr: Elr) -> ControlledCluster:
-    """Determine whether a cluster uses eligible leader replicas at first, and which statements may change this later.
+    """Determine whether a cluster uses eligible leader replicas (ELR) at first, and what may change its ELRs later.
 
     Parameters
     ----------
     words : sequence of ControllerWord
-        The controller's statements in chronological order, including those of kind metadata_version.
+        The controller's statements (such as a new setting or an unclean election) in chronological order, including
+        those of kind metadata_version.
     facts : mapping
         ``major`` is the lowest major release of the brokers, or None if unknown. ``printed_in`` says where a non-empty
         ELR was found: "logged" (in a leader's log) or "snapshot" (in the output of kafka-topics --describe); None if

@@ -24,8 +24,9 @@ FOUND: Final = pa.schema(
 def heir_lacks(rows: pa.Table) -> pa.Table:
     """Return how many acknowledged records the next leader would at most lack if the leader died in a period.
 
-    The next leader is the heir, which is elected cleanly. Without an heir, it is elected uncleanly among the active
-    replicas: the first one, or the one with the longest log. There is a number for each of these.
+    The next leader is the heir, which is elected cleanly. Without an heir, a replica of an active broker (one that is
+    neither fenced nor shutting down) is elected uncleanly: the first such replica, or the one with the longest log. The
+    result has a column for the heir, and one for each of these two.
 
     Parameters
     ----------

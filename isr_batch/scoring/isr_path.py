@@ -104,7 +104,8 @@ def spans_outside_isr(rows: pa.Table, clusters: Mapping[str, ControlledCluster])
 
         - ``term``: ``at_us`` and ``end_us`` (start and end), ``assigned``, ``isr`` (at the start), ``min_isr`` (of the
           rule run), ``min_isr_of_term``, ``write_us`` (duration of an ISR write), and ``elr``, if it is recorded.
-        - ``shrink``, ``expand``, ``relinquish``: ``at_us``, ``isr_before``, ``isr`` (afterwards), ``made_by``.
+        - ``shrink``, ``expand``, ``relinquish`` (the leader gave up leadership): ``at_us``, ``isr_before``, ``isr``
+          (afterwards), ``made_by``.
         - ``write`` (a logged ISR write): ``at_us``, and ``end_us``, the time of the response.
     clusters : mapping of str to ControlledCluster
 

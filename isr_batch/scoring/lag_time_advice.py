@@ -60,9 +60,9 @@ def _mean_where(most: int, probability: float) -> float:
 def with_mistake_rates(row: Row) -> Row:
     """Add to a row of scores the columns that only a sweep needs: mistakes per follower-day, their interval, and more.
 
-    Each end of the 95 % interval is from the wider of two intervals. The Poisson interval assumes that shrinks are
-    independent. The bootstrap interval, which the scores contain, accounts for bursts, but is unreliable with few
-    shrinks.
+    The 95 % interval begins at the lower start of two intervals, and ends at the higher end of the two. The Poisson
+    interval assumes that shrinks are independent. The bootstrap interval, which the scores contain, accounts for
+    bursts, but is unreliable with few shrinks.
     """
     days = row["exposure_follower_hours"] / 24
     partition_days = row["exposure_partition_hours"] / 24

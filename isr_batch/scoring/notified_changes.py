@@ -19,9 +19,9 @@ _FAR_US: Final = 1 << 62
 
 
 def with_notified(changes: pa.Table) -> pa.Table:
-    """Sort a broker's ISR changes under one rule run by time, and add when the broker notifies the controller of each.
+    """Sort a broker's ISR changes under one rule run by time, and add the column ``notified_us``.
 
-    This time is in the new column ``notified_us``.
+    It is the time at which the broker notifies the controller of the change.
 
     Parameters
     ----------

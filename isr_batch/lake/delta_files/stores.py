@@ -125,7 +125,7 @@ class Store:
 
 
 def hadoop_setting(spark: "SparkSession", name: str) -> str | None:
-    """Return a setting of Hadoop's configuration; None if it is not set, and always over Spark Connect."""
+    """Return a setting of Hadoop's configuration; None if it is not set, or if the session is of Spark Connect."""
     try:
         hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 there is no public way
     except (AttributeError, PySparkException):

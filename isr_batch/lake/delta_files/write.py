@@ -231,7 +231,7 @@ class DayFile:
         )  # fmt: skip
 
     def write(self, rows: pa.Table, broken: int = 0) -> None:
-        """Write rows to the file. ``broken`` is the number of rows that break the contract of their table."""
+        """Write rows to the file. ``broken`` of them break their table's contract; `close` reports the sum."""
         self.bytes += rows.nbytes
         self.broken += broken
         with self._abandoned_if_failed():

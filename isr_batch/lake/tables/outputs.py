@@ -32,7 +32,7 @@ DEPENDS_ON = {
     "not_logged": "something that the logs do not show: the brokers' own rule makes this change here, and they "
     "logged none",
 }
-"""Descriptions of the values of column ``depends_on``, which says why a shrink is only possible."""
+"""Descriptions of the values of column ``depends_on``, which says why a shrink is not certain."""
 SHOWN_ERROR_MS = 100
 """From this ``time_error_ms`` on, reports call the time of a shrink uncertain."""
 
@@ -54,7 +54,7 @@ _CHANGE = columns("""
     certainty STRING -- certain: the rule makes this change at every time at which the check can have run, within the
         -- uncertainty of the check's time; possible: the change depends on that time, or on something else that
         -- depends_on names. An expand that undoes a possible shrink is possible
-    depends_on STRING -- why a change is only possible: event_order (a fetch or an append with the same timestamp may
+    depends_on STRING -- why a change is not certain: event_order (a fetch or an append with the same timestamp may
         -- have come before the check), check_time (the leader was silent or late, so that the check may have run
         -- earlier or later), check_phase (no line shows when the leader's checks were due), isr_at_start (the log
         -- begins in mid-term, no line shows whether the follower was in the ISR, and it has not been seen at the
