@@ -27,6 +27,7 @@ from docs.generate.study_figures import (
     simulated_figures,
     table,
 )
+from docs.generate.study_waits import study_of_waits
 from isr_batch import __version__
 from isr_batch.phrases import count_of, listed
 from isr_batch.report.kip_page import markdown_table
@@ -169,8 +170,7 @@ def page() -> str:
         *_rates(),
         _WEEK.format(seeds=seeds),
         *markdown_table(("#", "rule", *_WEEK_COLUMNS), map(_week_row, rules())),
-        _check(),
-        *_constants(),
+        _check(), *study_of_waits(), *_constants(),
         _LIMITS.format(seeds=seeds),
     ])  # fmt: skip
 
