@@ -27,6 +27,7 @@ from docs.generate.study_figures import (
     simulated_figures,
     table,
 )
+from docs.generate.study_waits import study_of_waits
 from isr_batch import __version__
 from isr_batch.phrases import count_of, listed
 from isr_batch.report.markdown_table import markdown_table
@@ -119,11 +120,9 @@ _LIMITS: Final = """
 - The recorded clusters have three brokers on one host, few partitions and small loads, and their faults were made on
   purpose. The recordings are replayed open-loop: fetches stay as recorded under every rule. So the results of a rule
   are only exact up to its first ISR change that the brokers did not make.
-- There are eleven kinds of simulated faults. Each fault happens alone, in groups of three replicas with one load.
-  Nothing is shown about faults that happen together, nor about how frequent faults are in your clusters. An interval
+- Each of the eleven kinds of simulated faults happens alone, in groups of three replicas with one load. An interval
   only reflects the variation between the {seeds} seeds, not the errors of the rates and of the model.
-- Other lag times and values of min.insync.replicas are not compared: each recording has those of its cluster, and
-  simulated clusters have 10 s and 2.
+- Lag time and min.insync.replicas are those of the recorded clusters, and 10 s and 2 in simulated clusters.
 - Consumers, leaders that die (so no record is lost), and controllers that remove stopped brokers are not simulated.
 - A rule that never drops a follower has no detection time, and is therefore not in the picture of detection times. Few
   mistakes alone say little: `majority` makes none, but misses failures.
@@ -171,8 +170,7 @@ def page() -> str:
         *_rates(),
         _WEEK.format(seeds=seeds),
         *markdown_table(("#", "rule", *_WEEK_COLUMNS), map(_week_row, rules())),
-        _check(),
-        *_constants(),
+        _check(), *study_of_waits(), *_constants(),
         _LIMITS.format(seeds=seeds),
     ])  # fmt: skip
 

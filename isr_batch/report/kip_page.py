@@ -61,8 +61,8 @@ again is still outside.
   sixteenth of the latency, so a percentile of them is exact to about 6 %.
 - The latency *over requests* is that of the requests in the logs; *over time*, how long a request would wait at any
   instant, whether a producer sends one or not. Producers that wait send nothing, so a stall of a minute may be one
-  request in a million. Over time, waits of up to 1 s count as 0, because they cannot be told from a fetch that waits
-  for data; requests that are refused, or that nothing answers before the leader changes, do not count.
+  request in a million. Over time, waits of up to 1 s are included as 0, because logs do not show how long a
+  fetch would have waited for data. Requests that are refused, or unanswered when the leader changes, are not included.
 """
 _INTERVALS: Final = """
 Brackets are 95 % intervals, by a bootstrap over the {leaders} leaders: the shrinks that a leader makes are drawn

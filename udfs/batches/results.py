@@ -281,7 +281,7 @@ def _named_result_columns(
         middle_us = middle_of_latency_bucket_us(np.arange(BUCKETS))
         counts = values.pop("latency")
         named["acks_all_latencies"] = _result_histograms(counts[:, :BUCKETS], middle_us, LATENCIES)
-        wait_us = np.append(0, middle_us[FIRST_SLOW_BUCKET:])  # waits of up to a second are not told apart
+        wait_us = np.append(0, middle_us[FIRST_SLOW_BUCKET:])  # waits of up to a second share a bucket
         named["acks_all_waits"] = _result_histograms(counts[:, BUCKETS:], wait_us, WAITS)
     if result in {"score", "follower_score"}:
         names = list(values)

@@ -47,8 +47,8 @@ which requests were answered then (``udfs.kernel.unanswered``)."""
 LATENCIES = len(MEASURES) + 4
 """Index of a page's first latency bucket. A bucket counts acknowledged acks=all appends by their latency."""
 WAITS = LATENCIES + BUCKETS
-"""Index of a page's first bucket of waits. A bucket holds the time in which a request with acks=all would wait so long:
-WAIT_BUCKETS, of which the first, for waits of up to a second, is only filled when a page is written."""
+"""Index of a page's first bucket of waits. A bucket holds the time in which a request with acks=all would wait so long.
+The first of the WAIT_BUCKETS, for waits of up to a second, is only filled when a page is written."""
 PLACES = WAITS + WAIT_BUCKETS
 EXTREMES = (LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US, ACKS_ALL_WAIT_MAX_US)
 """Indices of the entries that are maxima."""

@@ -7,8 +7,8 @@ in the ISR. It never moves back. Where it jumps at an instant, the requests in b
 This gives the histogram of latency over time: in each bucket, for how many microseconds requests would be sent that
 wait so long. They count on the day on which they are answered.
 
-Waits of up to a second are in one bucket. They could not be told from the wait of a fetch for data, up to
-replica.fetch.wait.max.ms, which a request would end; and only longer waits make ``settle_waits`` necessary at a fetch.
+Waits of up to a second are in one bucket. A fetch may wait for data up to replica.fetch.wait.max.ms, a request would
+end that wait, and the log does not show when. And only longer waits make ``settle_waits`` necessary at a fetch.
 
 A follower has what the leader had appended until ``had_until_us``, or would have appended: the answer to a fetch could
 contain everything until the leader read its log for it, or until its wait for data ended. The follower's next fetch

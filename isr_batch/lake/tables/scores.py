@@ -215,7 +215,7 @@ _SCORES = (
         "not; 0 if at most 1 s. Time in which requests are refused, or in which it is not known, does not count",
         acks_all_wait_ms_p99="for how long an acks=all request would wait, 99th percentile over time; 0 if at most 1 s",
         acks_all_wait_ms_mean="for how long an acks=all request would wait, mean over time; waits of up to 1 s "
-        "count as 0",
+        "are included as 0",
         acks_all_wait_ms_max="for how long an acks=all request would wait, maximum; 0 if at most 1 s",
         loss_exposed_seconds="time in which a member of the ISR lacked records below the high watermark",
         unclean_needed_seconds="time in which no replica could lead cleanly if the leader died, and one could "

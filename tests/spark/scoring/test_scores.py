@@ -102,7 +102,9 @@ def filled(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
     ]  # fmt: skip
     terms = [
         {**RUN, "topic": topic, "leader_epoch": epoch, "start_time": at(start), "end_time": at(end),
-         "begins_mid_term": epoch == 0, "ends_mid_term": epoch == 1}
+         "begins_mid_term": epoch == 0, "ends_mid_term": epoch == 1, "assigned": [1, 2], "isr_at_start": [1, 2],
+         "replica_lag_time_max_ms": 10_000, "min_insync_replicas": 1, "check_origin_ms": 0,
+         "check_origin_source": "given"}
         for topic, epoch, start, end in (("t", 0, 0, 10), ("t", 1, 14, 600), ("u", 1, 10, 600))
     ]  # fmt: skip
     lake = Lake(spark_session, str(tmp_path_factory.mktemp("scores")), "test")

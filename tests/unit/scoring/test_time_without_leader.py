@@ -30,7 +30,7 @@ def no_spark() -> NoReturn:
         ([(0, 0, 10, True, True), (1, 14, 60, False, True)], [0, None]),  # its last line may be older than its end
         ([LOGGED, (1, 14, 60, True, True)], [0, None]),
         ([LOGGED, (2, 14, 60, False, True)], [0, None]),  # another one led in between
-        ([LOGGED], [None]),  # nobody knows who led then
+        ([LOGGED], [None]),  # the logs do not show the next leader
     ],
 )
 def test_time_between_terms(
