@@ -9,7 +9,7 @@ import numpy as np
 
 from docs.generate.study_figures import KINDS, MIXED, PARTITIONS, QUIET, RATES, Row, rule_of_run, rules, runs
 from isr_batch.phrases import count_of
-from isr_batch.report.kip_page import markdown_table
+from isr_batch.report.markdown_table import markdown_table
 from isr_batch.scoring.broker_pairs import DRAWS, Figure, drawn_sums, figure_of_draws, share_of_sums
 from udfs.rules import BASELINE
 
