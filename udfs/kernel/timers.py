@@ -120,7 +120,7 @@ def _find_giving_up_timer(term, due_us, r, leader, fetches, params, code, now_us
 def await_rule_timer(term, due_us, r, at_us):
     """Lower ``due_us[r]``, before which no timer of rule run ``r`` fires, to the time ``at_us`` of a timer just set.
 
-    ``due_us[r]`` is not raised if that timer was due earlier before. `reset_timer` makes it exact again.
+    If the timer was postponed, ``due_us[r]`` is too early until `reset_timer` is called.
     """
     due_us[r] = min(due_us[r], at_us)
     term.rules_due_us = min(term.rules_due_us, at_us)
