@@ -26,7 +26,7 @@ def heir_lacks(rows: pa.Table) -> pa.Table:
 
     The next leader is the heir, which is elected cleanly. Without an heir, a replica of an active broker (one that is
     neither fenced nor shutting down) is elected uncleanly: the first such replica, or the one with the longest log. The
-    result has a column for the heir, and one for each of these two.
+    result has separate columns for the heir and for these two replicas.
 
     Parameters
     ----------
