@@ -52,7 +52,7 @@ TEXT_NAME = re.compile(r".*\.(txt|log|out)(\.gz)?|[^.]+")
 CLUSTER_FILE = "cluster.yaml"
 WHOLE_SECONDS = "requests with time stamps of whole seconds"
 _TOO_COARSE = "too coarse to replay: log milliseconds, as in %d{ISO8601}; other lines of the file are read"
-LOCAL_TIME = "times that are local by the name of their field, and no zone is given"
+LOCAL_TIME = "times that are local by the name of their field or zone, and --time-zone is not given"
 HEADLESS = "a table with lines of a log, and without a header"
 _NESTED = "archive in an archive", "not read: unpack the outer archive"
 _IN_TABLE = rb"(?:TRACE|DEBUG|INFO|WARN|ERROR)\W.{0,200}(?:kafka\.|\[Partition |Completed request:|\[Broker id=)"
@@ -304,7 +304,9 @@ def _add_candidate_log(found: LogFolder, each: Candidate, broker_id: int, option
     if zone := options.zone(broker_id):
         layout = replace(layout, zone=zone)
     if layout.is_local:
-        found.unreadable.append(Refused(_printable(each.name), LOCAL_TIME, f"--time-zone {broker_id}=+02:00, or yours"))
+        shown = f"{layout.zone_name}: " if layout.zone_name else ""
+        advice = f"{shown}--time-zone {broker_id}=+02:00, or yours"
+        found.unreadable.append(Refused(_printable(each.name), LOCAL_TIME, advice))
     kinds = [kind for kind in KINDS if each.seen.kinds[kind]] or [each.default]
     if layout.whole_seconds and each.seen.of_use[REQUEST]:
         found.refused.append(Refused(_printable(each.name), WHOLE_SECONDS, _TOO_COARSE))

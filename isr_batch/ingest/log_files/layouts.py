@@ -31,12 +31,20 @@ from isr_batch.ingest.log_files.events import (
 )
 from isr_batch.ingest.log_files.json_lines import json_value_at
 from isr_batch.ingest.log_files.prefixes import COLOUR, ENVELOPE, JoinerOfCutLines
-from isr_batch.ingest.log_files.stamps import AMBIGUOUS, EVENT_FORMS, FORMS, TIME_ALONE, StampForm, stamp_form
+from isr_batch.ingest.log_files.stamps import (
+    AMBIGUOUS,
+    EVENT_FORMS,
+    FORMS,
+    TIME_ALONE,
+    ZONE_NAME,
+    StampForm,
+    stamp_form,
+)
 
 _LEVEL = f"(?P<level>{LEVELS})"
 _LOGGER = r"(?P<logger>[A-Za-z_$][\w$]*(?:\.[\w$]+)*)"
 _BRACKETS = r"(?:[\[(][^\])]*[\])][ \t]+)?"
-_STAMP = r"[\[(]?(?P<stamp>STAMP)[\])]?,?"
+_STAMP = rf"[\[(]?(?P<stamp>STAMP){ZONE_NAME}[\])]?,?"
 
 LOGGER_LAST, LOGGER_FIRST = "stamp level message (logger)", "stamp level logger: message"
 LEVEL_FIRST, NO_LOGGER, NO_LEVEL = "level stamp message", "stamp level message", "stamp message"
@@ -91,6 +99,8 @@ class Layout:
         Whether the lines are in Kafka's own layout after the prefixes have been removed.
     zone : str or None
         Time zone of timestamps that do not show one; None means UTC.
+    zone_name : str or None
+        Name of a local time zone in the timestamps, such as CET. Only ``zone`` is used to convert them.
     other : Layout or None
         Layout of the remaining lines, such as those of a start script before JSON events, or of another logger.
     by_writer : bool
@@ -106,6 +116,7 @@ class Layout:
     whole_seconds: bool = False
     is_own: bool = True
     zone: str | None = None
+    zone_name: str | None = None
     other: "Layout | None" = None
     by_writer: bool = False
 
@@ -122,8 +133,12 @@ class Layout:
 
     @property
     def is_local(self) -> bool:
-        """Whether the time is in a field such as "timestamp [local time]", and the user gave no time zone for it."""
-        return self.arrangement == JSON and self.zone is None and "[local" in EventFields(*self.fields).stamp.lower()
+        """Whether the times are local, by their zone's or their field's name, although no time zone was given."""
+        if self.zone is not None:
+            return False
+        if self.arrangement == JSON and "[local" in EventFields(*self.fields).stamp.lower():
+            return True
+        return self.zone_name is not None or (self.other is not None and self.other.is_local)
 
     def __str__(self) -> str:
         own = "Kafka's own layout" if self.is_own else f"{self.arrangement}, {self.stamp}"
@@ -270,20 +285,23 @@ def _layout(name: str, form: StampForm, matches: "Sequence[re.Match[str]]", stam
     bracketed = [re.match(THREAD, match["message"]) for match in matches]
     threads = sum(bool(found) and not _NOT_A_THREAD.match(found[0]) for found in bracketed if found)
     stamps = [_stamp_without_zone(match["stamp"]) for match in matches]
-    whole = not any(re.search(r"[.,]\d{1,9}(?: [AaPp][Mm])?$|:\d{3,9}$|\d{9}$", stamp) for stamp in stamps)
+    whole = not any(re.search(r"[.,]\d{1,9}(?: ?[AaPp][Mm])?$|:\d{3,9}$|\d{9}$", stamp) for stamp in stamps)
+    zones = [match["zone"] for match in matches if match["zone"]]
     own = name in {LOGGER_LAST, NO_LOGGER} and all(_OWN.match(line) for line in stamped)
     shortened = name == LOGGER_LAST and not any("." in match["logger"] for match in matches)
     has_thread = name in {LOGGER_LAST, NO_LOGGER} and threads >= _FITS * len(matches)
     return Layout(
         arrangement=name, stamp=form.name, has_thread=has_thread,
         whole_seconds="ms" not in form.groups and (whole or "f" not in form.groups),
+        zone_name=zones[0] if len(zones) >= _FITS * len(matches) else None,
         is_own=own and not has_thread and not shortened and not any(line.rstrip().endswith("]") for line in stamped),
     )  # fmt: skip
 
 
 def _stamp_without_zone(stamp: str) -> str:
     """Return a timestamp without its time zone."""
-    return re.sub(r" ?(Z|UTC|GMT|[+-]\d\d(:?\d\d)?)$", "", stamp) if re.search(r"\d:\d\d:\d\d", stamp) else stamp
+    has_time = re.search(r"\d:\d\d:\d\d", stamp)
+    return re.sub(r" ?(Z|(UTC|GMT)?[+-]\d\d(:?\d\d)?|UTC|GMT)$", "", stamp) if has_time else stamp
 
 
 def _events(

@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 from isr_batch.errors import UsageError
 
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_TIME = r"(?P<H>[01]\d|2[0-3]):(?P<M>[0-5]\d):(?P<S>[0-5]\d|60)"
+_TIME = r"(?P<H>[01]?\d|2[0-3]):(?P<M>[0-5]\d):(?P<S>[0-5]\d|60)"
 _FRACTION = r"(?:[.,:](?P<f>\d{1,9}))?"
-_ZONE = r"(?: ?(?P<z>Z|UTC|GMT|[+-]\d\d(?::?[0-5]\d)?))?"
+_ZONE = r"(?: ?(?P<p>[AP]M|[ap]m))?(?: ?(?P<z>Z|(?:UTC|GMT)?[+-]\d\d(?::?[0-5]\d)?|UTC|GMT))?"
+ZONE_NAME = r"(?: ?(?P<zone>[A-Z]{2,4}T|MSK|WIB|[A-Z][a-z]+/[A-Z][A-Za-z_]+))?"
+"""Name of a local time zone after a timestamp, such as CET. It may stand for several zones, and is not converted."""
 _NAME = "(?P<b>[A-Z][a-z]{2})"
 _MONTH, _DAY = r"(?P<m>0[1-9]|1[0-2])", r"(?P<d>0[1-9]|[12]\d|3[01])"
 
@@ -131,7 +133,7 @@ def _stamp_offset_us(text: str) -> int | None:
     """Parse an offset from UTC, and return it in microseconds; None for any other text."""
     if text in {"Z", "UTC", "GMT"}:
         return 0
-    found = re.fullmatch(r"([+-])(\d\d):?(\d\d)?", text)
+    found = re.fullmatch(r"(?:UTC|GMT)?([+-])(\d\d):?(\d\d)?", text)
     if not found:
         return None
     minutes = int(found[2]) * 60 + int(found[3] or 0)
@@ -199,10 +201,11 @@ def stamps_in_kafkas_form(stamps: pa.StringArray, form: StampForm, zone: str | N
 
 
 def _hour_of_day(hour: pa.StringArray, half: pa.StringArray) -> pa.StringArray:
-    """Convert hours of a 12-hour clock, with ``half`` (AM or PM) of the day, to hours from 00 to 23."""
-    number = pc.fill_null(hour, "12").cast(pa.int64())
-    number = pc.if_else(pc.equal(number, 12), 0, number)
-    number = pc.if_else(pc.equal(pc.utf8_upper(pc.fill_null(half, "AM")), "PM"), pc.add(number, 12), number)
+    """Convert hours of a 12-hour clock to hours from 00 to 23. If ``half`` is neither AM nor PM, the hour is kept."""
+    half = pc.utf8_upper(pc.fill_null(half, ""))
+    number = pc.fill_null(hour, "00").cast(pa.int64())
+    number = pc.if_else(pc.and_(pc.equal(half, "AM"), pc.equal(number, 12)), 0, number)
+    number = pc.if_else(pc.and_(pc.equal(half, "PM"), pc.less(number, 12)), pc.add(number, 12), number)
     return pc.utf8_lpad(number.cast(pa.string()), 2, "0")
 
 

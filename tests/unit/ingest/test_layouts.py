@@ -36,6 +36,10 @@ def _stamped(day: str, time: str, ms: str, level: str, message: str, logger: str
     return f"{day}T{time}.{ms}123456Z [{day} {time},{ms}] {level} {message} ({logger})"
 
 
+def _half_day(time: str, ms: str) -> str:
+    return f"{datetime.fromisoformat(f'2026-11-21T{time}'):%I:%M:%S}.{ms} {'AM' if time < '12' else 'PM'}"
+
+
 MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 LAYOUTS: dict[str, Write] = {
     "own": _wrapped(""),
@@ -45,6 +49,8 @@ LAYOUTS: dict[str, Write] = {
     "T": lambda d, t, ms, lv, m, c: f"[{d}T{t},{ms}] {lv} {m} ({c})",
     "T and Z": lambda d, t, ms, lv, m, c: f"[{d}T{t}.{ms}Z] {lv} {m} ({c})",
     "offset": lambda d, t, ms, lv, m, c: f"{d} {t}.{ms}+00:00 {lv} {m} ({c})",
+    "GMT and offset": lambda d, t, ms, lv, m, c: f"[{d} {t}.{ms} GMT+00:00] {lv} {m} ({c})",
+    "AM or PM": lambda d, t, ms, lv, m, c: f"{d} {_half_day(t, ms)} {lv} [main] {c} - {m}",
     "logger first": lambda d, t, ms, lv, m, c: f"{d} {t},{ms} {lv} {c}: {m}",
     "log4j": lambda d, t, ms, lv, m, c: f"{d} {t},{ms} [main] {lv:5} {c} - {m}",
     "compose": _wrapped("kafka-1  | "),
@@ -349,6 +355,20 @@ def test_a_zone_with_summer_time(tmp_path: Path) -> None:
     (tmp_path / "broker-1" / "server.log").write_text("\n".join(line.format(month) for month in ("07", "11")))
     values = lines_by_log(tmp_path, LogOptions.parse(None, ["1=Europe/Helsinki"]))[1, "server"]
     assert sorted(value[12:17] for value in values) == ["13:30", "14:30"]
+
+
+def test_the_name_of_a_zone_is_not_taken_for_utc(tmp_path: Path) -> None:
+    (tmp_path / "broker-1").mkdir()
+    line = "2026-07-21 {} {} INFO [Partition t-0 broker=1] Shrinking ISR from 1,2 to 1 (kafka.cluster.Partition)"
+    log = tmp_path / "broker-1" / "server.log"
+    log.write_text(line.format("16:30:12,613", "CEST"))
+    with pytest.raises(QualityGateError, match="CEST: --time-zone 1="):
+        require_readable_logs(find_logs(tmp_path))
+    (value,) = lines_by_log(tmp_path, LogOptions.parse(None, ["Europe/Berlin"]))[1, "server"]
+    assert value.startswith("[2026-07-21 14:30:12,613] INFO [Partition t-0")
+    assert value.endswith("(kafka.cluster.Partition)")
+    log.write_text("\n".join(line.format(f"{hour}:30:12.613", "PM UTC") for hour in ("12", "4")))
+    assert {value[12:17] for value in lines_by_log(tmp_path)[1, "server"]} == {"12:30", "16:30"}
 
 
 def test_brokers_whose_clocks_are_in_different_zones_are_found_out(tmp_path: Path) -> None:
