@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from udfs.jit import kernel
 from udfs.records import BUCKETS, FOLLOWER_MEASURES, MEASURES, int64_record
 
 NO_VIOLATION = np.int64(-1)
@@ -35,11 +36,12 @@ NO_VIOLATION = np.int64(-1)
     FIRST_VIOLATION,
 ) = np.arange(len(MEASURES))
 """Index of each of MEASURES in a page."""
-SETTLED_US, AT_RISK, WAITED_UNTIL_US, ANSWERED_US = len(MEASURES) + np.arange(4)
-"""Indices of four more entries of a page: the time up to which times are summed; the largest number of acknowledged
-records that a member of the ISR lacks; the time up to which waits of acks=all requests are summed; and the time up to
-which requests were answered then (``udfs.kernel.unanswered``)."""
-LATENCIES = len(MEASURES) + 4
+SETTLED_US, AT_RISK, BELOW, WAITED_UNTIL_US, ANSWERED_US = len(MEASURES) + np.arange(5)
+"""Indices of five more entries of a page: the time up to which times are summed; the largest number of records that a
+member of the ISR lacks, of those acknowledged to acks=all and of those below the high watermark; the time up to which
+waits of acks=all requests are summed; and the time up to which requests were answered then
+(``udfs.kernel.unanswered``)."""
+LATENCIES = len(MEASURES) + 5
 """Index of a page's first latency bucket. A bucket counts acknowledged acks=all appends by their latency."""
 PLACES = LATENCIES + BUCKETS
 EXTREMES = (LOSS_RECORDS_MAX, ACKS_ALL_LATENCY_MAX_US)
@@ -48,7 +50,7 @@ UNLESS_KNOWN = (
     LOST_BY_HEIR_MAX, LOST_BY_FIRST_ACTIVE_MAX, LOST_BY_LONGEST_LOG_MAX, FIRST_VIOLATION_US, FIRST_VIOLATION,
 )  # fmt: skip
 """Indices of the entries that are -1 as long as there is nothing to report."""
-NO_SUMS = (SETTLED_US, AT_RISK, WAITED_UNTIL_US, ANSWERED_US, *EXTREMES, *UNLESS_KNOWN)
+NO_SUMS = (SETTLED_US, AT_RISK, BELOW, WAITED_UNTIL_US, ANSWERED_US, *EXTREMES, *UNLESS_KNOWN)
 """Indices of the entries that are not sums, such as maxima."""
 
 FOLLOWER_PAGE = int64_record(
@@ -69,3 +71,12 @@ FOLLOWER_PAGE = int64_record(
     "doubt_until_us",  # a fetch that arrived by then may have preceded the check that dropped it; 0: none can
 )
 """One follower's counters of the current day under one rule run."""
+
+
+@kernel
+def count_violation_on_page(page, promise, now_us):
+    """Count a violation, and note it if it is the first of the day. ``promise`` is the index of its counter."""
+    page[promise] += 1
+    if page[FIRST_VIOLATION] == NO_VIOLATION:
+        page[FIRST_VIOLATION] = promise - HIGH_WATERMARK_DECREASES
+        page[FIRST_VIOLATION_US] = now_us

@@ -21,8 +21,9 @@ assigned, copies outside the ISR are also enough. No clean election chooses such
 nothing.
 
 In a replay, producers send what was recorded, and so they do not send more because they wait less. The records that an
-heir lacks (``lost_if_leader_dies_records_max``) include those above the high watermark. The rule is replayed only if it
-is named, not as part of ``all``.
+election would lose include those acknowledged above the high watermark, whether the first live member of the ISR leads
+next (``lost_if_leader_dies_records_max``) or the one with the shortest log (``loss_records_max``). The rule is replayed
+only if it is named, not as part of ``all``.
 
 Source: KIP-926, KIP-250, KAFKA-3471.
 """

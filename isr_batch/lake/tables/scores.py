@@ -31,8 +31,8 @@ PARTITION_SCORES = Table(
             high_watermark_stalled_us="time with the high watermark below the log end",
             stalled_under_min_isr_us="part of high_watermark_stalled_us with fewer in-sync replicas than "
             "min.insync.replicas",
-            loss_exposed_us="time in which a clean election could lose acknowledged records",
-            loss_records_max="largest number of acknowledged records that a clean election would lose",
+            loss_exposed_us="time in which a clean election could lose records acknowledged to acks=all",
+            loss_records_max="largest number of records acknowledged to acks=all that a clean election could lose",
             isr_writes="ISR writes that the rule causes; one write may remove several followers",
             refused_appends="acks=all appends that min.insync.replicas refuses",
             acknowledged_appends="acks=all appends that were accepted, and acknowledged on this day",
@@ -190,7 +190,7 @@ _SCORES = (
         "sent or not; without the time under min.insync.replicas, in which requests are refused",
         acks_all_waits_30s_seconds="time in which an acks=all request would wait for more than 30 s, the default of "
         "request.timeout.ms; without the time under min.insync.replicas",
-        loss_exposed_seconds="time in which a clean election could lose acknowledged records",
+        loss_exposed_seconds="time in which a clean election could lose records acknowledged to acks=all",
         unclean_needed_seconds="time in which no replica could lead cleanly if the leader died, and one could "
         "uncleanly; null if partly unknown; in experiments, the time with the leader alone",
         high_watermark_frozen_seconds="time in which a high watermark that the rule freezes under min.insync.replicas "
@@ -201,7 +201,7 @@ _SCORES = (
         hidden_record_seconds="sum, over the records that a frozen high watermark hid, of how long each was hidden",
     ),
     *_count_columns(
-        loss_records_max="most acknowledged records that a clean election would lose",
+        loss_records_max="most records acknowledged to acks=all that a clean election could lose",
         lost_if_leader_dies_records_max="most acknowledged records, also of acks=0 and 1, that the heir lacked "
         "while the ISR was under min.insync.replicas, or while the rule acknowledged records above the high watermark; "
         "null in sweeps, and where none is known then",
