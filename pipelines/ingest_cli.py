@@ -371,13 +371,8 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
             )  # fmt: skip
             done.add(ingest.counts)
             total = ingest.total
-            facts |= {
-                "rows": total.rows_in,
-                "new": total.new.total(),
-                "known": total.known.total(),
-                "left_out": total.left_out,
-                "refused": total.refused,
-            }
+            facts |= {"rows": total.rows_in, "new": total.new.total(), "known": total.known.total()}
+            facts |= {"left_out": total.left_out, "refused": total.refused}
             if table.replaced:
                 facts["gone"] = total.gone.total()
         job.out.details("Rows by day and leader", ingest.by_day_and_leader(), ROW_COLUMNS)
@@ -392,8 +387,7 @@ def ingest_table_of_command(job: Job, done: "Run", table: TableOfCommand) -> Non
             derive_tables(job.lake)
         for name, left_out in left_out_of_clusters(job.lake).items():
             job.out.say(observers_of=name, left_out=left_out)
-        missing = lacking_input(job.lake)
-        if missing:
+        if missing := lacking_input(job.lake):
             job.out.table("Missing input", missing, LACKING_COLUMNS)
         _pack(job)
 

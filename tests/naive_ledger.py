@@ -44,9 +44,9 @@ class Bookkeeper(Waits):
         super().begin(term)
 
     def write(self) -> None:
-        rows = len(self.partition_rows)
+        rows, acked_end = len(self.partition_rows), self.moments[-1].acked_end if self.moments else 0
         super().write()
-        self._keep(wrote=len(self.partition_rows) > rows)
+        self._keep(wrote=len(self.partition_rows) > rows or self.acked_end != acked_end)
 
     def _keep(self, *, wrote: bool = False, arrived: bool = False) -> None:
         replicas = [follower.replica for follower in self.remote]
@@ -62,7 +62,7 @@ class Bookkeeper(Waits):
             self.excused -= row.isr - self.moments[-1].row.isr
         eligible = tuple(follower.replica for follower in self.remote if follower.eligible)
         known = positions, missing_us, dict(self.heard), frozenset(self.missed), frozenset(self.excused), eligible
-        self.moments.append(Moment(self.now_us, row, wrote, arrived, *known, max(self.hw, self.acked_end)))
+        self.moments.append(Moment(self.now_us, row, wrote, arrived, *known, self.acked_end))
 
     def _take(self, row: Row) -> None:
         by_follower = row.replica_id in [follower.replica for follower in self.remote]
@@ -178,10 +178,15 @@ def is_judged(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
 # -- what holds at some moment
 
 
-def at_risk(moment: Moment) -> int:
-    """Number of records below HW that would be lost if only the ISR member with the shortest log survived."""
+def lacked(moment: Moment, below: int) -> int:
+    """Number of records below an offset that the ISR member with the shortest log lacks."""
     known = [end for replica, end in moment.positions.items() if replica in moment.row.isr and end >= 0]
-    return max([0, *(moment.row.high_watermark - end for end in known)])
+    return max([0, *(below - end for end in known)])
+
+
+def at_risk(moment: Moment) -> int:
+    """Number of records acknowledged to acks=all that would be lost if only that member survived."""
+    return lacked(moment, moment.acked)
 
 
 def belongs_in_isr(leader: Leader, moment: Moment, replica: int, us: int) -> bool:
@@ -214,10 +219,15 @@ def longest_log(books: Bookkeeper, moment: Moment) -> int | None:
     return max(ends) if ends and min(ends) >= 0 and unclean_heir(books, moment) is not None else None
 
 
-def most_lost(moments: list[Moment], log_end: Callable[[Moment], int | None]) -> int:
-    """Return how many acknowledged records a broker lacked at most; -1 if its log end is never known."""
+def most_lost(moments: list[Moment], log_end: Callable[[Moment], int | None], enough: int = 2) -> int:
+    """Return how many acknowledged records a broker lacked at most; -1 if its log end is never known.
+
+    With enough members in the ISR, records of producers with acks=0 and 1 do not count.
+    """
     ends = [(moment, end) for moment in moments if (end := log_end(moment)) is not None and end >= 0]
-    return max((max(0, m.row.high_watermark - end, m.row.acknowledged - end) for m, end in ends), default=-1)
+    acked = [max(m.acked, m.row.acknowledged if len(m.row.isr) < enough else 0) for m, _ in ends]
+    lost = [max(0, known - end) for (_, end), known in zip(ends, acked, strict=True)]
+    return max(lost, default=-1)
 
 
 def violations(books: Bookkeeper) -> Iterator[tuple[int, int]]:
@@ -228,9 +238,9 @@ def violations(books: Bookkeeper) -> Iterator[tuple[int, int]]:
         if moment.wrote and before and moment.row.high_watermark < before.high_watermark:
             yield moment.time_us, DECREASE
         if moment.wrote or moment.arrived:
-            if at_risk(moment) > 0 and risk == 0:
+            if lacked(moment, moment.row.high_watermark) > 0 and risk == 0:
                 yield moment.time_us, MEMBER_BELOW
-            risk = at_risk(moment)
+            risk = lacked(moment, moment.row.high_watermark)
         if moment.wrote and before and moment.row.high_watermark > before.high_watermark:
             for replica, end in moment.positions.items():
                 keeps_pace = lag_ok(books, moment, replica, moment.time_us)
@@ -323,7 +333,7 @@ def score(books: Bookkeeper, all_pieces: list[Piece], day: int) -> Score:
         acks_all_wait_max_us=max([0, *(most for _, most in long_waits), equal_waits[0] * (equal_waits[1] > 0)]),
         acks_all_wait_unknown_us=unknown_us,
         acks_all_unanswered_us=unanswered_us,
-        lost_by_heir_max=most_lost(changed, lambda moment: clean_heir(books, moment, min_isr)),
+        lost_by_heir_max=most_lost(changed, lambda moment: clean_heir(books, moment, min_isr), max(2, min_isr)),
         lost_by_first_active_max=most_lost(changed, lambda moment: unclean_heir(books, moment)),
         lost_by_longest_log_max=most_lost(changed, lambda moment: longest_log(books, moment)),
         high_watermark_decreases=count(DECREASE),

@@ -87,8 +87,13 @@ class Moment(NamedTuple):
     """Followers whose last shrink was a mistake, and that have not been back since."""
     eligible: tuple[int, ...]
     """Followers that the controller lets join, in the order of the assignment."""
-    acked: int
-    """Up to where acks=all is acknowledged: HW, unless the rule does it earlier."""
+    acked_end: int
+    """Up to where the rule acknowledges acks=all before HW is there."""
+
+    @property
+    def acked(self) -> int:
+        """Up to where acks=all is acknowledged."""
+        return max(self.row.high_watermark, self.acked_end)
 
 
 class Piece(NamedTuple):

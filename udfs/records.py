@@ -159,6 +159,7 @@ LEADER = int64_record(
     "shown_log_end_offset",
     "shown_high_watermark",
     "shown_acknowledged_offset",
+    "shown_acknowledged_end",
     "shown_isr",
     "shown_isr_size",
 )
@@ -246,8 +247,8 @@ TERM = int64_record(
     "active",  # number of slots (runs, or groups of runs) that are replayed separately
     "rules",  # bit c set: a rule run has the rule of code c
     "least_lag_time_ms",  # smallest lag time of all rule runs
-    "highest_high_watermark",
-    "runs_at_risk",  # runs with a member of the ISR below the high watermark
+    "highest_acknowledged",  # offset up to which some rule run acknowledges acks=all
+    "runs_at_risk",  # runs with a member of the ISR that lacks records which are acknowledged to acks=all
     "shown_at_us",  # when a follower was last written to the timeline; shown_then: the number of rows of that instant
     "shown_then",
     "row",  # number of given rows that are already replayed

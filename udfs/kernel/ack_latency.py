@@ -185,7 +185,8 @@ def acknowledge_early(state, r):
 
     It may be above the high watermark (`Rule.acknowledged_end`).
     """
-    leader = state.leaders[r]
-    end = acknowledged_end(state.codes[r], state.followers[r], state.term[0].leader, leader, state.params[r])
+    leader, term = state.leaders[r], state.term[0]
+    end = acknowledged_end(state.codes[r], state.followers[r], term.leader, leader, state.params[r])
     leader.acknowledged_end = max(leader.acknowledged_end, end)
     leader.acknowledged_offset = max(leader.acknowledged_offset, leader.acknowledged_end)
+    term.highest_acknowledged = max(term.highest_acknowledged, leader.acknowledged_end)

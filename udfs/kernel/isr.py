@@ -131,7 +131,7 @@ def advance_high_watermark(state, r, clock_ms):
                 return
     leader.high_watermark = candidate
     term = state.term[0]
-    term.highest_high_watermark = max(term.highest_high_watermark, candidate)
+    term.highest_acknowledged = max(term.highest_acknowledged, candidate)
 
 
 @kernel

@@ -29,9 +29,8 @@ from udfs.kernel.ledger_page import (
     ANSWERED_US,
     AT_MIN_ISR_US,
     AT_RISK,
+    BELOW,
     EXPOSURE_US,
-    FIRST_VIOLATION,
-    FIRST_VIOLATION_US,
     FOLLOWER_PAGE,
     HIGH_WATERMARK_DECREASES,
     HIGH_WATERMARK_STALLED_US,
@@ -41,7 +40,6 @@ from udfs.kernel.ledger_page import (
     LEADER_OUTSIDE_ISR,
     LOSS_EXPOSED_US,
     LOSS_RECORDS_MAX,
-    MEMBERS_BELOW_HIGH_WATERMARK,
     NEVER_ACKNOWLEDGED,
     NO_VIOLATION,
     PASSED_WITHIN_LAG_TIME,
@@ -53,9 +51,10 @@ from udfs.kernel.ledger_page import (
     UNDER_REPLICATED_US,
     UNLESS_KNOWN,
     WAITED_UNTIL_US,
+    count_violation_on_page,
     ledger_known_from_us,
 )
-from udfs.kernel.lost_records import look_at_heirs
+from udfs.kernel.lost_records import look_at_heirs, look_at_members
 from udfs.kernel.timeline_rows import show_leader_in_timeline
 from udfs.kernel.unanswered import end_waits, fill_bucket_of_short_waits, settle_waits
 from udfs.records import NEVER_US, Int64Array
@@ -82,18 +81,10 @@ def new_ledger(runs: int, replicas: int, waits: int) -> Ledger:
 
 
 @kernel
-def _count_violation_in_ledger(page, promise, now_us):
-    page[promise] += 1
-    if page[FIRST_VIOLATION] == NO_VIOLATION:
-        page[FIRST_VIOLATION] = promise - HIGH_WATERMARK_DECREASES
-        page[FIRST_VIOLATION_US] = now_us
-
-
-@kernel
 def clear_ledger(page, followers):
     """Set a rule run's counters to 0 for the next day, except AT_RISK and the times up to which sums are complete."""
     for place in range(PLACES):
-        if place not in (SETTLED_US, AT_RISK, WAITED_UNTIL_US, ANSWERED_US):
+        if place not in (SETTLED_US, AT_RISK, BELOW, WAITED_UNTIL_US, ANSWERED_US):
             page[place] = 0
     for place in UNLESS_KNOWN:
         page[place] = NO_VIOLATION
@@ -122,7 +113,7 @@ def begin_ledger(state, isr_at_start):
     for r in range(term.runs):
         lag_time_ms = state.params[r].replica_lag_time_max_ms
         term.least_lag_time_ms = min(term.least_lag_time_ms, lag_time_ms)
-        ledger.pages[r][AT_RISK] = 0
+        ledger.pages[r][AT_RISK] = ledger.pages[r][BELOW] = 0
         ledger.pages[r][SETTLED_US] = ledger_known_from_us(term, state.params[r])
         ledger.pages[r][WAITED_UNTIL_US] = ledger.pages[r][SETTLED_US]
         ledger.pages[r][ANSWERED_US] = term.start_us
@@ -204,24 +195,6 @@ def settle_ledger_of_follower(state, r, p, now_us):
     _sum_up_accuracy(mine, state.fetches[p], state.followers[r, p], high_watermark, state.params[r], now_us)
 
 
-@kernel
-def look_at_risk_for_ledger(page, leader, term, fetches, now_us):
-    """Update how many committed records would be lost if the ISR member with the shortest log became leader.
-
-    The number is 0 under a sound rule. When it rises from 0, a violation is counted.
-    """
-    at_risk = 0
-    for p in range(term.replicas):
-        known = fetches[p].log_end_offset
-        if p != term.leader and leader.isr >> p & 1 and known >= 0:
-            at_risk = max(at_risk, leader.high_watermark - known)
-    if at_risk > 0 and page[AT_RISK] == 0:
-        _count_violation_in_ledger(page, MEMBERS_BELOW_HIGH_WATERMARK, now_us)
-    term.runs_at_risk += int(at_risk > 0) - int(page[AT_RISK] > 0)
-    page[AT_RISK] = at_risk
-    page[LOSS_RECORDS_MAX] = max(page[LOSS_RECORDS_MAX], at_risk)
-
-
 @inlined
 def _acknowledge_in_ledger(waits, page, r, high_watermark, now_us):
     if some_ack_waits_end(waits, r, high_watermark):
@@ -243,6 +216,7 @@ def is_in_ledger(leader):
         and leader.high_watermark == leader.shown_high_watermark
         and leader.isr == leader.shown_isr
         and leader.acknowledged_offset == leader.shown_acknowledged_offset
+        and leader.acknowledged_end == leader.shown_acknowledged_end
     )
 
 
@@ -274,8 +248,14 @@ def _show_leaders_in_ledger(term, active, leaders, params, followers, fetches, l
     for k in range(term.active if which == EACH else 1):
         r = active_run(active, k) if which == EACH else which
         if not is_in_ledger(leaders[r]):
-            _ledger_of_leader(term, leaders[r], params[r], followers[r], fetches, ledger, r, now_us)
-            show_leader_in_timeline(rows, filled, since, now_us, leaders[r])
+            leader = leaders[r]
+            # A producer may be answered without any change that the timeline shows.
+            answered = leader.shown_acknowledged_end
+            leader.shown_acknowledged_end = leader.acknowledged_end
+            is_shown = is_in_ledger(leader) and answered != leader.acknowledged_end
+            _ledger_of_leader(term, leader, params[r], followers[r], fetches, ledger, r, now_us)
+            if not is_shown:
+                show_leader_in_timeline(rows, filled, since, now_us, leader)
 
 
 @inlined
@@ -291,9 +271,10 @@ def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_u
                     ledger.followers[r, p], fetches[p], followers[p], leader.shown_high_watermark, params, now_us
                 )
     if leader.high_watermark < leader.shown_high_watermark and begun:
-        _count_violation_in_ledger(page, HIGH_WATERMARK_DECREASES, now_us)
+        count_violation_on_page(page, HIGH_WATERMARK_DECREASES, now_us)
     # If only the log grew, no further follower is at risk.
-    changed = moved or leader.isr != leader.shown_isr or not begun
+    early = leader.acknowledged_end > leader.high_watermark
+    changed = moved or early or leader.isr != leader.shown_isr or not begun
     rises = leader.high_watermark > leader.shown_high_watermark and begun
     leader.shown_log_end_offset = leader.log_end_offset
     leader.shown_acknowledged_offset = leader.acknowledged_offset
@@ -302,17 +283,17 @@ def _ledger_of_leader(term, leader, params, followers, fetches, ledger, r, now_u
     leader.shown_isr_size = leader.isr_size
     look_at_heirs(page, leader, term, followers, fetches, params)
     if changed or page[AT_RISK] > 0:
-        look_at_risk_for_ledger(page, leader, term, fetches, now_us)
+        look_at_members(page, leader, term, fetches, now_us)
     if rises and now_us >= ledger_known_from_us(term, params):
         for p in range(leader.replicas):
             known = fetches[p].log_end_offset
             if p != term.leader and 0 <= known < leader.high_watermark:
                 if now_us < truly_late_at_us(fetches[p], params.replica_lag_time_max_ms):
-                    _count_violation_in_ledger(page, PASSED_WITHIN_LAG_TIME, now_us)
+                    count_violation_on_page(page, PASSED_WITHIN_LAG_TIME, now_us)
     if leader.isr >> term.leader & 1 == 0:
-        _count_violation_in_ledger(page, LEADER_OUTSIDE_ISR, now_us)
+        count_violation_on_page(page, LEADER_OUTSIDE_ISR, now_us)
     if leader.isr >> term.replicas != 0:
-        _count_violation_in_ledger(page, ISR_OUTSIDE_ASSIGNMENT, now_us)
+        count_violation_on_page(page, ISR_OUTSIDE_ASSIGNMENT, now_us)
     _acknowledge_in_ledger(ledger.waits, page, r, max(leader.high_watermark, leader.acknowledged_end), now_us)
 
 

@@ -40,11 +40,12 @@ NO_VIOLATION = np.int64(-1)
     FIRST_VIOLATION,
 ) = np.arange(len(MEASURES))
 """Index of each of MEASURES in a page."""
-SETTLED_US, AT_RISK, WAITED_UNTIL_US, ANSWERED_US = len(MEASURES) + np.arange(4)
-"""Indices of four more entries of a page: the time up to which times are summed; the largest number of acknowledged
-records that a member of the ISR lacks; the time up to which waits of acks=all requests are summed; and the time up to
-which requests were answered then (``udfs.kernel.unanswered``)."""
-LATENCIES = len(MEASURES) + 4
+SETTLED_US, AT_RISK, BELOW, WAITED_UNTIL_US, ANSWERED_US = len(MEASURES) + np.arange(5)
+"""Indices of five more entries of a page: the time up to which times are summed; the largest number of records that a
+member of the ISR lacks, of those acknowledged to acks=all and of those below the high watermark; the time up to which
+waits of acks=all requests are summed; and the time up to which requests were answered then
+(``udfs.kernel.unanswered``)."""
+LATENCIES = len(MEASURES) + 5
 """Index of a page's first latency bucket. A bucket counts acknowledged acks=all appends by their latency."""
 WAITS = LATENCIES + BUCKETS
 """Index of a page's first bucket of waits. A bucket holds the time in which a request with acks=all would wait so long.
@@ -56,7 +57,7 @@ UNLESS_KNOWN = (
     LOST_BY_HEIR_MAX, LOST_BY_FIRST_ACTIVE_MAX, LOST_BY_LONGEST_LOG_MAX, FIRST_VIOLATION_US, FIRST_VIOLATION,
 )  # fmt: skip
 """Indices of the entries that are -1 as long as there is nothing to report."""
-NO_SUMS = (SETTLED_US, AT_RISK, WAITED_UNTIL_US, ANSWERED_US, *EXTREMES, *UNLESS_KNOWN)
+NO_SUMS = (SETTLED_US, AT_RISK, BELOW, WAITED_UNTIL_US, ANSWERED_US, *EXTREMES, *UNLESS_KNOWN)
 """Indices of the entries that are not sums, such as maxima."""
 
 FOLLOWER_PAGE = int64_record(
@@ -88,3 +89,12 @@ def ledger_known_from_us(term, params):
     if term.begins_mid_term == 0:
         return term.start_us
     return term.start_us + (params.replica_lag_time_max_ms + params.check_period_ms + 1) * 1000
+
+
+@kernel
+def count_violation_on_page(page, promise, now_us):
+    """Count a violation, and note it if it is the first of the day. ``promise`` is the index of its counter."""
+    page[promise] += 1
+    if page[FIRST_VIOLATION] == NO_VIOLATION:
+        page[FIRST_VIOLATION] = promise - HIGH_WATERMARK_DECREASES
+        page[FIRST_VIOLATION_US] = now_us

@@ -11,8 +11,9 @@ from udfs.kernel.active_runs import active_run
 from udfs.kernel.causes import CAUGHT_UP, KEEPING_PACE, SLOW_LEADER, UNACKED_ONLY, UNKNOWN, causes_of_shrink
 from udfs.kernel.excuses import count_early
 from udfs.kernel.follower_truth import true_miss_at_us, truly_late_at_us
-from udfs.kernel.ledger import look_at_risk_for_ledger, settle_ledger, settle_ledger_of_follower
+from udfs.kernel.ledger import settle_ledger, settle_ledger_of_follower
 from udfs.kernel.ledger_page import AT_RISK, ledger_known_from_us
+from udfs.kernel.lost_records import look_at_members
 from udfs.kernel.shared_runs import join_shared_runs, part_shared_run, part_shared_runs, shared_runs_part_at_us
 from udfs.records import NEVER_US
 
@@ -61,7 +62,7 @@ def _settle_misses_of_runs(state, p, now_us, back):
 def misses_after_arrival(state, p, now_us):
     """Bring the counters of rule runs up to date after a fetch has changed the known log end of follower ``p``."""
     fetch, term = state.fetches[p], state.term[0]
-    below = fetch.error_code == 0 and fetch.log_end_offset < term.highest_high_watermark
+    below = fetch.error_code == 0 and fetch.log_end_offset < term.highest_acknowledged
     if fetch.quiet == 0 or term.runs_at_risk > 0 or below:
         _look_at_misses_of_runs(state, p, now_us)
     if fetch.missing_since_us != NEVER_US:
@@ -86,9 +87,10 @@ def _look_at_misses_of_runs(state, p, now_us):
                 mine.judged = 1
                 mine.settled_us = max(now_us, ledger_known_from_us(state.term[0], state.params[r]))
             page, leader = state.ledger.pages[r], state.leaders[r]
-            if page[AT_RISK] > 0 or (leader.isr >> p & 1 and fetch.log_end_offset < leader.high_watermark):
+            acknowledged = max(leader.high_watermark, leader.acknowledged_end)
+            if page[AT_RISK] > 0 or (leader.isr >> p & 1 and fetch.log_end_offset < acknowledged):
                 settle_ledger(state.ledger.pages[r], state.leaders[r], state.params[r], now_us)
-                look_at_risk_for_ledger(page, leader, state.term[0], state.fetches, now_us)
+                look_at_members(page, leader, state.term[0], state.fetches, now_us)
         if mine.looked_at_us != fetch.missing_since_us:
             mine.looked_at_us = NEVER_US
         if mine.missed != 0 and now_us < truly_late_at_us(fetch, state.params[r].replica_lag_time_max_ms):

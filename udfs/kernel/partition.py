@@ -56,7 +56,7 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
         follower_truth.begin_truth(state.fetches[p], term)
     ledger.begin_ledger(state, isr_at_start)
     shared_runs.form_shared_runs(state)
-    term.highest_high_watermark = high_watermark
+    term.highest_acknowledged = high_watermark
     for p in range(term.replicas):
         state.fetches[p].outsider_in = state.fetches[p].doubt_until_us = 0
         state.fetches[p].is_back = 1
@@ -72,6 +72,7 @@ def begin_partition_term(state, isr_at_start, high_watermark, leader_is_new, out
         leader.leader_epoch_start_offset = term.start_offset if term.begins_mid_term == 0 else high_watermark
         leader.replicas = term.replicas - term.observers
         leader.acknowledged_offset = leader.acknowledged_end = leader.last_append_time_ms = 0
+        leader.shown_acknowledged_end = 0
         leader.shown_log_end_offset = -2
         leader.check_us = leader.give_up_us = state.due_us[r] = NEVER_US
         leader.check_due_us = leader.last_isr_write_time_ms = LONG_AGO

@@ -90,7 +90,7 @@ def pass_over(state, quiet, latest, latencies, out):
         held_by_all = quiet.log_end_at_end
         remember_append(state.history, quiet.log_end_at_end, quiet.first_append_us, held_by_all)
     term.log_end_offset = quiet.log_end_at_end
-    term.highest_high_watermark = max(term.highest_high_watermark, quiet.log_end_at_end)
+    term.highest_acknowledged = max(term.highest_acknowledged, quiet.log_end_at_end)
     term.miss_due_us = NEVER_US
     for p in range(term.replicas):
         state.fetches[p].log_end_offset = quiet.log_end_at_end
@@ -189,6 +189,7 @@ def _pass_over_run(state, r, quiet, latencies):
     leader.shown_log_end_offset = leader.shown_high_watermark = quiet.log_end_at_end
     leader.acknowledged_offset = max(leader.acknowledged_offset, quiet.acknowledged_offset)
     leader.shown_acknowledged_offset = leader.acknowledged_offset
+    leader.shown_acknowledged_end = leader.acknowledged_end
     if quiet.last_append_us != 0:
         leader.last_append_time_ms = quiet.last_append_us // 1000
     for p in range(leader.replicas):

@@ -180,6 +180,7 @@ def _part_from_shared_run(state, r):
     _add_extremes(state, r)
     page, of_group = state.ledger.pages[r], state.ledger.pages[g]
     page[ledger_page.AT_RISK] = of_group[ledger_page.AT_RISK]
+    page[ledger_page.BELOW] = of_group[ledger_page.BELOW]
     term.runs_at_risk += int(page[ledger_page.AT_RISK] > 0)
     leader.along = 0
     state.leaders[g].along -= 1
@@ -362,7 +363,7 @@ def _start_group(state, r):
     term, g = state.term[0], state.leaders[r].group
     _take_over_shared_slot(state, g, r)
     ledger.clear_ledger(state.ledger.pages[g], state.ledger.followers[g])
-    state.ledger.pages[g, ledger_page.AT_RISK] = 0
+    state.ledger.pages[g, ledger_page.AT_RISK] = state.ledger.pages[g, ledger_page.BELOW] = 0
     state.leaders[g].runs = state.leaders[r].runs
     state.leaders[g].group = NO_GROUP
     state.params[g].replica_lag_time_max_ms = state.params[r].replica_lag_time_max_ms

@@ -20,9 +20,10 @@ members, as in KIP-250, whatever min.insync.replicas is; while the ISR is smalle
 assigned, copies outside the ISR count like those of members, so the leader may be the only member with the records. But
 no clean election chooses a replica outside the ISR, so its copy may be worth nothing.
 
-In a replay, producers send what was recorded: under this rule they wait less, but they do not send more. If the leader
-died, the heir (the replica that would be elected) could lack acknowledged records above the high watermark. The column
-``lost_if_leader_dies_records_max`` counts these too. The rule is replayed only if it is named, not as part of ``all``.
+In a replay, producers send what was recorded: under this rule they wait less, but they do not send more. The records
+that an election would lose include those acknowledged above the high watermark, whether the first live member of the
+ISR leads next (``lost_if_leader_dies_records_max``) or the one with the shortest log (``loss_records_max``). The rule
+is replayed only if it is named, not as part of ``all``.
 
 Source: KIP-926, KIP-250, KAFKA-3471.
 """

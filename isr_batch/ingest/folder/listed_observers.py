@@ -64,7 +64,7 @@ def sentences_on_idle_observers(listed: Observers, terms: Iterable[Mapping[str, 
     idle = sorted({broker for brokers in listed.values() for broker in brokers} - {broker for broker, _ in pairs})
     promoted = sorted({broker for broker, _ in pairs} - {broker for broker, in_isr in pairs if not in_isr})
     why = dict.fromkeys(idle, "has no replica to which the list applies")
-    why |= dict.fromkeys(promoted, "was in the ISR at the start of each term, so it counts as any other replica")
+    why |= dict.fromkeys(promoted, "was in the ISR at the start of each term, so it is treated as any other replica")
     return [f"The list of observers changes nothing for broker {broker}: it {said}." for broker, said in why.items()]
 
 

@@ -31,9 +31,10 @@ PARTITION_SCORES = Table(
             high_watermark_stalled_us="time with the high watermark below the log end",
             stalled_under_min_isr_us="part of high_watermark_stalled_us with fewer in-sync replicas than "
             "min.insync.replicas",
-            loss_exposed_us="time in which a member of the ISR lacked records below the high watermark",
-            loss_records_max="most records below the high watermark that a member of the ISR lacked: a clean election "
-            "of this member would lose them",
+            loss_exposed_us="time in which a member of the ISR lacked records below the high watermark, or, under a "
+            "rule that acknowledges earlier, acknowledged records",
+            loss_records_max="most of these records that a member of the ISR lacked: a clean election of this member "
+            "would lose them",
             isr_writes="ISR writes that the rule causes; one write may remove several followers",
             refused_appends="acks=all appends that min.insync.replicas refuses",
             acknowledged_appends="acks=all appends that were accepted, and acknowledged on this day",
@@ -217,7 +218,8 @@ _SCORES = (
         acks_all_wait_ms_mean="for how long an acks=all request would wait, mean over time; waits of up to 1 s "
         "are included as 0",
         acks_all_wait_ms_max="for how long an acks=all request would wait, maximum; 0 if at most 1 s",
-        loss_exposed_seconds="time in which a member of the ISR lacked records below the high watermark",
+        loss_exposed_seconds="time in which a member of the ISR lacked records below the high watermark, or, under a "
+        "rule that acknowledges earlier, acknowledged records",
         unclean_needed_seconds="time in which no replica could lead cleanly if the leader died, and one could "
         "uncleanly; null if partly unknown; in experiments, the time with the leader alone",
         high_watermark_frozen_seconds="time in which a high watermark that the rule freezes under min.insync.replicas "
@@ -228,8 +230,8 @@ _SCORES = (
         hidden_record_seconds="sum, over the records that a frozen high watermark hid, of how long each was hidden",
     ),
     *_count_columns(
-        loss_records_max="most records below the high watermark that a member of the ISR lacked: a clean election of "
-        "this member would lose them",
+        loss_records_max="most of the records of loss_exposed_seconds that a member of the ISR lacked: a clean "
+        "election of this member would lose them",
         lost_if_leader_dies_records_max="most acknowledged records, also of acks=0 and 1, that the heir lacked "
         "while the ISR was under min.insync.replicas, or while the rule acknowledged records above the high watermark; "
         "null in sweeps, and where none is known then",

@@ -135,6 +135,6 @@ def test_brokers_that_are_listed_in_vain() -> None:
     begin = "The list of observers changes nothing for broker"
     assert sentences_on_idle_observers(listed, terms) == [
         f"{begin} 9: it has no replica to which the list applies.",
-        f"{begin} 2: it was in the ISR at the start of each term, so it counts as any other replica.",
+        f"{begin} 2: it was in the ISR at the start of each term, so it is treated as any other replica.",
     ]
     assert sentences_on_idle_observers({"t": (3,)}, terms[:1]) == []

@@ -131,17 +131,30 @@ def test_acks_min_isr_answers_before_the_high_watermark(example: Callable[[str],
 
 
 @pytest.mark.parametrize(
-    ("replicas", "quorum", "longest_us", "lost"),
-    [((1, 2, 3), 0, 20_000, 0), ((1, 3, 2), 0, 20_000, 20), ((1, 3, 2), 3, 10_000_000, -1)],
-)
+    ("replicas", "quorum", "longest_us", "lost", "at_risk"),
+    [
+        ((1, 2, 3), 0, 20_000, 0, (20, us(12) - us(1.02))), ((1, 3, 2), 0, 20_000, 20, (20, us(12) - us(1.02))),
+        ((1, 3, 2), 3, 10_000_000, -1, (0, 0)),
+    ],
+)  # fmt: skip
 def test_acks_min_isr_is_faster_and_its_heir_may_lack_records(
-    ledger_of: LedgerOf, replicas: tuple[int, ...], quorum: int, longest_us: int, lost: int
+    ledger_of: LedgerOf, replicas: tuple[int, ...], quorum: int, longest_us: int, lost: int, at_risk: tuple[int, int]
 ) -> None:
-    """A quorum of all three is Kafka's own rule."""
+    """A quorum of all three is Kafka's own rule. Consumers see no record that could be lost."""
     (score,) = ledger_of(Log((slow_member(*replicas),)), acks_setting(quorum=quorum)).scores
     found = score.acknowledged_appends, score.acks_all_latency_max_us, score.lost_by_heir_max
     assert found == (2, longest_us, lost)
+    assert (score.loss_records_max, score.loss_exposed_us) == at_risk
     assert score.members_below_high_watermark == 0
+
+
+def test_acks_min_isr_answers_acks_all_below_a_record_with_acks_1(ledger_of: LedgerOf) -> None:
+    """That record is acknowledged at once, and does not count while the ISR has enough members."""
+    rows = [fetch(0.5, 2, 100), fetch(0.5, 3, 100), append(1, 110, -1), append(1.5, 120, 1), fetch(2.5, 2, 110)]
+    rows += [fetch(6, 3, 110), fetch(12, 2, 120), fetch(12, 3, 120)]
+    (score,) = ledger_of(Log((term(*rows, end=13, replicas=(1, 3, 2)),)), acks_setting()).scores
+    assert (score.acknowledged_appends, score.acks_all_latency_max_us) == (1, 1_500_000)
+    assert (score.lost_by_heir_max, score.loss_records_max, score.loss_exposed_us) == (10, 10, 3_500_000)
 
 
 @pytest.mark.parametrize(("counted", "acknowledged"), [(0, 100), (1, 110)])
