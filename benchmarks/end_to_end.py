@@ -125,7 +125,7 @@ def against_the_floor(given: Given, rounds: int) -> Section:
         [
             _cpu_wait(f"replay of packed events by Spark, {ALL}, all timelines", ours, nowhere),
             Wait(
-                f"comparison and scores of {ALL}, beside that replay",
+                f"comparison and scores of {ALL}, after that replay",
                 f"{min(whole.cpu_seconds) - min(ours.cpu_seconds):.1f} CPU s",
                 "the replay",
                 f"{min(ours.cpu_seconds):.1f} CPU s",

@@ -44,7 +44,7 @@ NAMES = {
     ("json", ""): "json.loads of each line, which does nothing with it",
     ("floor", ""): "Spark that passes lines to Python and back, and does nothing with them",
 }
-"""What is measured, by place and compression."""
+"""Names of the measurements, by place and compression."""
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 
 

@@ -85,7 +85,7 @@ def write(page: Path, sections: Sequence[Section], command: str, data: str, load
         _wrapped(data),
         "",
         _wrapped(
-            """What a table compares was measured in turns. Unless the text says otherwise, a time of a replay is only
+            """The rows of a table were measured in turns. Unless the text says otherwise, a time of a replay is only
             shown if the program made the same ISR changes under `kafka-3.7` as a loop written by hand in C++. The
             changes are compared by number and checksum. Absolute times depend on this machine; ratios should hold on
             others."""
