@@ -11,7 +11,7 @@ LOGS ?= data/samples
 LAKE ?= build/lake
 ENGINE ?= auto
 SAMPLE := build/sample
-ROWS ?= 1000000
+ROWS ?= 4000000
 PARTITIONS ?=
 GROUPS ?=
 ROUNDS ?= 3
@@ -105,7 +105,7 @@ study: $(VENV)/run.stamp ## compare all rules on recorded and simulated clusters
 STUDIED ?= data/samples
 SEEDS ?= 20
 
-bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md (ROWS=..., LINES=..., GROUPS=..., ROUNDS=..., STALLS=..., PAGE=...)
+bench: $(VENV)/test.stamp ## measure, against what one would write instead, into docs/benchmarks.md; some GROUPS into build/benchmarks.md (ROWS=..., LINES=..., GROUPS=..., ROUNDS=..., STALLS=..., PAGE=...)
 	$(BIN)/python -m benchmarks --rows $(ROWS) --rounds $(ROUNDS) $(if $(PARTITIONS),--partitions $(PARTITIONS)) $(if $(LINES),--lines $(LINES)) $(if $(GROUPS),--groups $(GROUPS)) $(if $(STALLS),--stalls $(STALLS)) $(if $(PAGE),--page $(PAGE))
 
 doctor: setup ## say what is wrong with this machine

@@ -5,15 +5,13 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.executors import ExecutorModel, Timed, executors_modelled
-from benchmarks.page import Section
+from benchmarks.page import Section, Wait
 from udfs.rules import ALL_RULES
 
 Measured = tuple[Path, int]
@@ -52,10 +50,10 @@ process, warmed up by a small replay. Peaks of resident memory are those of a si
 ISR changes were not compared in this measurement."""
 
 
-def longer(jobs: Jobs, log: Measured, shorter: Measured) -> list[Section]:
-    """Group c: the log, and one of the same partitions for a shorter time; more executors, from both."""
+def longer(jobs: Jobs, log: Measured, shorter: Measured) -> Section:
+    """Group c: the log, and one of the same partitions for a shorter time."""
     usual, short = jobs.told("local[2]", log), jobs.told("local[2]", shorter)
-    section = Section(
+    return Section(
         "A longer log",
         f"{NOTE} The shorter log has the same partitions.",
         HEADINGS,
@@ -67,11 +65,6 @@ def longer(jobs: Jobs, log: Measured, shorter: Measured) -> list[Section]:
             ("peak memory of the JVM with the log, relative to the shorter log", usual["jvm"] / short["jvm"]),
         ],
     )
-    model = ExecutorModel.fitted(Timed(log[1], usual["best"]), Timed(shorter[1], short["best"]))
-    note = f"""Not measured: both figures are from the log and the shorter one, as above ({len(ALL_RULES)} rules, rows
-        that are packed first); the group `cluster` measures two. Replica sets are independent, so that rows can be
-        divided among executors as long as no set exceeds an executor's share; the time of a network is left out."""
-    return [section, executors_modelled(model, log[1], "executors of two cores", note)]
 
 
 def cores_and_skew(jobs: Jobs, log: Measured, half: Measured, alone: Measured) -> Section:
@@ -115,21 +108,23 @@ def _row(name: str, rows: int, found: Mapping[str, float]) -> list[str]:
 KERNELS = """
 import time
 from benchmarks import kernel, log
+from benchmarks.measure import CpuOfTree
 from isr_batch.replay.kernel_cache import keep_compiled
 rows = kernel.read_only(log.log_of(log.Plan(1000, 2)))
 begun = time.perf_counter()
 keep_compiled()
 kernel.replay_in_memory(rows, [kernel.RuleRun("kafka-3.7")])
-print(time.perf_counter() - begun)
+print([time.perf_counter() - begun, CpuOfTree()()])
 """
 SESSION = """
 import time
+from benchmarks.measure import CpuOfTree
 begun = time.perf_counter()
 from isr_batch.session import start_session
 from isr_batch.settings import SparkSettings
 spark = start_session(SparkSettings())
 spark.range(1).count()
-print(time.perf_counter() - begun)
+print([time.perf_counter() - begun, CpuOfTree()()])
 spark.stop()
 """
 
@@ -141,33 +136,29 @@ def first_use(rounds: int) -> Section:
         python = [sys.executable, "-c"]
         session = [_output([*python, SESSION]) for _ in range(rounds)]
         cold, *warm = [_output([*python, KERNELS], environment) for _ in range(1 + rounds)]
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(Path(folder) / "run")}
-        runs = [_seconds_of_a_run(Path(folder) / name, environment) for name in ("first", "second")]
     told = {
         "Spark's session, from its start to its first result": session,
         "the replay's kernels, compiled because no machine code is on disk": [cold],
         "the replay's kernels, loaded from machine code on disk": warm,
-        "`isr-batch run` on data/samples, the first time, with kernels compiled": runs[:1],
-        "`isr-batch run` on data/samples, the second time": runs[1:],
     }
+    loaded = min(cpu for _, cpu in warm)
     return Section(
         "First use",
         """Each measurement ran in a separate process. Kernels are compiled once per machine, and loaded
-        after that; `run` ingests, replays and reports.""",
-        ("what was measured", "wall time, best (s)", "wall time, median (s)", "times measured"),
-        [[what, f"{min(s):.1f}", f"{np.median(s):.1f}", str(len(s))] for what, s in told.items()],
-        [
-            ("time to load kernels from disk, relative to compiling them", min(warm) / cold),
-            ("`isr-batch run` on the samples: time of the second execution relative to the first", runs[1] / runs[0]),
+        after that. CPU seconds are those of all processes, with Python's start and all imports.""",
+        ("what was measured", "wall time, best (s)", "CPU time, best (s)", "times measured"),
+        [[what, *(f"{min(each):.1f}" for each in zip(*s, strict=True)), str(len(s))] for what, s in told.items()],
+        waits=[
+            Wait(
+                "the first replay after an upgrade: compiling the kernels",
+                f"{cold[1] - loaded:.0f} CPU s",
+                "loading compiled kernels, with Python's start and imports",
+                f"{loaded:.1f} CPU s",
+                (cold[1] - loaded) / loaded,
+                "20 CPU s",
+            )
         ],
     )
-
-
-def _seconds_of_a_run(lake: Path, environment: Mapping[str, str]) -> float:
-    command = [sys.executable, "-m", "pipelines.cli", "run", "--logs", "data/samples", "--lake", str(lake)]
-    begun = time.perf_counter()
-    subprocess.run(command, check=True, env=environment, capture_output=True)
-    return time.perf_counter() - begun
 
 
 def _output(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Any:

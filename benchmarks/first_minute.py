@@ -5,6 +5,7 @@ and writes the costs of its steps to stderr as JSON at the end.
 """
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,7 @@ def of_the_samples(rounds: int) -> Section:
         seconds are those of the driver, the JVM and the workers together.""",
         HEADINGS,
         [
-            [name, f"{jobs:.0f}", f"{commits:.0f}", f"{cpu_s:.1f}", f"{wall_s:.1f}"]
+            [re.sub(r"/\S*/", "", name), f"{jobs:.0f}", f"{commits:.0f}", f"{cpu_s:.1f}", f"{wall_s:.1f}"]
             for name, (jobs, commits, cpu_s, wall_s) in best.items()
         ],
     )

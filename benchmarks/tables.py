@@ -15,23 +15,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.page import Section
+from benchmarks.page import Section, Wait, ratio
 from isr_batch.ingest.own_table.derived_tables import derive_tables
 from isr_batch.ingest.own_table.ingest import ingest_own_table
 from isr_batch.ingest.own_table.mapping import load_mapping
 from isr_batch.lake.lake import Lake
 from isr_batch.replay.packing import pack_stale_days
 
-ROWS = (100_000, 1_000_000, 5_000_000)
-FILES = 20
+SHORTER = 4
+FILES = 4
 """Files of the largest size that Spark's workers ingest together."""
 PARTITIONS = 300
 EVERY_S = 0.5
 BEGINS_US = 1_773_144_000_000_000
-NOTE = """These tables are not those of the log above. `write_table` in `benchmarks/tables.py` makes them: fetches of
-two followers of 300 partitions in one file, or in 20 files for the last row. Nothing is replayed, so there are no ISR
-changes to compare. CPU seconds are those of the whole process tree, including its start; the peak is that of memory
-in the driver's process, Python workers and JVM together."""
+NOTE = """These tables are not made of the log that is described above, but by `write_table` in `benchmarks/tables.py`:
+fetches of two followers of 300 partitions in one file, or in 4 files for the last row. Nothing is replayed, so there
+are no ISR changes to compare. CPU seconds are those of the whole process tree, including its start; the peak is that
+of memory in the driver's process, Python workers and JVM together."""
 MAPPING = """
 cluster_id: bench
 fetches:
@@ -87,8 +87,9 @@ def write_table(rows: int, file: Path, number: int = 0) -> None:
     )  # fmt: skip
 
 
-def measure(folder: Path, rows: tuple[int, ...] = ROWS, files: int = FILES) -> list[Section]:
-    """Run each contestant on tables of some sizes, one process each; the workers' ingest on many files, too."""
+def measure(most: int, folder: Path) -> list[Section]:
+    """Run each contestant on two tables, the larger of about ``most`` rows, and workers on several of these."""
+    rows = (most // SHORTER, most)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "many").mkdir(parents=True)
     cpu: dict[tuple[str, int], float] = {}
@@ -100,29 +101,34 @@ def measure(folder: Path, rows: tuple[int, ...] = ROWS, files: int = FILES) -> l
             cpu[name, count] = done["cpu_s"]
             figures = [f"{count:,}", f"{done['cpu_s']:.1f}", f"{done['peak_mb']:,.0f}", f"{done['bytes_ratio']:.2f}"]
             shown.append([what, *figures])
-    for number in range(files):
+    for number in range(FILES):
         write_table(rows[-1], folder / "many" / f"{number}.parquet", number)
     done = _in_a_process("spark-ingest", folder / "many", folder / "spark-ingest")
-    count = files * rows[-1]
+    count = FILES * rows[-1]
     shown.append([
         _PEER_NAMES["spark-ingest"], f"{count:,}", f"{done['cpu_s']:.1f}", f"{done['peak_mb']:,.0f}",
         f"{done['bytes_ratio']:.2f}",
     ])  # fmt: skip
-    few, many = rows[-2], rows[-1]
+    few, many = rows
     further = {name: (cpu[name, many] - cpu[name, few]) / (many - few) * 1e6 for name in _PEER_NAMES}
     of_many = (done["cpu_s"] - cpu["spark-ingest", many]) / (count - many) * 1e6
     return [Section(
         "Tables of fetches into a lake", NOTE,
         ("how the table is ingested or copied", "rows", "CPU time (s)", "peak memory (MB)",
          "size of the lake relative to the source"), shown,
-        [(f"CPU µs per further row: {_PEER_NAMES[name]}", us) for name, us in further.items()]
-        + [
-            (f"CPU µs per further row of {count:,} rows in Spark's workers", of_many),
-            (f"{_OF_INGEST} relative to DuckDB that removes duplicates", further["ingest"] / further["duckdb"]),
-            (
-                f"{_OF_INGEST} relative to DuckDB that removes duplicates and sorts",
-                further["ingest"] / further["duckdb-in-order"],
-            ),
+        [
+            (f"{_OF_INGEST} relative to DuckDB that removes duplicates", ratio(further["ingest"], further["duckdb"])),
+            (f"{_OF_INGEST} by workers relative to Spark that removes duplicates",
+             ratio(further["spark-ingest"], further["spark"])),
+            (f"{_OF_INGEST} by workers, relative to the first {many:,} rows, of the next {count - many:,}",
+             ratio(of_many, further["spark-ingest"])),
+        ],
+        [
+            Wait(
+                "ingest of a further row of your own table, in the driver", f"{further['ingest']:.2f} CPU µs",
+                "DuckDB that removes duplicates and sorts", f"{further['duckdb-in-order']:.2f} CPU µs",
+                ratio(further["ingest"], further["duckdb-in-order"]),
+            )
         ],
     )]  # fmt: skip
 

@@ -15,7 +15,7 @@ from benchmarks.arrow_log import TERM
 from benchmarks.kernel import changes_of, read_only
 from benchmarks.log import START_OFFSET, START_US, Log, Plan, log_of, term_of
 from benchmarks.measure import Contestant, checksum_of_table, interleaved
-from benchmarks.page import Section
+from benchmarks.page import Section, Wait
 from benchmarks.scale import no_spark, segments_of_partition
 from isr_batch.lake.lake import Lake
 from isr_batch.lake.tables.timelines import TIMELINES
@@ -66,6 +66,7 @@ def measure(plan: Plan, rounds: int) -> Section:
         contestant.run()
     interleaved(contestants, rounds, time.process_time)
     hand, *_, timelines = contestants
+    packed_bytes = sum(batch.nbytes for batch in stream) / number
     return Section(
         "A worker of a replay in Spark",
         f"""{number:,} rows of {len(log.partitions):,} partitions, as packed segments in memory, are unpacked and
@@ -76,11 +77,23 @@ def measure(plan: Plan, rounds: int) -> Section:
             [each.name, f"{1e9 * each.best / number:.0f}", f"{sizes.get(each.name, 0) / number:.1f}"]
             for each in contestants
         ],
-        [
-            (
-                f"a worker with {len(every)} rules and all timelines, relative to the C++ loop run {len(every)} times",
+        waits=[
+            Wait(
+                f"a worker, {len(every)} rules, all timelines, per event",
+                f"{1e9 * timelines.best / number:.0f} ns",
+                f"the C++ loop, run {len(every)} times, which reads no segments and writes no files",
+                f"{1e9 * hand.best / number * len(every):.0f} ns",
                 timelines.best / hand.best / len(every),
-            )
+                "600 ns",
+            ),
+            Wait(
+                f"files of all timelines of {len(every)} rules, per event",
+                f"{sizes[timelines.name] / number:.1f} bytes",
+                "the packed segments that a replay reads",
+                f"{packed_bytes:.1f} bytes",
+                sizes[timelines.name] / number / packed_bytes,
+                "6 bytes (15 rules)",
+            ),
         ],
     )
 

@@ -46,32 +46,32 @@ compared if the results equal those of a hand-written C++ loop.
 | --- | ---: | --- |
 | replay of 22 rules with tables read and written: time relative to Spark that only reads, sorts and passes the same \
 rows | \
-{benchmarks-delta.md|isr-batch, 22 rules, relative to Spark that only moves rows|ratio of the best \
-rounds} | [from Delta to Delta](benchmarks-delta.md) |
+{benchmarks.md#From Delta to Delta|isr-batch, 22 rules, relative to Spark that only moves rows|ratio of the best \
+rounds} | [from Delta to Delta](benchmarks.md#from-delta-to-delta) |
 | replay of 22 rules from rows that are not packed yet: time relative to the same Spark job \
 | \
-{benchmarks-delta.md|isr-batch, 22 rules, not packed yet, relative to Spark that only moves rows|ratio of \
-the best rounds} | [from Delta to Delta](benchmarks-delta.md) |
+{benchmarks.md#From Delta to Delta|isr-batch, 22 rules, not packed yet, relative to Spark that only moves rows|ratio \
+of the best rounds} | [from Delta to Delta](benchmarks.md#from-delta-to-delta) |
 | replay of one rule in memory: time relative to a hand-written C++ loop for that rule | \
-{benchmarks.md|one rule (kafka-3.7), time relative to the C++ loop|ratio of the best rounds} | \
-[kernel](benchmarks.md) |
+{benchmarks.md|kernel, one rule (kafka-3.7), per event|ratio} | [benchmarks](benchmarks.md) |
 | replay of a billion fetches of an ordinary cluster, all rules | \
-{benchmarks-scale-ordinary.md|all rules|wall time (s)} s | \
-[ordinary cluster](benchmarks-scale-ordinary.md) |
+{benchmarks.md#Larger runs, older code|a billion packed events, 4 stalls a day, 22 rules, no timelines|wall time \
+(s)} s | [larger runs](benchmarks.md#larger-runs-older-code) |
 | replay of a billion fetches of a cluster whose followers stall often, all rules | \
-{benchmarks-scale-sick.md|all rules|wall time (s)} s | [sick cluster](benchmarks-scale-sick.md) |
+{benchmarks.md#Larger runs, older code|930 million packed events, 288 stalls a day, 22 rules, no timelines|wall time \
+(s)} s | [larger runs](benchmarks.md#larger-runs-older-code) |
 | replay of 200 million rows under 15 rules that writes all timeline rows | \
-{benchmarks-200m.md|isr-batch, 15 rules|wall time, best (s)} s | \
-[200 million rows](benchmarks-200m.md) |
-| replay time of a log with four times as many rows | \
-{benchmarks-scaling.md|replay time of the log relative to the shorter log|ratio of the best rounds} times | \
-[scaling, skew, first use](benchmarks-scaling.md) |
-| replay of a lake on S3 that writes all timeline rows: time relative to a lake in a local folder | \
-{benchmarks-cluster.md|local[2], S3 relative to a local folder, 1,874,035 rows, timelines all: time|ratio of \
-the best rounds} | [S3, HDFS, two workers](benchmarks-cluster.md) |
-| ingest of a table of your own: CPU time per further row | \
-{benchmarks-tables.md|CPU µs per further row: `ingest table` finds and writes new rows, summaries of days, terms \
-and segments|ratio of the best rounds} µs | [tables of fetches](benchmarks-tables.md) |
+{benchmarks.md#Larger runs, older code|186 million packed events, 15 rules, all timelines|wall time \
+(s)} s | [larger runs](benchmarks.md#larger-runs-older-code) |
+| replay of 1.9 million packed events from S3, 22 rules, all timelines: time relative to a lake in a local folder | \
+{benchmarks.md#Larger runs, older code|1.9 million packed events, lake on S3 (moto), 22 rules, all timelines|wall time \
+relative to that} | [larger runs](benchmarks.md#larger-runs-older-code) |
+| `run` on the longest log of that page, all steps | \
+{benchmarks.md#Commands|`run` on the long log, 22 rules, all steps|wall time, best (s)} s | \
+[commands](benchmarks.md#commands) |
+| ingest of a table of your own, in the driver: CPU time per further row | \
+{benchmarks.md|ingest of a further row of your own table, in the driver|figure} | \
+[benchmarks](benchmarks.md) |
 """
 _DECISIONS: Final = """\
 Each of these pages has a decision that could have gone another way, the reason for it, and the alternatives that were

@@ -1,5 +1,6 @@
-"""Inputs of the benchmarks: the hand-written loop decides as the kernel does, and logs are reproducible."""
+"""Benchmarks: the hand-written loop decides as the kernel does, logs are reproducible, the page has what it shows."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import arrow_log, by_hand
+from benchmarks import arrow_log, by_hand, page
 from benchmarks.executors import ExecutorModel, Timed, executors_modelled
 from benchmarks.kernel import KernelAlone, read_only, replay_in_memory
 from benchmarks.log import Plan, Shape, log_of
@@ -129,3 +130,24 @@ def test_of_two_workers_in_turns_each_has_at_most_half_of_the_time() -> None:
         seconds = [float(worker.communicate()[0]) for worker in workers]
     assert max(seconds) < 1.3
     assert [worker.returncode for worker in workers] == [0, 0]
+
+
+def test_what_users_wait_for_is_the_first_table_of_the_page(tmp_path: Path) -> None:
+    sections = [
+        page.Section("Kernel", "A note.", ("who", "ns"), [["ours", "247"]], [("ours relative to C++", 4.1)]),
+        page.Section(
+            "Commands", "Another note.", ("who", "s"), [["`status`", "1"]],
+            waits=[page.Wait("`status`", "1.00 CPU s", "its imports alone", "0.40 CPU s", 2.5, "1 CPU s")],
+        ),
+    ]  # fmt: skip
+    to = tmp_path / "build" / "page.md"
+    page.write(to, sections, "make bench ROWS=1", "The log is generated.", 0.25, 60)
+    text = to.read_text()
+    tables = [part.split("\n\n")[0].splitlines()[2:] for part in text.split("\n\n| ")[1:]]
+    assert tables[0] == ["| `status` | 1.00 CPU s | its imports alone | 0.40 CPU s | 2.50 | 1 CPU s |"]
+    assert [rows[-1] for rows in tables[1:]] == [
+        "| ours | 247 |",
+        "| ours relative to C++ | 4.10 |",
+        "| `status` | 1 |",
+    ]
+    assert re.search(r"`make bench ROWS=1` on \S+ in 1 minutes,\sat\scommit\s\w+", text)
