@@ -23,6 +23,8 @@ def test_the_name_of_a_zone_is_not_taken_for_utc(tmp_path: Path) -> None:
     assert value.endswith("(kafka.cluster.Partition)")
     log.write_text("\n".join(line.format(f"{hour}:30:12.613", "PM UTC") for hour in ("12", "4")))
     assert {value[12:17] for value in lines_by_log(tmp_path)[1, "server"]} == {"12:30", "16:30"}
+    log.write_text(line.replace("2026-07-21", "Jul 21, 2026,").format("4:30:12.613", "PM"))
+    assert [value[:24] for value in lines_by_log(tmp_path)[1, "server"]] == ["[2026-07-21 16:30:12,613"]
 
 
 def test_a_zone_with_summer_time(tmp_path: Path) -> None:
