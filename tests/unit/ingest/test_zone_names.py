@@ -1,5 +1,6 @@
 """Timestamps with the name of a zone, or on a 12-hour clock."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,10 @@ def test_the_name_of_a_zone_is_not_taken_for_utc(tmp_path: Path) -> None:
     assert {value[12:17] for value in lines_by_log(tmp_path)[1, "server"]} == {"12:30", "16:30"}
     log.write_text(line.replace("2026-07-21", "Jul 21, 2026,").format("4:30:12.613", "PM"))
     assert [value[:24] for value in lines_by_log(tmp_path)[1, "server"]] == ["[2026-07-21 16:30:12,613"]
+
+    event = {"timestamp": "2026-07-21 16:30:12,613 CEST", "level": "INFO", "logger": "kafka.cluster.Partition"}
+    (log.parent / "kafka.log").write_text(f"{json.dumps(event | {'message': '[Partition t-0 broker=1] x'})}\n" * 3)
+    assert "times of an unknown form" in {each.reason for each in find_logs(tmp_path).refused}
 
 
 def test_a_zone_with_summer_time(tmp_path: Path) -> None:
