@@ -245,10 +245,11 @@ def _sources_of(found: LogFolder, folder: Path, name: str, path: str, options: L
     for source, seen in look.sources.items():
         label = name if source is None else f"{name} [{source.replace('/', '_')}]"
         if kind is None and not seen.of_use:
-            reason, detail = "no usable lines", str(look.layout)
+            reason, detail, listed = "no usable lines", str(look.layout), found.left_out
             if isinstance(look.layout, UnreadableLayout):
                 reason, detail = look.layout.reason, look.layout.detail
-            found.left_out.append(Refused(_printable(label), reason, detail))
+                listed = found.refused if re.search(_IN_TABLE, head_of(path)) else listed  # a log by its lines
+            listed.append(Refused(_printable(label), reason, detail))
             continue
         own_folder = (folder / name).parent
         shown = _printable(_name_in(folder, own_folder)) if own_folder != folder else ""

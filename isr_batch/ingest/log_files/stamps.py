@@ -59,7 +59,7 @@ FORMS = (
                                 r"(?P<H>[0-2]\d)(?P<M>[0-5]\d)(?P<S>[0-5]\d)[.,]?(?P<f>\d{3})"),
     StampForm("day month-name year",
               rf"(?P<d>\d{{1,2}})\.?[ /-]{_NAME}\.?[ /-](?P<Y>\d{{4}})(?: @)?[ :]{_TIME}{_FRACTION}{_ZONE}"),
-    StampForm("month-name day, year", rf"{_NAME} (?P<d>\d{{1,2}}), (?P<Y>\d{{4}})(?: @)? {_TIME}{_FRACTION}{_ZONE}"),
+    StampForm("month-name day, year", rf"{_NAME} (?P<d>\d{{1,2}}), (?P<Y>\d{{4}})(?:,| @)? {_TIME}{_FRACTION}{_ZONE}"),
     StampForm("month/day/year, AM or PM", r"(?P<m>\d{1,2})/(?P<d>\d{1,2})/(?P<Y>\d{4}), "
                                           rf"(?P<H>\d{{1,2}}):(?P<M>[0-5]\d):(?P<S>[0-5]\d){_FRACTION} (?P<p>[AP]M)"),
     StampForm("epoch milliseconds", r"(?P<ms>1\d{12})"),

@@ -251,10 +251,11 @@ def _column_instant_in_zone(naive: str, time_zone: str | None) -> str:
 def _instant_of_text_as_sql(column: str, time_zone: str | None) -> str:
     """Return SQL that parses ISO 8601 text into microseconds since 1970.
 
-    The text must contain hours and minutes. Without an offset, it is in ``time_zone``. Other text becomes null.
+    The text must contain hours and minutes. UTC or GMT may stand for Z. Without an offset, the text is in
+    ``time_zone``. Other text becomes null.
     """
     text = f"replace(trim({column}), ',', '.')"
-    for short, full in ((r"(:.*[+-]\d{2})$", r"\1:00"), (r"([+-]\d{2})(\d{2})$", r"\1:\2")):
+    for short, full in ((" ?(UTC|GMT)$", "Z"), (r"(:.*[+-]\d{2})$", r"\1:00"), (r"([+-]\d{2})(\d{2})$", r"\1:\2")):
         text = f"regexp_replace({text}, {quoted(short)}, {quoted(full)})"
     short = f"regexp_replace({text}, '(\\.\\d{{6}})\\d+', '\\1')"
     naive = f"TRY_CAST({short} AS TIMESTAMP)"

@@ -7,6 +7,7 @@ This is safe because the lake already contains all their rows.
 import csv
 import glob
 import io
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -209,6 +210,14 @@ def _damaged_source(name: str, error: Exception) -> SchemaError:
     return SchemaError(f"{name} cannot be read, it is damaged: {reason[:200]}", "fetch the file again")
 
 
+def _not_utf8(name: str) -> SchemaError:
+    """Return the error to raise for a CSV file in another encoding."""
+    return SchemaError(
+        f"{name} cannot be read, it is damaged or not text in UTF-8",
+        "convert it (iconv -f ENCODING -t UTF-8), or fetch it again",
+    )
+
+
 class CsvFiles:
     """A table in CSV files with equal headers. All columns are text.
 
@@ -249,11 +258,18 @@ class CsvFiles:
                 begin = opened.read(_HEADER_BYTES)
             # The last of the examined bytes may be part of a character.
             text = begin[: begin.rfind(b"\n") + 1 or None].decode("utf-8-sig")
-        except (OSError, pa.ArrowInvalid, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise _not_utf8(item.name) from error
+        except (OSError, pa.ArrowInvalid) as error:
             raise _damaged_source(item.name, error) from error
         names = next(csv.reader(io.StringIO(text, newline=""), delimiter=self._csv.delimiter), [])
         if not names:
             raise NoInputError(f"{item.name} is empty")
+        if len(names) == 1 and (other := next((each for each in ";\t|" if each in names[0]), None)):
+            raise UsageError(
+                f"{item.name}: the columns are separated by {other!r}, not by {self._csv.delimiter!r}",
+                f"put `csv: {{delimiter: {json.dumps(other)}}}` into the mapping",
+            )
         return names if self._csv.header else [f"_c{number}" for number in range(len(names))]
 
     def count(self, items: Sequence[Item]) -> int:  # noqa: D102 as `Source`
@@ -283,6 +299,8 @@ class CsvFiles:
         try:
             rows = pa_csv.read_csv(item.name, convert_options=types, **options)
         except pa.ArrowInvalid as error:
+            if "invalid UTF8" in str(error):
+                raise _not_utf8(item.name) from error
             raise _unreadable_source(item.name, error, "csv") from error
         except OSError as error:
             raise _damaged_source(item.name, error) from error

@@ -347,30 +347,6 @@ def test_local_time_is_found_out_by_the_times_in_the_lines_and_put_right(
     assert found[1, "server"] >= expected[1, "server"]
 
 
-def test_a_zone_with_summer_time(tmp_path: Path) -> None:
-    (tmp_path / "broker-1").mkdir()
-    line = (
-        "[2026-{}-21 16:30:12,613] INFO [Partition t-0 broker=1] Shrinking ISR from 1,2 to 1 (kafka.cluster.Partition)"
-    )
-    (tmp_path / "broker-1" / "server.log").write_text("\n".join(line.format(month) for month in ("07", "11")))
-    values = lines_by_log(tmp_path, LogOptions.parse(None, ["1=Europe/Helsinki"]))[1, "server"]
-    assert sorted(value[12:17] for value in values) == ["13:30", "14:30"]
-
-
-def test_the_name_of_a_zone_is_not_taken_for_utc(tmp_path: Path) -> None:
-    (tmp_path / "broker-1").mkdir()
-    line = "2026-07-21 {} {} INFO [Partition t-0 broker=1] Shrinking ISR from 1,2 to 1 (kafka.cluster.Partition)"
-    log = tmp_path / "broker-1" / "server.log"
-    log.write_text(line.format("16:30:12,613", "CEST"))
-    with pytest.raises(QualityGateError, match="CEST: --time-zone 1="):
-        require_readable_logs(find_logs(tmp_path))
-    (value,) = lines_by_log(tmp_path, LogOptions.parse(None, ["Europe/Berlin"]))[1, "server"]
-    assert value.startswith("[2026-07-21 14:30:12,613] INFO [Partition t-0")
-    assert value.endswith("(kafka.cluster.Partition)")
-    log.write_text("\n".join(line.format(f"{hour}:30:12.613", "PM UTC") for hour in ("12", "4")))
-    assert {value[12:17] for value in lines_by_log(tmp_path)[1, "server"]} == {"12:30", "16:30"}
-
-
 def test_brokers_whose_clocks_are_in_different_zones_are_found_out(tmp_path: Path) -> None:
     for broker, hour in ((1, 16), (2, 19)):
         (tmp_path / f"broker-{broker}").mkdir()
