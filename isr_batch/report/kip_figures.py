@@ -13,7 +13,7 @@ FIGURES: Final = {
     "exposure_partition_hours": "partition-hours replayed",
     "shrinks": "shrinks, with removals by the controller",
     "spurious": "mistakes: spurious shrinks (by blame)",
-    "early": "early mistakes: the follower had died",
+    "early": "early mistakes: the follower had stopped",
     "mistakes_per_partition_day": "mistakes per partition-day",
     "mistake_duration_ms_p50": "duration of a mistake, ms, median",
     "genuine": "genuine shrinks (by blame)",
@@ -55,7 +55,7 @@ FIGURES: Final = {
 PAIRED: Final = {
     "spurious": "mistakes: spurious shrinks (by blame)",
     "within_lag": "mistakes by lag: shrinks of a follower within the lag time",
-    "early": "early mistakes: the follower had died",
+    "early": "early mistakes: the follower had stopped",
     "genuine": "genuine shrinks (by blame)",
     "unknown": "shrinks that cannot be judged",
     "misses": "misses: failures left in the ISR (by blame)",

@@ -73,11 +73,11 @@ still exclude 0. If this pair was chosen because it stood out among many rules, 
 """
 _PARTED: Final = """
 Numbers of shrinks, by primary cause: the first that applies of caught_up (the follower really had every record: the
-leader had not handled the fetch that shows it or, before 2.1, the partition was idle), keeping_pace (alive, and within
-T by lag), slow_leader and unacked_only (alive, and lacks nothing acknowledged), which are mistakes by blame, then
-follower_stopped and follower_slow, which are genuine. Shrinks of one follower by both rules are one event if at most T
-lies between them. A rule that does not make a shrink may make it more than T later, or may have dropped the follower
-before; it need not be a miss.
+leader had not handled the fetch that shows it or, from 0.8.1 to 2.0, the partition was idle), keeping_pace (fetched
+within T, and within T by lag), slow_leader and unacked_only (fetched within T, and lacks nothing acknowledged), which
+are mistakes by blame, then follower_stopped and follower_slow, which are genuine. Shrinks of one follower by both rules
+are one event if at most T lies between them. A rule that does not make a shrink may make it more than T later, or may
+have dropped the follower before; it need not be a miss.
 """
 _SIMULATED: Final = """
 The simulated leader applies the rule, and producers and followers react to it. `docs/stories.md` of isr-batch describes

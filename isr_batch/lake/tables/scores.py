@@ -105,7 +105,7 @@ REPLICA_SCORES = Table(
             agreed_by_blame_us="time in which the rule was right by blame: all but the time from a spurious shrink "
             "until the follower is back, and the time after a miss",
             early="spurious shrinks, not caused by a slow leader, after which the follower was silent for a lag time: "
-            "it had died",
+            "it had stopped",
             late_in_isr_us="part of judged_us in which the follower was in the ISR with a true lag above the lag time: "
             "KAFKA-4485's second guarantee excludes it",
         ),
@@ -135,7 +135,7 @@ _SCORES = (
         follower_stopped="shrinks with cause follower_stopped (genuine), which excludes other causes",
         follower_slow="shrinks with cause follower_slow (genuine), which excludes other causes",
         early="spurious shrinks, not caused by a slow leader, after which the follower was silent for a lag time: it "
-        "had died",
+        "had stopped",
         expands="expands that the rule makes",
         relinquishes="how often the leader gives up leadership",
         timely="genuine shrinks within 1.5 lag times of the failure",
