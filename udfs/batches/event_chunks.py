@@ -197,7 +197,7 @@ class Events(NamedTuple):
 
 
 def events_of(pieces: pa.RecordBatch) -> Events:
-    """Unpack the events in chunks, which have the schema PIECES and are sorted by replica set."""
+    """Unpack the events that ``pieces`` contains. It has the schema PIECES, and is sorted by replica set."""
     new = set_changes(pieces, SET_COLUMNS)
     new[:1] = True
     of_piece = {

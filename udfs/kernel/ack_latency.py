@@ -171,7 +171,7 @@ def ack_waits_alike(waits, r, other):
 
 @kernel
 def count_given_up_ack_waits(waits, r, before_us):
-    """Return the number of appends before ``before_us`` that still wait for acknowledgement in rule run ``r``."""
+    """Return how many appends earlier than ``before_us`` have not been acknowledged yet by rule run ``r``."""
     never = 0
     for i in range(waits[COUNT, FIRST_RUN + r], waits[COUNT, TIME]):
         if waits[i, TIME] < before_us:
