@@ -82,7 +82,7 @@ class Shrink:
         return self.leader_log_end_offset - self.follower_log_end_offset
 
     def leave_earlier(self) -> None:
-        """Correct two durations of a shrink whose replica may have left the ISR before ``at_us``; call it only for these.
+        """Correct two durations of a shrink whose replica may have left the ISR before ``at_us``; call it for no other.
 
         ``returned_ms`` and ``under_min_isr_ms`` count from ``at_us``, so they may be too short. Therefore exact
         durations become lower bounds, and upper bounds are set to None.

@@ -84,7 +84,7 @@ def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) 
             rules[one.cluster_id],
         )
         headline, sentences = shrink_sentences(
-            _with_causes(facts[one.id], one, every),
+            _judged_as_drops(facts[one.id], one, every),
             f"{one.topic}-{one.partition_id}",
             one.rule,
             _lag_time_of_shrinks(one),
@@ -96,14 +96,14 @@ def shrinks_on_page(sql: LakeSql, own: OwnShrinks, rules: dict[str, list[str]]) 
     return found
 
 
-def _with_causes(facts: Sequence[Row], one: ShrinkInQuery, drops: Sequence[Row]) -> list[Row]:
-    """Replace the causes in ``facts`` by those in ``drops``, which may be answer_not_delivered, unlike the replay's."""
+def _judged_as_drops(facts: Sequence[Row], one: ShrinkInQuery, drops: Sequence[Row]) -> list[Row]:
+    """Replace verdicts and causes in ``facts`` by those in ``drops``, which also use what other brokers logged."""
     shrink = one.topic, one.partition_id, one.change_us
-    causes = {
-        row["replica_id"]: row["cause"] for row in drops
+    judged = {
+        row["replica_id"]: {"verdict": row["verdict"], "primary_cause": row["cause"]} for row in drops
         if (row["topic"], row["partition_id"], row["replayed_us"]) == shrink
     }  # fmt: skip
-    return [row | {"primary_cause": causes.get(row["replica_id"], row["primary_cause"])} for row in facts]
+    return [row | judged.get(row["replica_id"], {}) for row in facts]
 
 
 def choose_shrinks_on_page(own: OwnShrinks, drops: Mapping[Key, list[Row]]) -> tuple[list[Row], list[ShrinkInQuery]]:

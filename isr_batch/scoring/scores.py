@@ -198,7 +198,7 @@ TABLES: Final = tuple(field.name for field in fields(Results))
 
 
 def results_in(engine: LakeEngine, replayed: EngineRows) -> Results:
-    """Convert rows of ``udfs.batches.results.RESULT_SCHEMA`` to the tables of `Results`; all kinds must be in SCORED."""
+    """Convert rows of ``udfs.batches.results.RESULT_SCHEMA`` to the tables of `Results`. All kinds are in SCORED."""
     return Results(**{table.name: rows for table, rows in scored_result_tables(engine, replayed).items()})
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from isr_batch.report.shrink_sentences import shrink_sentences
+from isr_batch.report.shrinks_on_page import ShrinkInQuery, _judged_as_drops
 
 SEVEN = 1_767_225_607_000_000
 """2026-01-01 00:00:07."""
@@ -59,3 +60,15 @@ def test_one_that_never_fetched() -> None:
         [facts(lag_ms=None, follower_log_end_offset=-1, true_lag_ms=None)], "t-0", "kafka-3.7", 4000, {}
     )
     assert "Not caught up in this term, with a lag time of 4,000 ms; its true lag is unknown. Of" in said[0]
+
+
+def test_the_verdict_is_that_of_the_drop() -> None:
+    shrink = ShrinkInQuery(1, "c", "busy", 0, "kafka-3.7", "{}", SEVEN, SEVEN, 0, 0)
+    drop = {
+        "topic": "busy", "partition_id": 0, "replayed_us": SEVEN, "replica_id": 3, "verdict": "genuine",
+        "cause": "follower_stopped",
+    }  # fmt: skip
+    others = [drop | {"replayed_us": SEVEN + 1}, drop | {"replica_id": 2}, drop | {"partition_id": 1}]
+    (judged,) = _judged_as_drops([facts()], shrink, [drop])
+    assert (judged["verdict"], judged["primary_cause"]) == ("genuine", "follower_stopped")
+    assert _judged_as_drops([facts()], shrink, others) == [facts()]
