@@ -62,8 +62,8 @@ def study_of_waits() -> Iterator[str]:
     best = min((rule for rule in rules() if rule_of_run(rule).kind != "reference"), key=waits.__getitem__)
     of_requests, of_time = _p99_s(BASELINE)
     says = (
-        f"Under `{BASELINE}`, 99 % of the requests are answered within {1e3 * of_requests:.2g} ms, but for 1 % of the "
-        f"time a request would wait for more than {of_time:.2g} s. In a sick cluster, requests would be refused or "
+        f"Under `{BASELINE}`, 99 % of the requests are answered within {1e3 * of_requests:,.0f} ms, but for 1 % of the "
+        f"time a request would wait for more than {of_time:,.0f} s. In a sick cluster, requests would be refused or "
         f"wait for more than 1 s for {waits[BASELINE]:,.0f} s a week; under `{best}`, the best of the rules, for "
         f"{waits[best]:,.0f} s."
     )
