@@ -112,7 +112,7 @@ NOTES: Final = {
     "kip-501-example": "In `kip-501-example`, unlike in KIP-501's text, writes take 25 s too, and the request queue is "
     "never full.",
 }
-"""What a reader of a story's row should know."""
+"""Remarks on the results of stories."""
 _DERIVED: Final = ("lag_time_s", "min_insync_replicas", "unavailable_1s_seconds")
 _READ: Final = (
     *(name for name in STORY if name not in _DERIVED), "acks_all_waits_1s_seconds", "acks_all_waits_30s_seconds",
@@ -163,7 +163,8 @@ def in_short(found: FoundPairs, stories: Sequence[Row], old: str, new: str) -> s
     )
     said = (
         f"In short, under `{old}` and `{new}`: recorded fetches have {mistakes} mistakes by blame, {by_lag} by lag, "
-        f"and {unavailable} seconds per partition-hour in which acks=all is refused or waits over 1 s."
+        f"and {unavailable} seconds per partition-hour in which acks=all is refused or waits over 1 s, with the "
+        "intervals below."
     )
     if not stories:
         return said
