@@ -1,14 +1,14 @@
-"""kafka-3.7: the high watermark does not advance while the ISR is smaller than min.insync.replicas.
+"""kafka-3.7: the high watermark is frozen while the ISR is smaller than min(min.insync.replicas, assigned replicas).
 
 This rule has been in force since 3.7.0, and still was in 4.4.0. It is the newest rule of Kafka, and the baseline for
 the proposals. Shrinks and expands are those of Kafka 3.6: a check drops a follower whose log end is not the leader's,
-and that was not caught up within the lag time. A follower may join if it is eligible and has every record below the
-high watermark and below the start of the leader's epoch. The high watermark waits for the maximal ISR, and for eligible
-followers that are caught up. New is that the high watermark is frozen while the ISR is smaller than min.insync.replicas
-(KAFKA-15583, KIP-966). So a record is committed only when at least min.insync.replicas brokers have it, by the setting
-at that time. If the partition has fewer replicas than min.insync.replicas, all of them are enough; before 3.7, acks=all
-was always refused then. A leader also refuses a fetch that was sent before the follower's broker restarted; recorded
-fetches do not show this.
+if now - lastCaughtUpTimeMs > replica.lag.time.max.ms. A follower may join if it is eligible and has every record below
+the high watermark and below the start of the leader's epoch. The high watermark waits for the maximal ISR, and for
+eligible followers that are caught up. New is that the high watermark is frozen while the ISR is smaller than
+min.insync.replicas (KAFKA-15583, KIP-966). So a record is committed only when at least min.insync.replicas brokers have
+it, by the setting at that time. If the partition has fewer replicas than min.insync.replicas, all of them are enough;
+before 3.7, acks=all was always refused then. A fetch with a stale broker epoch, sent before the follower's broker
+restarted, is fenced; recorded fetches do not show this.
 
 Known problem: while the ISR is under min.insync.replicas, consumers do not see new records, not even those produced
 with acks=1. Not solved: a leader that is slow, or was stopped, still drops healthy followers (KIP-501), most often in

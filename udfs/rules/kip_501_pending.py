@@ -1,9 +1,10 @@
 """kip-501-pending: as in Kafka 3.7, but a follower that keeps up stays in sync until the leader has answered its fetch.
 
 KIP-501 proposes this rule (solution 1, follower.fetch.pending.reads.insync.enable). A fetch is pending if its offset is
-at least the leader's log end at the previous fetch. The fetch is pending from when an I/O thread takes it from the
-request queue until it is answered, including any wait for data. When the leader answers a pending fetch, it sets the
-follower's last-caught-up time to the time of the response, not to that of the fetch.
+at least the leader's log end at this fetch or at the previous one. It is pending from when an I/O thread takes it from
+the request queue until it is answered, including any wait for data. When the leader answers a pending fetch, it sets
+lastCaughtUpTimeMs to the time of the response, not to that of the fetch. Answered means here that the response was
+written to the socket, which the request log shows. ReplicaManager itself only sees the earlier response callback.
 
 Benefit: a leader that is slow to read its log no longer drops the followers whose fetches are waiting for the read.
 

@@ -8,6 +8,7 @@ import pytest
 from isr_batch import __version__
 from isr_batch.errors import UsageError
 from isr_batch.lake.lake import Lake
+from isr_batch.report.kip_figures import STORY, stories_by_outcome
 from isr_batch.report.kip_page import kip_page, rule_said
 from isr_batch.report.markdown_table import markdown_table
 from isr_batch.scoring.broker_pairs import sums_of_broker_pairs
@@ -41,6 +42,19 @@ def test_the_figures_are_those_of_the_scores(sample_lake: Lake) -> None:
     assert f"Made by isr-batch {__version__}: `kip`." in page
     for word in ("*miss*", "*below the log end*", "*Unavailable*", "*Detection*"):
         assert page.index(word) < page.index("| figure |")
+    checks, _ = sample_lake.query("""
+        SELECT count(*) AS n FROM (
+          SELECT change_time, lag(change_time) OVER (PARTITION BY cluster_id, leader_id ORDER BY change_time) AS before
+          FROM shrink_verdicts WHERE rule = 'kafka-3.7' AND verdict = 'spurious'
+        ) WHERE before IS NULL OR change_time > before + INTERVAL 1 SECOND
+    """)
+    assert f"`kafka-3.7` made its mistakes at {checks[0]['n']} checks. The table" in " ".join(page.split())
+    found, _ = sample_lake.query("""
+        SELECT count_if(status = 'matched') AS both, count_if(status IN ('matched', 'missing')) AS logged
+        FROM replay_check
+    """)
+    assert f"makes {found[0]['both']} of the {found[0]['logged']} ISR changes that they logged" in page
+    assert "`kip-501-pending.caught_up_at=completed`" in page
     for rule in ("kafka-3.7", "kip-501-pending"):
         found, _ = sample_lake.query(f"""
             SELECT sum(under_min_isr_seconds + acks_all_waits_1s_seconds) AS s FROM rule_scores
@@ -57,6 +71,18 @@ def test_the_page_says_which_releases_decide_as_the_measured_parameters() -> Non
     said = rule_said("kafka-3.3", {"only_eligible_hold_high_watermark": "false"})
     assert "; here `only_eligible_hold_high_watermark` = false (true: 3.6.0 to 3.6.2)). New in it: only" in said
     assert rule_said("kip-501-pending", {}).startswith("(in no release of Kafka; KIP-501, solution 1): as in Kafka 3.7")
+
+
+def test_only_stories_with_a_difference_are_shown() -> None:
+    same = dict.fromkeys(STORY, 1)
+    rows = [
+        same | {"scenario": scenario, "rule": rule, "seed": seed, "shrinks": shrinks}
+        for scenario, rule, seed, shrinks in (
+            ("a", "old", 1, 3), ("a", "old", 2, 4), ("a", "new", 1, 3), ("a", "new", 2, 4),
+            ("b", "old", 1, 3), ("b", "new", 1, 2), ("c", "old", 1, 3),
+        )
+    ]  # fmt: skip
+    assert stories_by_outcome(rows) == (["a"], rows[4:])
 
 
 def test_detection_is_given_for_each_lag_time(sample_lake: Lake) -> None:
