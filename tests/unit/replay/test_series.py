@@ -247,4 +247,4 @@ def test_every_rule_describes_its_series() -> None:
         assert rule.no_lag_while in NO_LAG
         assert rule.series.startswith("Lag in ms: ")
     # A leader of 0.9 that stays the leader resets nothing.
-    assert "even if the leader stays the same, the leader keeps a follower's" in REGISTRY["kafka-0.9"].series
+    assert "even if the leader stays the same, the leader keeps each follower's" in REGISTRY["kafka-0.9"].series
