@@ -39,7 +39,7 @@ FIGURES: Final = {
     "high_watermark_stalled_seconds": "seconds with the high watermark below the log end",
     "refused_or_stalled_seconds": "seconds with one of these or both",
     "unavailable_1s_seconds": "unavailable: seconds in which acks=all is refused or waits over 1 s",
-    "unavailable_30s_seconds": "seconds in which acks=all is refused, or waits over 30 s, like request.timeout.ms",
+    "unavailable_30s_seconds": "seconds in which acks=all is refused, or waits over 30 s (request.timeout.ms)",
     "acks_all_latency_ms_p50": "acks=all latency over requests, ms, median",
     "acks_all_latency_ms_p99": "acks=all latency over requests, ms, 99th percentile",
     "acks_all_wait_ms_p50": "acks=all latency over time, ms, median (0: up to 1 s)",
@@ -75,8 +75,8 @@ PAIRED: Final = {
     "high_watermark_stalled_us": "seconds with the high watermark below the log end per partition-hour",
     "refused_or_stalled_us": "seconds with one of these or both per partition-hour",
     "unavailable_1s_us": "unavailable: seconds per partition-hour in which acks=all is refused or waits over 1 s",
-    "unavailable_30s_us": "seconds per partition-hour in which acks=all is refused, or waits over 30 s, like "
-    "request.timeout.ms",
+    "unavailable_30s_us": "seconds per partition-hour in which acks=all is refused, or waits over 30 s "
+    "(request.timeout.ms)",
     "refused_appends": "appends with acks=all refused",
     "never_acknowledged": "appends with acks=all never acknowledged",
     "isr_writes": "ISR writes per partition-hour",
@@ -174,17 +174,21 @@ def in_short(found: FoundPairs, stories: Sequence[Row], old: str, new: str) -> s
 
 
 def checks_with_mistakes(lakes: Sequence[Lake], old: str, new: str) -> str:
-    """Say at how many checks each rule made its mistakes: a leader's mistakes with at most 1 s between them."""
+    """Say at how many checks, of how many leaders, each rule made its mistakes.
+
+    Mistakes of a leader with at most 1 s between them are of one check.
+    """
     said = []
     for rule in (old, new):
-        checks = 0
+        checks, leaders = 0, 0
         for lake in lakes:
             names = ("cluster_id", "leader_id", "change_time", "rule", "verdict")
             made = [row for row in read_columns(lake, "shrink_verdicts", names).to_pylist() if row["rule"] == rule]
             at = sorted(tuple(row[name] for name in names[:3]) for row in made if row["verdict"] == "spurious")
             checks += sum(b[:2] != a[:2] or b[2] - a[2] > _APART for a, b in pairwise(at)) + bool(at)
+            leaders += len({row[:2] for row in at})
         if checks:
-            said.append(f"`{rule}` made its mistakes at {count_of(checks, 'check')}. ")
+            said.append(f"`{rule}` made its mistakes at {count_of(checks, 'check')} of {count_of(leaders, 'leader')}. ")
     return "".join(said)
 
 

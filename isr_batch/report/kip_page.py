@@ -51,9 +51,9 @@ To measure another on recorded logs (stories have the defaults):
 _SAMPLES: Final = """
 The recorded clusters are the samples of isr-batch: each has three brokers, all on one host, which were stopped and
 killed on purpose (`data/samples/README.md`). All but `restart` had broker.session.timeout.ms = 60 s. With the default
-of 9 s, the controller would have removed each broker that was stopped for T = 10 s before its leaders did. With the
-default T of 30 s (since 2.5, KIP-537), the stops, of at most 22 s, would have made no shrink. Shares and rates are
-those of such tests, not of a cluster in production.
+of 9 s, the controller would have removed each broker that was stopped for over T = 10 s before its leaders did. With
+the default T of 30 s (since 2.5, KIP-537), the stops, of at most 22 s, would have made no leader drop a follower.
+Shares and rates are those of such tests, not of a cluster in production.
 """
 _NO_FLEETS: Final = """
 Clusters with random faults are not simulated for this page; `docs/study.md` of isr-batch has them, under the rules that
