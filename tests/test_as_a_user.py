@@ -53,7 +53,7 @@ AS_USED = {
     "export csv": ("--out {out}/verdicts.csv", 0, None),
     "export incident": ("--markdown --out {out}/incident.md", 0, None),
     "rules list": ("", 0, "rule +kind +year +in force"),
-    "rules show": ("kafka-3.7", 0, "kafka-3.7: the high watermark does not advance"),
+    "rules show": ("kafka-3.7", 0, "kafka-3.7: the high watermark is frozen"),
     "config show": ("", 0, "spark:"),
     "doctor": ("", 2, "check +ok +found +what to do"),
 }
