@@ -37,7 +37,7 @@ def of_the_samples(rounds: int) -> Section:
             best = costs
     return Section(
         "The first minute",
-        """`isr-batch run --logs data/samples` by step, in a process of its own, with kernels that are compiled. CPU
+        """`isr-batch run --logs data/samples` by step, in a new process, with kernels that are compiled. CPU
         seconds are those of the driver, the JVM and the workers together.""",
         HEADINGS,
         [
