@@ -16,7 +16,7 @@ MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", 
 _TIME = r"(?P<H>[01]?\d|2[0-3]):(?P<M>[0-5]\d):(?P<S>[0-5]\d|60)"
 _FRACTION = r"(?:[.,:](?P<f>\d{1,9}))?"
 _ZONE = r"(?: ?(?P<p>[AP]M|[ap]m))?(?: ?(?P<z>Z|(?:UTC|GMT)?[+-]\d\d(?::?[0-5]\d)?|UTC|GMT))?"
-ZONE_NAME = r"(?: ?(?P<zone>[A-Z]{2,4}T|MSK|WIB|[A-Z][a-z]+/[A-Z][A-Za-z_]+))?"
+ZONE_NAME = r"(?: ?(?P<zone>[A-Z]{2,4}T|MSK|WIB|[A-Z][a-z]+/[A-Z][A-Za-z_]+)\b)?"
 """Name of a local time zone after a timestamp, such as CET. It may stand for several zones, and is not converted."""
 _NAME = "(?P<b>[A-Z][a-z]{2})"
 _MONTH, _DAY = r"(?P<m>0[1-9]|1[0-2])", r"(?P<d>0[1-9]|[12]\d|3[01])"
